@@ -1,0 +1,126 @@
+"""What `manifest.json` of an artifact holds, as types; reading validates against them.
+
+Sizes that are not known until run time are expressions over *symbols*, the dynamic extents of a
+function's inputs. An expression is an integer, the name of a symbol, or `[operator, left, right]`
+with operator one of `+ - * // ceildiv max min`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Union
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+Expr = Union[int, str, list["Expr"]]  # noqa: UP007 - a recursive alias needs the quoted form
+
+
+class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class TensorSpec(Struct):
+    """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …)."""
+
+    name: str
+    shape: list[Expr]
+    dtype: str
+    destination: int | None = None  # of a result: the input it is written to, in place
+
+
+class Symbol(Struct):
+    """A dynamic extent: axis `axis` of input `input` gives `name` its value."""
+
+    name: str
+    input: int
+    axis: int
+
+
+class Signature(Struct):
+    name: str
+    inputs: list[TensorSpec]
+    results: list[TensorSpec]
+    symbols: list[Symbol] = []
+
+
+class Buffer(Struct):
+    """Memory that commands refer to by its index in the schedule.
+
+    `index` names the input, result or parameter; `offset` places it in its base (the arena, or the
+    parameter file's tensor). `bytes` is its size.
+    """
+
+    kind: Literal["input", "result", "parameter", "arena"]
+    bytes: Expr
+    index: int = 0
+    offset: Expr = 0
+
+
+class Command(Struct):
+    """One dispatch of `kernel` over tasks `[0, tasks)`, or a copy of a whole buffer to another.
+
+    A dispatch gets the addresses of `buffers` and the values of `sizes`. `after` lists the commands that
+    must have finished before this one begins.
+    """
+
+    op: Literal["dispatch", "copy"]
+    buffers: list[int]
+    kernel: str = ""
+    tasks: Expr = 1
+    sizes: list[Expr] = []
+    after: list[int] = []
+
+
+class Schedule(Struct):
+    """How one function runs on one variant. `scratch` is bytes per thread, `arena` bytes per invocation."""
+
+    buffers: list[Buffer]
+    commands: list[Command]
+    arena: Expr = 0
+    scratch: int = 0
+
+
+class KernelInfo(Struct):
+    """What `inspect` shows of a kernel; nothing here is needed to run it."""
+
+    name: str
+    kind: str
+    flops: int = 0
+    bytes: int = 0
+    source: str = ""  # the operations it was made of
+
+
+class Variant(Struct):
+    """Code and schedules for one target of one family. Variants stand in order of preference."""
+
+    family: str
+    target: str
+    triple: str
+    features: list[str]  # what the processor must have, in LLVM's spelling: `avx512f`, `fma`, …
+    objects: list[str]  # members of the archive, relocatable objects; symbols are shared between them
+    schedules: dict[str, Schedule]
+    kernels: list[KernelInfo] = []
+
+
+class Parameter(Struct):
+    """A constant tensor: `key` in the parameter file, its dtype (`u8` for packed ones) and shape."""
+
+    key: str
+    dtype: str
+    shape: list[int]
+
+
+class Member(Struct):
+    sha256: str
+    size: int
+
+
+class Manifest(Struct):
+    schema: int
+    producer: str
+    functions: list[Signature]
+    variants: list[Variant]
+    parameters: list[Parameter]
+    members: dict[str, Member]
+    external_parameters: str | None = None  # file name beside the artifact, with its hash in `members`

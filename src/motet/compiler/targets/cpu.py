@@ -1,0 +1,51 @@
+"""CPU targets: what the code generators need to know of each level, nothing they could ask at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """A processor level. `features` is LLVM's feature string; `requires` what must be found at load."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    requires: tuple[str, ...]
+    vector_bits: int
+    vector_registers: int
+    l1: int
+    l2: int
+    abi: str = ""
+
+    def lanes(self, dtype_bits: int) -> int:
+        """Elements of `dtype_bits` bits in one vector register."""
+        return max(1, self.vector_bits // dtype_bits)
+
+
+X86_64_V3 = CpuTarget(
+    name="x86-64-v3", triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", features="",
+    requires=("avx2", "fma", "f16c", "bmi2", "lzcnt", "movbe"),
+    vector_bits=256, vector_registers=16, l1=32 << 10, l2=512 << 10,
+)
+X86_64_V4 = CpuTarget(
+    name="x86-64-v4", triple="x86_64-unknown-linux-gnu", cpu="x86-64-v4", features="-prefer-256-bit",
+    requires=("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma", "f16c", "bmi2"),
+    vector_bits=512, vector_registers=32, l1=32 << 10, l2=1 << 20,
+)
+AARCH64 = CpuTarget(
+    name="aarch64", triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon,+fp-armv8",
+    requires=(), vector_bits=128, vector_registers=32, l1=64 << 10, l2=512 << 10,
+)
+RISCV64 = CpuTarget(
+    name="riscv64", triple="riscv64-unknown-linux-gnu", cpu="generic-rv64", features="+m,+a,+f,+d,+c",
+    requires=(), vector_bits=64, vector_registers=16, l1=32 << 10, l2=256 << 10, abi="lp64d",
+)
+RISCV64_V = CpuTarget(
+    name="riscv64-v", triple="riscv64-unknown-linux-gnu", cpu="generic-rv64", features="+m,+a,+f,+d,+c,+v,+zvl256b",
+    requires=("v",), vector_bits=256, vector_registers=32, l1=32 << 10, l2=256 << 10, abi="lp64d",
+)
+
+CPU_TARGETS = {target.name: target for target in (X86_64_V4, X86_64_V3, AARCH64, RISCV64, RISCV64_V)}

@@ -1,0 +1,69 @@
+"""The errors a user can meet: one class per kind, each with its fields, so that callers can match on them.
+
+The text of every error reads: where · what · what was expected · what there is · what to do;
+lower case, no full stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in the user's input. `line` and `column` count from 1; 0 means unknown."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        if not self.line:
+            return self.file
+        return f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
+
+
+class MotetError(Exception):
+    """Base of every error that Motet raises for a mistake of its user or a lack of its machine."""
+
+
+class CompileError(MotetError):
+    """A program that cannot be read, or cannot be compiled for the devices asked for."""
+
+    def __init__(self, message: str, location: Location | None = None) -> None:
+        self.message = message
+        self.location = location
+        super().__init__(message if location is None else f"{location}: {message}")
+
+
+class OptionError(MotetError):
+    """A device expression, option, or input specification that does not parse or does not exist."""
+
+
+class ArtifactError(MotetError):
+    """A file that is not an artifact, or a damaged, truncated, foreign or newer one."""
+
+
+class DeviceError(MotetError):
+    """A device that is not there, cannot run what is asked, or failed."""
+
+
+class CallError(MotetError):
+    """A call that does not fit the function: count, shape, dtype, layout, writability, or its name."""
+
+
+class OutOfMemoryError(MotetError):
+    """Memory that could not be had. `bytes` is the size asked for, `device` where."""
+
+    def __init__(self, bytes: int, device: str) -> None:
+        self.bytes = bytes
+        self.device = device
+        super().__init__(f"device {device}: not enough memory: {bytes:,} bytes asked for")
+
+
+class WorkerCrash(MotetError):
+    """A compiler worker process died. `reproducer` is the command that shows it again."""
+
+    def __init__(self, message: str, reproducer: str) -> None:
+        self.reproducer = reproducer
+        super().__init__(f"{message}; reproduce with: {reproducer}")
