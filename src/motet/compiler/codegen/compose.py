@@ -1,0 +1,161 @@
+"""compose: inlines element-wise stages of a kernel into the stages that read them.
+
+    v2[i,j] = exp(v0[i,j])            v3[i] += exp(v0[i,j])
+    v3[i]  += v2[i,j]             →
+
+A stage is inlined where its one output is a temporary, it is parallel in every dimension, and inlining repeats
+no arithmetic: it has one reader whose access visits each element once, or its body is a mere copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage
+from motet.compiler.codegen.reader import identity_map, substitute
+
+
+def compose(kernel: Kernel) -> Kernel:
+    """The same computation in as few stages as inlining allows; unused temporaries are gone."""
+    changed = True
+    while changed:
+        changed = False
+        for index, stage in enumerate(kernel.stages):
+            reader = _only_reader(kernel, index)
+            if reader is None:
+                continue
+            merged = _inline(stage, kernel.stages[reader])
+            if merged is None:
+                continue
+            stages = [merged if i == reader else s for i, s in enumerate(kernel.stages) if i != index]
+            kernel = replace(kernel, stages=tuple(stages))
+            changed = True
+            break
+    return _without_unused(kernel)
+
+
+def _only_reader(kernel: Kernel, index: int) -> int | None:
+    """The one stage that reads what stage `index` writes, if inlining is allowed at all."""
+    stage = kernel.stages[index]
+    if len(stage.outputs) != 1 or stage.reductions or stage.inits != (None,):
+        return None
+    target = stage.outputs[0]
+    value = kernel.values[target.value]
+    if value.role != "temporary" or target.map != identity_map(value.rank):
+        return None
+    writers = [s for s in kernel.stages if any(o.value == target.value for o in s.outputs)]
+    if len(writers) != 1:
+        return None
+    readers: list[int] = []
+    for i, other in enumerate(kernel.stages):
+        if any(isinstance(init, Access) and init.value == target.value for init in other.inits):
+            return None if other.reductions and stage.body else (i if not readers else None)
+        if any(access.value == target.value for access in other.inputs):
+            readers.append(i)
+    if len(readers) != 1:
+        return None
+    between = kernel.stages[index + 1 : readers[0]]
+    read = {access.value for access in stage.inputs}
+    if any(output.value in read for s in between for output in s.outputs):
+        return None
+    return readers[0]
+
+
+def _inline(stage: Stage, reader: Stage) -> Stage | None:
+    target = stage.outputs[0].value
+    uses = [access for access in reader.inputs if access.value == target]
+    init_uses = [init for init in reader.inits if isinstance(init, Access) and init.value == target]
+    if init_uses:
+        return _inline_init(stage, reader, target) if not uses else None
+    if len(uses) != 1:
+        return None
+    access = uses[0]
+    if stage.body and not _visits_once(access, reader):
+        return None
+    if stage.body and _is_contraction(reader):
+        return None
+    if access.padding is not None:
+        return None
+    if any(s.op == "linalg.index" and access.map[int(s.value or 0)].single is None for s in stage.body):
+        return None
+    return _merge(stage, reader, access)
+
+
+def _inline_init(stage: Stage, reader: Stage, target: int) -> Stage | None:
+    """A copy that initialises an accumulator: the accumulator starts from the copy's source."""
+    if stage.body or len(stage.inputs) != 1:
+        return None
+    rank = len(reader.sizes)
+    inits = tuple(
+        replace(
+            stage.inputs[0],
+            map=tuple(substitute(e, init.map, rank) for e in stage.inputs[0].map),
+        )
+        if isinstance(init, Access) and init.value == target
+        else init
+        for init in reader.inits
+    )
+    return replace(reader, inits=inits)
+
+
+def _visits_once(access: Access, reader: Stage) -> bool:
+    singles = [e.single for e in access.map]
+    seen = {s for s in singles if s is not None}
+    return all(i in seen or size == 1 for i, size in enumerate(reader.sizes))
+
+
+def _is_contraction(stage: Stage) -> bool:
+    return bool(stage.reductions) and len(stage.inputs) >= 2
+
+
+def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
+    rank = len(reader.sizes)
+    moved = [
+        replace(a, map=tuple(substitute(e, access.map, rank) for e in a.map)) for a in stage.inputs
+    ]
+    inputs = [a for a in reader.inputs if a != access]
+    for a in moved:
+        if a not in inputs:
+            inputs.append(a)
+    first = len(inputs) + len(reader.outputs)
+    body: list[Scalar] = []
+    # the inlined body
+    inner = [inputs.index(a) for a in moved] + [-1]  # its own output is never read
+    for scalar in stage.body:
+        value = scalar.value
+        if scalar.op == "linalg.index":
+            value = access.map[int(value or 0)].single
+        body.append(replace(scalar, operands=tuple(inner[o] for o in scalar.operands), value=value))
+        inner.append(first + len(body) - 1)
+    yielded = inner[stage.yields[0]]
+    # the reader's body, its use of the temporary replaced by what the inlined body yields
+    outer = [yielded if a == access else inputs.index(a) for a in reader.inputs]
+    outer += [len(inputs) + k for k in range(len(reader.outputs))]
+    for scalar in reader.body:
+        body.append(replace(scalar, operands=tuple(outer[o] for o in scalar.operands)))
+        outer.append(first + len(body) - 1)
+    return replace(
+        reader, inputs=tuple(inputs), body=tuple(body), yields=tuple(outer[y] for y in reader.yields),
+        source=f"{stage.source}; {reader.source}",
+    )
+
+
+def _without_unused(kernel: Kernel) -> Kernel:
+    used = {access.value for stage in kernel.stages for access in (*stage.inputs, *stage.outputs)}
+    used |= {init.value for stage in kernel.stages for init in stage.inits if isinstance(init, Access)}
+    kept = [i for i, value in enumerate(kernel.values) if value.role != "temporary" or i in used]
+    number = {old: new for new, old in enumerate(kept)}
+
+    def move(access: Access) -> Access:
+        return replace(access, value=number[access.value])
+
+    stages = tuple(
+        replace(
+            stage,
+            inputs=tuple(map(move, stage.inputs)),
+            outputs=tuple(map(move, stage.outputs)),
+            inits=tuple(move(init) if isinstance(init, Access) else init for init in stage.inits),
+        )
+        for stage in kernel.stages
+    )
+    return replace(kernel, values=tuple(kernel.values[i] for i in kept), stages=stages)
