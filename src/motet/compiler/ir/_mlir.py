@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch_mlir import ir
 from torch_mlir.dialects import arith, func, linalg, llvm, math, memref, scf, tensor
 from torch_mlir.dialects.transform import interpreter
 from torch_mlir.passmanager import PassManager
 
 __all__ = [
-    "PassManager", "arith", "func", "interpreter", "ir", "linalg", "llvm", "math", "memref", "run_pipeline",
-    "scf", "tensor",
+    "PassManager", "arith", "func", "interpreter", "ir", "linalg", "llvm", "math", "memref",
+    "onnx_importer", "register_torch_dialect", "run_pipeline", "scf", "tensor",
 ]
 
 
@@ -19,3 +21,17 @@ def run_pipeline(module: ir.Module, pipeline: str) -> None:
     Raises `ir.MLIRError` with the diagnostics when a pass fails.
     """
     PassManager.parse(f"builtin.module({pipeline})", context=module.context).run(module.operation)
+
+
+def onnx_importer() -> Any:
+    """The wheel's ONNX importer; needs the package `onnx`."""
+    from torch_mlir.extras import onnx_importer
+
+    return onnx_importer
+
+
+def register_torch_dialect(context: ir.Context) -> None:
+    """Make `context` know the `torch` dialect, which imported models pass through."""
+    from torch_mlir.dialects import torch
+
+    torch.register_dialect(context)
