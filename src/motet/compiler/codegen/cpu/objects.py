@@ -1,0 +1,284 @@
+"""Makes relocatable objects from LLVM IR, with worker processes when there are several units.
+
+LLVM aborts its process on IR that a target cannot select, so that every unit that can be compiled elsewhere
+is: a worker that dies becomes one `WorkerCrash`, which names the unit and keeps its IR. `python -m
+motet.compiler.codegen.cpu.objects FILE.ll --target x86-64-v4` compiles such a file again, alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NoReturn
+
+import llvmlite.binding as llvm
+
+from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.native import resolve_cpu_target
+from motet.errors import CompileError, MotetError, WorkerCrash
+
+
+@dataclass(frozen=True)
+class Unit:
+    """LLVM IR to compile to one object. `llvm` has neither triple nor data layout.
+
+    `optimise` asks for LLVM's whole mid-level pipeline with its vectorisers, which IR that came from loops
+    needs; IR that was emitted as vectors goes straight to instruction selection.
+    """
+
+    name: str
+    llvm: str
+    optimise: bool
+
+
+def compile_units(units: Sequence[Unit], target: CpuTarget, jobs: int) -> list[bytes]:
+    """One relocatable object per unit, in order; equal units give equal bytes.
+
+    Up to `jobs` worker processes share the work. Raises `CompileError` for IR that LLVM rejects and
+    `WorkerCrash` where LLVM itself dies; with one job, or one unit, the caller's own process compiles.
+    """
+    if jobs <= 1 or len(units) <= 1:
+        return [_emit_object(unit, target) for unit in units]
+    return _Workers(units, target, min(jobs, len(units))).run()
+
+
+def assembly(unit: Unit, target: CpuTarget) -> str:
+    """The assembly text of what `compile_units` makes of `unit`."""
+    machine, module = _prepare(unit, target)
+    return machine.emit_assembly(module)
+
+
+# -- one unit ------------------------------------------------------------------------------------------
+
+
+def _emit_object(unit: Unit, target: CpuTarget) -> bytes:
+    machine, module = _prepare(unit, target)
+    return machine.emit_object(module)
+
+
+def _prepare(unit: Unit, target: CpuTarget) -> tuple[Any, Any]:
+    """A target machine for `target`, and the module of `unit` after the mid-level passes."""
+    machine = target_machine(target)
+    try:
+        module = llvm.parse_assembly(unit.llvm)
+        module.triple = target.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        detail = " ".join(str(error).split())
+        raise CompileError(
+            f"kernel {unit.name}: the generated LLVM IR is not valid: {detail}; this is a defect of the
+            compiler"
+        ) from error
+    _run_passes(module, machine, unit.optimise)
+    return machine, module
+
+
+def target_machine(target: CpuTarget) -> Any:
+    """LLVM's target machine for position-independent code of `target` at the highest code generation
+    level."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small", abiname=target.abi
+    )
+
+
+def _run_passes(module: Any, machine: Any, optimise: bool) -> None:
+    if not optimise:
+        return
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = True
+    tuning.slp_vectorization = True
+    passes = llvm.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(module, passes)
+
+
+# -- worker processes ----------------------------------------------------------------------------------
+
+IDLE = -1
+
+
+@dataclass
+class _Worker:
+    """A process that answers each `(unit, target)` with an object or the text of an error."""
+
+    connection: Connection
+    log: Path  # what the process writes to stderr, LLVM's last words among it
+    pid: int
+    child: subprocess.Popen[bytes] | None = None  # unless it was forked
+    unit: int = IDLE  # what it compiles now
+
+    def reap(self) -> int:
+        """Wait for the process to end; its exit status, negative for a signal."""
+        self.connection.close()
+        if self.child is not None:
+            return self.child.wait()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+@dataclass
+class _Workers:
+    """Gives units to workers as they become free, the longest first."""
+
+    units: Sequence[Unit]
+    target: CpuTarget
+    count: int
+    workers: list[_Worker] = field(default_factory=list[_Worker])
+
+    def run(self) -> list[bytes]:
+        todo = sorted(range(len(self.units)), key=lambda index: len(self.units[index].llvm))
+        objects: dict[int, bytes] = {}
+        with tempfile.TemporaryDirectory(prefix="motet-") as folder:
+            try:
+                for number in range(self.count):
+                    self.workers.append(_start(Path(folder) / f"worker{number}.log"))
+                for worker in self.workers:
+                    self._give(worker, todo)
+                while len(objects) < len(self.units):
+                    busy = {worker.connection: worker for worker in self.workers if worker.unit != IDLE}
+                    for connection in wait(list(busy)):
+                        worker = busy[connection]  # type: ignore[index]
+                        objects[worker.unit] = self._take(worker, self.units[worker.unit])
+                        self._give(worker, todo)
+            finally:
+                self._stop()
+        return [objects[index] for index in range(len(self.units))]
+
+    def _give(self, worker: _Worker, todo: list[int]) -> None:
+        worker.unit = todo.pop() if todo else IDLE
+        if worker.unit == IDLE:
+            return
+        try:
+            worker.connection.send((self.units[worker.unit], self.target))
+        except OSError as error:
+            raise self._crash(worker, self.units[worker.unit]) from error
+
+    def _take(self, worker: _Worker, unit: Unit) -> bytes:
+        try:
+            answer = worker.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._crash(worker, unit) from error
+        if isinstance(answer, str):
+            raise CompileError(answer)
+        return answer
+
+    def _crash(self, worker: _Worker, unit: Unit) -> WorkerCrash:
+        self.workers.remove(worker)
+        status = worker.reap()
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        words = worker.log.read_text(errors="replace").strip().splitlines()[:1]
+        return worker_crash(unit, self.target, ": ".join([how, *words]))
+
+    def _stop(self) -> None:
+        for worker in self.workers:
+            if worker.unit == IDLE:
+                worker.connection.send(None)
+            else:
+                os.kill(worker.pid, signal.SIGKILL)
+        for worker in self.workers:
+            worker.reap()
+
+
+def worker_crash(unit: Unit, target: CpuTarget, how: str) -> WorkerCrash:
+    """The error for a worker that died on `unit`; the IR stays in a new temporary folder to show it again."""
+    file = Path(tempfile.mkdtemp(prefix="motet-crash-")) / "unit.ll"
+    file.write_text(unit.llvm)
+    command = [Path(sys.executable).name, "-m", __spec__.name, str(file), "--target", target.name]
+    if unit.optimise:
+        command.append("--optimise")
+    return WorkerCrash(
+        f"kernel {unit.name}: the compiler process for {target.name} died ({how})", shlex.join(command)
+    )
+
+
+def _start(log: Path) -> _Worker:
+    """A new worker: a fork, which costs milliseconds, of a process with one thread; else a fresh
+    interpreter."""
+    ours, theirs = _duplex()
+    with log.open("wb") as errors, theirs:
+        if sys.platform == "linux" and threading.active_count() == 1:
+            llvm.initialize_all_targets()  # once, here, not in every worker
+            llvm.initialize_all_asmprinters()
+            pid = os.fork()
+            if pid == 0:
+                os.dup2(errors.fileno(), 2)
+                _serve_forked(theirs)
+            return _Worker(ours, log, pid)
+        child = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, "--serve", str(theirs.fileno())],
+            stderr=errors, pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        return _Worker(ours, log, child.pid, child)
+
+
+def _duplex() -> tuple[Connection, Connection]:
+    left, right = socket.socketpair()
+    return Connection(left.detach()), Connection(right.detach())
+
+
+def _serve_forked(connection: Connection) -> NoReturn:
+    """Serve, then leave without the parent's clean-up handlers and buffered output."""
+    status = 1
+    try:
+        _serve(connection)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _serve(connection: Connection) -> None:
+    while (task := connection.recv()) is not None:
+        unit, target = task
+        try:
+            answer: bytes | str = _emit_object(unit, target)
+        except CompileError as error:
+            answer = error.message
+        connection.send(answer)
+
+
+# -- the command ---------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile one file of LLVM IR in this process: what a `WorkerCrash` says to run."""
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=main.__doc__)
+    parser.add_argument("file", type=Path, nargs="?", help="LLVM IR without triple and data layout")
+    parser.add_argument("--target", default="native", help="a processor level (default: native)")
+    parser.add_argument("--optimise", action="store_true", help="run LLVM's whole mid-level pipeline")
+    parser.add_argument("--assembly", action="store_true", help="write assembly to stdout, no object")
+    parser.add_argument("--output", type=Path, help="the object's file (default: beside the input)")
+    parser.add_argument("--serve", type=int, metavar="FD", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.serve is not None:
+        _serve(Connection(options.serve))
+        return 0
+    if options.file is None:
+        parser.error("which file?")
+    try:
+        target = resolve_cpu_target(options.target)
+        unit = Unit(options.file.stem, options.file.read_text(), options.optimise)
+        if options.assembly:
+            sys.stdout.write(assembly(unit, target))
+        else:
+            (options.output or options.file.with_suffix(".o")).write_bytes(_emit_object(unit, target))
+    except (MotetError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
