@@ -7,20 +7,23 @@ with operator one of `+ - * // ceildiv max min`.
 
 from __future__ import annotations
 
-from typing import Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
 
 SCHEMA_VERSION = 1
 
-Expr = Union[int, str, list["Expr"]]  # noqa: UP007 - a recursive alias needs the quoted form
+if TYPE_CHECKING:
+    Expr = Union[int, str, list["Expr"]]  # noqa: UP007 - a recursive alias needs the quoted form
+else:
+    Expr = int | str | list[Any]  # msgspec takes no recursive alias; `validation.py` checks what is inside
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     pass
 
 
-class TensorSpec(Struct):
+class TensorSpec(Struct, frozen=True):
     """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …)."""
 
     name: str
@@ -29,7 +32,7 @@ class TensorSpec(Struct):
     destination: int | None = None  # of a result: the input it is written to, in place
 
 
-class Symbol(Struct):
+class Symbol(Struct, frozen=True):
     """A dynamic extent: axis `axis` of input `input` gives `name` its value."""
 
     name: str
@@ -37,14 +40,14 @@ class Symbol(Struct):
     axis: int
 
 
-class Signature(Struct):
+class Signature(Struct, frozen=True):
     name: str
     inputs: list[TensorSpec]
     results: list[TensorSpec]
     symbols: list[Symbol] = []
 
 
-class Buffer(Struct):
+class Buffer(Struct, frozen=True):
     """Memory that commands refer to by its index in the schedule.
 
     `index` names the input, result or parameter; `offset` places it in its base (the arena, or the
@@ -57,7 +60,7 @@ class Buffer(Struct):
     offset: Expr = 0
 
 
-class Command(Struct):
+class Command(Struct, frozen=True):
     """One dispatch of `kernel` over tasks `[0, tasks)`, or a copy of a whole buffer to another.
 
     A dispatch gets the addresses of `buffers` and the values of `sizes`. `after` lists the commands that
@@ -72,7 +75,7 @@ class Command(Struct):
     after: list[int] = []
 
 
-class Schedule(Struct):
+class Schedule(Struct, frozen=True):
     """How one function runs on one variant. `scratch` is bytes per thread, `arena` bytes per invocation."""
 
     buffers: list[Buffer]
@@ -81,7 +84,7 @@ class Schedule(Struct):
     scratch: int = 0
 
 
-class KernelInfo(Struct):
+class KernelInfo(Struct, frozen=True):
     """What `inspect` shows of a kernel; nothing here is needed to run it."""
 
     name: str
@@ -91,7 +94,7 @@ class KernelInfo(Struct):
     source: str = ""  # the operations it was made of
 
 
-class Variant(Struct):
+class Variant(Struct, frozen=True):
     """Code and schedules for one target of one family. Variants stand in order of preference."""
 
     family: str
@@ -103,7 +106,7 @@ class Variant(Struct):
     kernels: list[KernelInfo] = []
 
 
-class Parameter(Struct):
+class Parameter(Struct, frozen=True):
     """A constant tensor: `key` in the parameter file, its dtype (`u8` for packed ones) and shape."""
 
     key: str
@@ -111,12 +114,12 @@ class Parameter(Struct):
     shape: list[int]
 
 
-class Member(Struct):
+class Member(Struct, frozen=True):
     sha256: str
     size: int
 
 
-class Manifest(Struct):
+class Manifest(Struct, frozen=True):
     schema: int
     producer: str
     functions: list[Signature]

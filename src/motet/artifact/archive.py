@@ -1,0 +1,148 @@
+"""The container of an artifact: a zip of stored members, each on a page boundary, so that it can be mapped.
+
+Alignment is by padding in the extra field, as Android's zipalign does it (field 0xD935). Times are fixed and
+the order is the caller's, so equal members give an equal file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from motet.errors import ArtifactError
+
+PAGE = 4096
+_ALIGNMENT_FIELD = 0xD935
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_LARGE = 1 << 30  # from here on sizes are written in 64 bits, in a field of their own
+_ZIP64_FIELD = 20
+_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+
+
+@dataclass(frozen=True)
+class Content:
+    """A member to write. `pieces` yields its bytes anew whenever called: once to hash, once to write."""
+
+    name: str
+    pieces: Callable[[], Iterable[memoryview]]
+    size: int
+    sha256: str
+
+
+def hashed(name: str, pieces: Callable[[], Iterable[memoryview]]) -> Content:
+    """The member `name` with its size and hash."""
+    size, digest = 0, hashlib.sha256()
+    for piece in pieces():
+        size += len(piece)
+        digest.update(piece)
+    return Content(name, pieces, size, digest.hexdigest())
+
+
+def write_archive(file: IO[bytes], contents: Sequence[Content]) -> None:
+    """Writes `contents` in order to `file`, an empty seekable file."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for content in contents:
+            info = zipfile.ZipInfo(content.name, _EPOCH)
+            info.external_attr = 0o644 << 16
+            info.create_system = 3  # the same bytes on every system
+            info.file_size = content.size
+            large = content.size > _LARGE
+            start = file.tell() + _LOCAL_HEADER.size + len(content.name.encode()) + large * _ZIP64_FIELD
+            info.extra = _padding(start)
+            with archive.open(info, "w", force_zip64=large) as member:
+                for piece in content.pieces():
+                    member.write(piece)
+            info.extra = b""  # padding is the local header's; the directory needs none
+
+
+def _padding(start: int) -> bytes:
+    """An extra field after which data that would start at `start` stands on a page boundary."""
+    length = -start % PAGE
+    if length == 0:
+        return b""
+    if length < 6:
+        length += PAGE
+    return struct.pack("<HHH", _ALIGNMENT_FIELD, length - 4, PAGE) + bytes(length - 6)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A member that was found: a view of its bytes, and the CRC-32 they should have."""
+
+    data: memoryview
+    crc: int
+
+    @property
+    def is_intact(self) -> bool:
+        return zlib.crc32(self.data) == self.crc
+
+
+def read_archive(data: memoryview, where: str) -> dict[str, Stored]:
+    """The members of the archive `data`, as views of it; their contents are not checked.
+
+    Raises ArtifactError naming `where` if this is no such archive, or a damaged one.
+    """
+    try:
+        with zipfile.ZipFile(_Window(data)) as archive:
+            infos = archive.infolist()
+    # The standard library's reader meets damage with whichever of these its parsing stumbles over.
+    except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OverflowError, RuntimeError,
+            EOFError, OSError) as error:  # fmt: skip
+        reason = str(error) or type(error).__name__
+        raise ArtifactError(f"{where}: not an artifact, or damaged: {reason}") from error
+    members: dict[str, Stored] = {}
+    for info in infos:
+        name = f"{where}: member {info.filename!r}"
+        if info.filename in members:
+            raise ArtifactError(f"{name}: stands in the archive twice")
+        members[info.filename] = Stored(_locate(info, data, name), info.CRC)
+    return members
+
+
+def _locate(info: zipfile.ZipInfo, data: memoryview, where: str) -> memoryview:
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 or info.compress_size != info.file_size:
+        raise ArtifactError(f"{where}: compressed or encrypted; expected stored")
+    at = info.header_offset
+    if not 0 <= at <= len(data) - _LOCAL_HEADER.size:
+        raise ArtifactError(f"{where}: its header would be at byte {at}; the file has {len(data)}")
+    fields = _LOCAL_HEADER.unpack_from(data, at)
+    begin = at + _LOCAL_HEADER.size + fields[9] + fields[10]
+    if fields[0] != b"PK\x03\x04" or begin + info.file_size > len(data):
+        raise ArtifactError(f"{where}: damaged: its header does not fit the archive")
+    return data[begin : begin + info.file_size]
+
+
+class _Window(io.RawIOBase):
+    """A memoryview as a file to read, without the copy that BytesIO makes."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._at, len(self._data))[whence]
+        if base + offset < 0:
+            raise OSError(f"position {base + offset} before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = len(self._data) if size is None or size < 0 else self._at + size
+        piece = bytes(self._data[self._at : end])
+        self._at += len(piece)
+        return piece

@@ -1,0 +1,49 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import IO
+
+from motet.errors import ArtifactError
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Generator[IO[bytes]]:
+    """A file to write that becomes `path` when the block ends, and vanishes if it raises.
+
+    Raises ArtifactError, saying the path and the reason, if it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: cannot be written: {_reason(error)}") from error
+    finally:
+        # Still there only if something above failed; a name that cannot exist cannot be removed either.
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink()
+
+
+def write_atomically(path: Path, pieces: Iterable[memoryview]) -> None:
+    """Writes `pieces` one after the other to `path`."""
+    with atomic_file(path) as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def unreadable(path: Path, error: Exception) -> str:
+    return f"{path}: cannot be read: {_reason(error)}"
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text[:1].lower() + text[1:]

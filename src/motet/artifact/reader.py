@@ -1,0 +1,202 @@
+"""Reads artifacts: opens and maps the file, checks it, and hands out its members without a copy.
+
+The manifest is checked when opening (`validation.py`), each other member against its hash when first used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from motet.artifact.archive import Stored, read_archive
+from motet.artifact.dtypes import DTYPES, spelling
+from motet.artifact.files import unreadable, write_atomically
+from motet.artifact.parameters import ParameterFile
+from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature
+from motet.artifact.validation import validate
+from motet.errors import ArtifactError
+
+_T = TypeVar("_T")
+
+MANIFEST = "manifest.json"
+PARAMETERS = "parameters.safetensors"
+
+
+class _Version(msgspec.Struct):
+    """The part of a manifest that every schema shares."""
+
+    schema: int
+    producer: str = "an unknown version"
+
+
+class Artifact:
+    """A compiled program: its manifest and members. Make one with `open` or `from_bytes`.
+
+    Everything is read-only and safe to use from several threads.
+    """
+
+    def __init__(self, data: memoryview, where: str, folder: Path | None, verify: bool) -> None:
+        self._data = data
+        self._where = where
+        self._folder = folder
+        self._verify = verify
+        self._stored = read_archive(data, where)
+        self._verified: set[str] = set()
+        self._lock = threading.Lock()
+        self.manifest = self._read_manifest()
+        self._check_members()
+
+    @staticmethod
+    def open(path: str | Path, *, verify: bool = True) -> Artifact:
+        """The artifact in file `path`, memory-mapped. Raises ArtifactError if it is missing or unsound.
+
+        `verify=False` leaves out the check of members against their hashes: for a trusted large file.
+        """
+        path = Path(path)
+        return Artifact(_map(path), str(path), path.parent, verify)
+
+    @staticmethod
+    def from_bytes(
+        data: bytes | bytearray | memoryview, *, name: str = "artifact", verify: bool = True
+    ) -> Artifact:
+        """The artifact whose file's content is `data`, which must not change; `name` names it in errors."""
+        return Artifact(memoryview(data).cast("B").toreadonly(), name, None, verify)
+
+    @property
+    def name(self) -> str:
+        """Where it came from, for messages."""
+        return self._where
+
+    @property
+    def data(self) -> memoryview:
+        """The file's content."""
+        return self._data
+
+    @cached_property
+    def functions(self) -> Mapping[str, Signature]:
+        return {signature.name: signature for signature in self.manifest.functions}
+
+    def member(self, name: str) -> memoryview:
+        """The bytes of member `name`, checked against its hash. Raises ArtifactError if absent or damaged."""
+        expected = self.manifest.members.get(name)
+        if expected is None:
+            raise ArtifactError(
+                f"{self._where}: no member {name!r}; there are: {', '.join(self.manifest.members) or 'none'}"
+            )
+        if name == self.manifest.external_parameters:
+            data, place = self._external
+        else:
+            data, place = self._stored[name].data, f"{self._where}: member {name!r}"
+        if len(data) != expected.size:
+            raise ArtifactError(f"{place}: {len(data)} bytes given, {expected.size} expected")
+        if self._verify and name not in self._verified:
+            if hashlib.sha256(data).hexdigest() != expected.sha256:
+                raise ArtifactError(f"{place}: damaged: its hash is not the one in the manifest")
+            self._verified.add(name)
+        return data
+
+    def parameter(self, index: int) -> np.ndarray:
+        """Parameter `index` of the manifest, a read-only view of the file."""
+        return self._parameters[index]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the artifact to file `path` whole or not at all, external parameters beside it."""
+        path = Path(path)
+        external = self.manifest.external_parameters
+        if external is not None and path.parent / external != (self._folder or Path()) / external:
+            write_atomically(path.parent / external, [self.member(external)])
+        write_atomically(path, [self._data])
+
+    def __repr__(self) -> str:
+        return f"Artifact({self._where!r}, functions: {', '.join(self.functions)})"
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _read_manifest(self) -> Manifest:
+        stored = self._stored.get(MANIFEST)
+        if stored is None:
+            raise ArtifactError(f"{self._where}: not an artifact: a zip without {MANIFEST}")
+        if not stored.is_intact:
+            raise ArtifactError(f"{self._where}: member {MANIFEST!r}: damaged: its checksum does not fit")
+        version = self._decode(stored, _Version)
+        if version.schema != SCHEMA_VERSION:
+            newer = version.schema > SCHEMA_VERSION
+            age, cure = ("newer", "update Motet") if newer else ("older", "compile it again")
+            raise ArtifactError(
+                f"{self._where}: made by {version.producer} in the {age} format {version.schema}; "
+                f"this version reads format {SCHEMA_VERSION}; {cure}"
+            )
+        manifest = self._decode(stored, Manifest)
+        validate(manifest, self._where)
+        return manifest
+
+    def _decode(self, stored: Stored, kind: type[_T]) -> _T:
+        try:
+            return msgspec.json.decode(stored.data, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ArtifactError(f"{self._where}: member {MANIFEST!r}: {error}") from error
+
+    def _check_members(self) -> None:
+        expected = set(self.manifest.members) - {self.manifest.external_parameters}
+        found = set(self._stored) - {MANIFEST}
+        if expected != found:
+            missing, surplus = sorted(expected - found), sorted(found - expected)
+            raise ArtifactError(
+                f"{self._where}: members do not fit the manifest: missing: {', '.join(missing) or 'none'}; "
+                f"not listed: {', '.join(surplus) or 'none'}"
+            )
+        for name in expected:
+            if len(self._stored[name].data) != self.manifest.members[name].size:
+                raise ArtifactError(f"{self._where}: member {name!r}: its size is not the manifest's")
+
+    @cached_property
+    def _external(self) -> tuple[memoryview, str]:
+        assert self.manifest.external_parameters is not None
+        name = self.manifest.external_parameters
+        if self._folder is None:
+            raise ArtifactError(f"{self._where}: parameters are in file {name!r}; open it from its folder")
+        path = self._folder / name
+        return _map(path), str(path)
+
+    @property
+    def _parameters(self) -> list[np.ndarray]:
+        with self._lock:
+            return self._load_parameters
+
+    @cached_property
+    def _load_parameters(self) -> list[np.ndarray]:
+        if not self.manifest.parameters:
+            return []
+        name = self.manifest.external_parameters or PARAMETERS
+        file = ParameterFile.decode(self.member(name), f"{self._where}: member {name!r}")
+        arrays: list[np.ndarray] = []
+        for parameter in self.manifest.parameters:
+            array = file.tensors.get(parameter.key)
+            if array is None:
+                raise ArtifactError(f"{self._where}: parameter {parameter.key!r}: not in {name!r}")
+            if list(array.shape) != parameter.shape or array.dtype != DTYPES[parameter.dtype]:
+                raise ArtifactError(
+                    f"{self._where}: parameter {parameter.key!r}: "
+                    f"{'x'.join(map(str, [*array.shape, spelling(array.dtype)]))} stored, "
+                    f"{'x'.join(map(str, [*parameter.shape, parameter.dtype]))} expected"
+                )
+            arrays.append(array)
+        return arrays
+
+
+def _map(path: Path) -> memoryview:
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise ArtifactError(f"{path}: not an artifact: the file is empty")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(unreadable(path, error)) from error

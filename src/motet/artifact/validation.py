@@ -1,0 +1,154 @@
+"""Checks of a manifest beyond its types: every index, reference, expression and size that can be known.
+
+What passes here can be run without looking again; what depends on symbols is checked when they are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.schema import Buffer, Command, Expr, Manifest, Schedule, Signature, Variant
+from motet.errors import ArtifactError
+
+OPERATORS = ("+", "-", "*", "//", "ceildiv", "max", "min")
+_DEPTH = 64
+_MAXIMUM_RANK = 64
+_MAXIMUM = 1 << 62
+
+
+def validate(manifest: Manifest, where: str) -> None:
+    """Raises ArtifactError naming `where` and what is wrong at the first thing that is."""
+    signatures: dict[str, Signature] = {}
+    for signature in manifest.functions:
+        if signature.name in signatures:
+            raise ArtifactError(f"{where}: function {signature.name!r} stands there twice")
+        signatures[signature.name] = signature
+        _check_signature(signature, f"{where}: function {signature.name!r}")
+    for index, parameter in enumerate(manifest.parameters):
+        place = f"{where}: parameter {index} ({parameter.key!r})"
+        _check_dtype(parameter.dtype, place)
+        bounded = all(0 <= extent < _MAXIMUM for extent in parameter.shape)
+        if len(parameter.shape) > _MAXIMUM_RANK or not bounded:
+            raise ArtifactError(f"{place}: shape {parameter.shape}")
+    for variant in manifest.variants:
+        _check_variant(variant, manifest, signatures, f"{where}: variant {variant.target!r}")
+    external = manifest.external_parameters
+    beside = external is None or ("/" not in external and external not in ("", ".", ".."))
+    if not beside or external not in {None, *manifest.members}:
+        raise ArtifactError(f"{where}: external parameters {external!r}: not the name of a member")
+
+
+def _check_signature(signature: Signature, where: str) -> None:
+    names = [symbol.name for symbol in signature.symbols]
+    if len(set(names)) != len(names):
+        raise ArtifactError(f"{where}: a symbol stands there twice: {', '.join(names)}")
+    for group, specs in (("input", signature.inputs), ("result", signature.results)):
+        for index, spec in enumerate(specs):
+            place = f"{where}: {group} {index}"
+            _check_dtype(spec.dtype, place)
+            if len(spec.shape) > _MAXIMUM_RANK:
+                raise ArtifactError(f"{place}: {len(spec.shape)} axes; at most {_MAXIMUM_RANK} expected")
+            for extent in spec.shape:
+                check_expression(extent, names, place)
+            if spec.destination is None:
+                continue
+            if group == "input" or not 0 <= spec.destination < len(signature.inputs):
+                raise ArtifactError(f"{place}: destination {spec.destination}: no such input")
+            target = signature.inputs[spec.destination]
+            if (target.shape, target.dtype) != (spec.shape, spec.dtype):
+                raise ArtifactError(f"{place}: shape and dtype differ from its destination's")
+    for symbol in signature.symbols:
+        place = f"{where}: symbol {symbol.name!r}"
+        if not 0 <= symbol.input < len(signature.inputs):
+            raise ArtifactError(f"{place}: input {symbol.input}: no such input")
+        shape = signature.inputs[symbol.input].shape
+        if not 0 <= symbol.axis < len(shape) or shape[symbol.axis] != symbol.name:
+            raise ArtifactError(f"{place}: not axis {symbol.axis} of input {symbol.input}")
+
+
+def _check_variant(
+    variant: Variant, manifest: Manifest, signatures: dict[str, Signature], where: str
+) -> None:
+    for name in variant.objects:
+        if name not in manifest.members:
+            raise ArtifactError(f"{where}: object {name!r}: no such member")
+    if set(variant.schedules) != set(signatures):
+        raise ArtifactError(
+            f"{where}: has schedules for {_listing(variant.schedules)}; expected {_listing(signatures)}"
+        )
+    for name, schedule in variant.schedules.items():
+        _check_schedule(schedule, signatures[name], len(manifest.parameters), f"{where}: schedule {name!r}")
+
+
+def _check_schedule(schedule: Schedule, signature: Signature, parameters: int, where: str) -> None:
+    symbols = [symbol.name for symbol in signature.symbols]
+    check_expression(schedule.arena, symbols, f"{where}: arena")
+    if not 0 <= schedule.scratch < _MAXIMUM:
+        raise ArtifactError(f"{where}: {schedule.scratch} bytes of scratch")
+    counts = {"input": len(signature.inputs), "result": len(signature.results), "parameter": parameters}
+    for index, buffer in enumerate(schedule.buffers):
+        _check_buffer(buffer, schedule, symbols, counts, f"{where}: buffer {index}")
+    for index, command in enumerate(schedule.commands):
+        _check_command(command, index, len(schedule.buffers), symbols, f"{where}: command {index}")
+
+
+def _check_buffer(
+    buffer: Buffer, schedule: Schedule, symbols: Collection[str], counts: dict[str, int], where: str
+) -> None:
+    check_expression(buffer.bytes, symbols, f"{where}: bytes")
+    check_expression(buffer.offset, symbols, f"{where}: offset")
+    if buffer.kind != "arena":
+        if not 0 <= buffer.index < counts[buffer.kind]:
+            raise ArtifactError(f"{where}: {buffer.kind} {buffer.index}: there are {counts[buffer.kind]}")
+    elif isinstance(buffer.bytes, int) and isinstance(buffer.offset, int) and isinstance(schedule.arena, int):
+        check_range(buffer.offset, buffer.bytes, schedule.arena, f"{where}: arena")
+
+
+def _check_command(command: Command, index: int, buffers: int, symbols: Collection[str], where: str) -> None:
+    for buffer in command.buffers:
+        if not 0 <= buffer < buffers:
+            raise ArtifactError(f"{where}: buffer {buffer}: there are {buffers}")
+    for earlier in command.after:
+        if not 0 <= earlier < index:
+            raise ArtifactError(f"{where}: after command {earlier}; expected an earlier one")
+    check_expression(command.tasks, symbols, f"{where}: tasks")
+    for size in command.sizes:
+        check_expression(size, symbols, f"{where}: sizes")
+    if command.op == "copy" and len(command.buffers) != 2:
+        raise ArtifactError(f"{where}: copy of {len(command.buffers)} buffers; expected source and target")
+    if command.op == "dispatch" and not command.kernel:
+        raise ArtifactError(f"{where}: dispatch without a kernel")
+
+
+def check_range(offset: int, size: int, available: int, where: str) -> None:
+    """Raises ArtifactError unless bytes `[offset, offset + size)` lie in `[0, available)`."""
+    if offset < 0 or size < 0 or offset + size > available:
+        raise ArtifactError(f"{where}: bytes {offset} to {offset + size}; there are {available}")
+
+
+def check_expression(expression: Expr, symbols: Collection[str], where: str, depth: int = 0) -> None:
+    """Raises ArtifactError unless the expression is well formed over `symbols`."""
+    if type(expression) is int:
+        if (not 0 <= expression < _MAXIMUM and depth == 0) or abs(expression) >= _MAXIMUM:
+            raise ArtifactError(f"{where}: {expression} is out of range")
+        return
+    if isinstance(expression, str):
+        if expression not in symbols:
+            raise ArtifactError(f"{where}: symbol {expression!r}; there are: {_listing(symbols)}")
+        return
+    if depth >= _DEPTH:
+        raise ArtifactError(f"{where}: an expression deeper than {_DEPTH}")
+    if not isinstance(expression, list) or len(expression) != 3 or expression[0] not in OPERATORS:
+        raise ArtifactError(f"{where}: {expression!r}; expected [operator, left, right]")
+    check_expression(expression[1], symbols, where, depth + 1)
+    check_expression(expression[2], symbols, where, depth + 1)
+
+
+def _check_dtype(dtype: str, where: str) -> None:
+    if dtype not in DTYPES:
+        raise ArtifactError(f"{where}: dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
+
+
+def _listing(names: Collection[str]) -> str:
+    return ", ".join(names) or "none"
