@@ -8,6 +8,7 @@ motet.compiler.codegen.cpu.objects FILE.ll --target x86-64-v4` compiles such a f
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
@@ -78,16 +79,14 @@ def _prepare(unit: Unit, target: CpuTarget) -> tuple[Any, Any]:
     except RuntimeError as error:
         detail = " ".join(str(error).split())
         raise CompileError(
-            f"kernel {unit.name}: the generated LLVM IR is not valid: {detail}; this is a defect of the
-            compiler"
+            f"kernel {unit.name}: the generated LLVM IR is not valid: {detail}; this is a defect of motet"
         ) from error
     _run_passes(module, machine, unit.optimise)
     return machine, module
 
 
 def target_machine(target: CpuTarget) -> Any:
-    """LLVM's target machine for position-independent code of `target` at the highest code generation
-    level."""
+    """LLVM's target machine for position-independent code of `target`, optimised at instruction level."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(target.triple).create_target_machine(
@@ -184,7 +183,8 @@ class _Workers:
     def _stop(self) -> None:
         for worker in self.workers:
             if worker.unit == IDLE:
-                worker.connection.send(None)
+                with contextlib.suppress(OSError):
+                    worker.connection.send(None)
             else:
                 os.kill(worker.pid, signal.SIGKILL)
         for worker in self.workers:
@@ -204,8 +204,7 @@ def worker_crash(unit: Unit, target: CpuTarget, how: str) -> WorkerCrash:
 
 
 def _start(log: Path) -> _Worker:
-    """A new worker: a fork, which costs milliseconds, of a process with one thread; else a fresh
-    interpreter."""
+    """A new worker: a fork, which costs milliseconds, where no other thread runs; else a new interpreter."""
     ours, theirs = _duplex()
     with log.open("wb") as errors, theirs:
         if sys.platform == "linux" and threading.active_count() == 1:
