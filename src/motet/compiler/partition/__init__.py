@@ -1,0 +1,1 @@
+"""Partitioning: fuse operations into kernels, and give each a function of its own."""

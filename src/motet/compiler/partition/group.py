@@ -1,0 +1,258 @@
+"""group: decides which operations become one kernel.
+
+Operations are taken in program order. A contraction or convolution opens a group; element-wise work over its
+result joins it. Row reductions, what feeds them element by element, and what they feed over the same rows form one
+group; so do chains of element-wise work. An operation never joins where that would make two groups wait for each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.partition.roles import DENSE_ROLES, Role, Structure, role_of, structure_of
+
+LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
+
+JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
+
+
+@dataclass(eq=False)
+class Group:
+    """Operations that will be one kernel. `domain` is the iteration space that all share, unit extents
+    dropped; `reduced` the positions in it over which its reductions run."""
+
+    role: Role
+    operations: list[ir.Operation]
+    domain: tuple[int | None, ...] = ()
+    reduced: frozenset[int] = frozenset()
+    depends: set[Group] = field(default_factory=set["Group"])
+
+    @property
+    def outer(self) -> tuple[int | None, ...]:
+        return tuple(size for i, size in enumerate(self.domain) if i not in self.reduced)
+
+
+@dataclass
+class Grouping:
+    """The groups of one block, and for every operation its role and (if work) its group."""
+
+    groups: list[Group]
+    roles: dict[ir.Operation, Role]
+    owner: dict[ir.Operation, Group]
+
+
+def group_block(block: ir.Block) -> Grouping:
+    """Group the operations of `block`, a public function's only block."""
+    return _Grouper(block).run()
+
+
+class _Grouper:
+    def __init__(self, block: ir.Block) -> None:
+        self.operations = [o.operation for o in block.operations][:-1]
+        self.terminator = block.operations[len(block.operations) - 1].operation
+        self.roles = {o: role_of(o) for o in self.operations}
+        self.structures: dict[ir.Operation, Structure] = {}
+        self.owner: dict[ir.Operation, Group] = {}
+        self.groups: list[Group] = []
+
+    def run(self) -> Grouping:
+        for operation in self.operations:
+            role = self.roles[operation]
+            if role in (Role.SCALAR, Role.FREE, Role.ALIAS):
+                continue
+            if role is Role.VIEW and not self._needs_memory(operation):
+                continue
+            self._place(operation, role)
+        return Grouping(self.groups, self.roles, self.owner)
+
+    def _needs_memory(self, view: ir.Operation) -> bool:
+        """A view vanishes into linalg operations that read it, and into further views; anything else needs it
+        in memory. Padding vanishes only into windows and convolutions."""
+        pads = view.name == "tensor.pad"
+        for use in view.results[0].uses:
+            user = use.owner.operation
+            role = self.roles.get(user)
+            if role is Role.VIEW and user.name != "tensor.pad" and not pads:
+                continue
+            if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
+                return True
+        return False
+
+    # -- placing one operation -------------------------------------------------------------------
+
+    def _place(self, operation: ir.Operation, role: Role) -> None:
+        structure = structure_of(operation) if operation.name == "linalg.generic" else None
+        if structure is not None:
+            self.structures[operation] = structure
+        producers = self._producers(operation)
+        if role in JOINING and structure is not None:
+            self._merge_siblings(operation, structure, producers)
+            producers = self._producers(operation)
+            for group in sorted(producers, key=self.groups.index, reverse=True):
+                if self._may_join(group, operation, role, structure, producers):
+                    self._join(group, operation, role, structure, producers)
+                    return
+        group = Group(role, [operation])
+        if structure is not None:
+            group.domain, group.reduced = _domain(structure)
+            if role in (*DENSE_ROLES, Role.WINDOW):
+                group.domain, group.reduced = group.outer, frozenset()
+        group.depends = producers
+        self.groups.append(group)
+        self.owner[operation] = group
+
+    def _producers(self, operation: ir.Operation) -> set[Group]:
+        """The groups whose results `operation` reads, looking through what is not work."""
+        found: set[Group] = set()
+        seen: set[ir.Operation] = set()
+        stack = [operation]
+        while stack:
+            for value in captured_values(stack.pop()):
+                owner = value.owner
+                if isinstance(owner, ir.Block):
+                    continue
+                owner = owner.operation
+                if owner in self.owner:
+                    found.add(self.owner[owner])
+                elif owner in self.roles and owner not in seen:
+                    seen.add(owner)
+                    stack.append(owner)
+        return found
+
+    def _may_join(
+        self, group: Group, operation: ir.Operation, role: Role, structure: Structure, producers: set[Group]
+    ) -> bool:
+        if len(group.operations) >= LARGEST_GROUP or not self._reads_plainly(operation, structure, group):
+            return False
+        if any(other is not group and self._reaches(other, group) for other in producers):
+            return False
+        domain, reduced = _domain(structure)
+        if role is Role.ELEMENTWISE:
+            if group.role in (Role.ELEMENTWISE, *DENSE_ROLES, Role.WINDOW):
+                return domain == group.domain
+            return group.role is Role.REDUCTION and (
+                domain == group.outer or (domain == group.domain and _trailing(group.domain, group.reduced))
+            )
+        if group.role is Role.ELEMENTWISE:
+            return domain == group.domain and (_trailing(domain, reduced) or self._only_reader(group, operation))
+        return (
+            group.role is Role.REDUCTION
+            and domain == group.domain and reduced == group.reduced and _trailing(domain, reduced)
+        )
+
+    def _join(
+        self, group: Group, operation: ir.Operation, role: Role, structure: Structure, producers: set[Group]
+    ) -> None:
+        if role is Role.REDUCTION:
+            group.role = Role.REDUCTION
+            group.domain, group.reduced = _domain(structure)
+        group.operations.append(operation)
+        group.depends |= producers - {group}
+        self.owner[operation] = group
+
+    def _reads_plainly(self, operation: ir.Operation, structure: Structure, group: Group) -> bool:
+        """Every read of the group's values goes through dimensions in order: no slice, no padding, no
+        transposition; broadcasts are plain."""
+        for operand, map_ in zip(operation.operands, structure.maps, strict=True):
+            dims = [e.single for e in map_ if e.single is not None]
+            while not isinstance(operand.owner, ir.Block):
+                owner = operand.owner.operation
+                if self.owner.get(owner) is group:
+                    if dims != sorted(dims):
+                        return False
+                    break
+                if self.roles.get(owner) is not Role.VIEW:
+                    break
+                if owner.name != "linalg.generic":
+                    if group in self._producers(owner):
+                        return False
+                    break
+                inner = structure_of(owner)
+                if inner is None:
+                    break
+                order = [e.single for e in inner.maps[0] if e.single is not None]
+                if order != sorted(order):
+                    dims = [1, 0]  # transposed
+                operand = owner.operands[0]
+        return True
+
+    def _only_reader(self, group: Group, operation: ir.Operation) -> bool:
+        results = [result for member in group.operations for result in member.results]
+        users = {use.owner.operation for result in results for use in result.uses}
+        return users <= {operation, *group.operations}
+
+    def _reaches(self, later: Group, earlier: Group) -> bool:
+        """Whether `later` waits for `earlier`, directly or not."""
+        seen: set[Group] = set()
+        stack = [later]
+        while stack:
+            current = stack.pop()
+            if current is earlier:
+                return True
+            if current not in seen:
+                seen.add(current)
+                stack.extend(current.depends)
+        return False
+
+    # -- sibling convolutions --------------------------------------------------------------------
+
+    def _merge_siblings(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
+        """Convolutions of one tensor with one geometry that meet in one element-wise operation become one
+        group: the tensor is read once, and their results need not be written."""
+        siblings = [
+            g for g in self.groups
+            if g in producers and g.role is Role.CONVOLUTION and g.domain == _domain(structure)[0]
+            and self._only_reader(g, operation)
+        ]
+        if len(siblings) < 2:
+            return
+        first, *others = siblings
+        for other in others:
+            if self._alike(first, other) and not self._reaches(other, first) and not self._reaches(first, other):
+                first.operations.extend(other.operations)
+                first.depends |= other.depends
+                for member in other.operations:
+                    self.owner[member] = first
+                self.groups.remove(other)
+
+    def _alike(self, first: Group, other: Group) -> bool:
+        a, b = first.operations[0], other.operations[0]
+        return self.structures[a] == self.structures[b] and self._base(a.operands[0]) == self._base(b.operands[0])
+
+    def _base(self, value: ir.Value) -> ir.Value:
+        while not isinstance(value.owner, ir.Block) and self.roles.get(value.owner.operation) is Role.VIEW:
+            value = value.owner.operation.operands[0]
+        return value
+
+
+def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
+    """Operands of `operation` and everything its regions use from outside it."""
+    yield from operation.operands
+    inside: set[ir.Value] = set()
+
+    def visit(nested: ir.Operation) -> Iterable[ir.Value]:
+        for region in nested.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+                for child in block.operations:
+                    for operand in child.operation.operands:
+                        if operand not in inside:
+                            yield operand
+                    inside.update(child.operation.results)
+                    yield from visit(child.operation)
+
+    yield from visit(operation)
+
+
+def _domain(structure: Structure) -> tuple[tuple[int | None, ...], frozenset[int]]:
+    """The iteration space without unit extents, and where in it the reductions are."""
+    kept = [i for i, size in enumerate(structure.sizes) if size != 1]
+    reduced = frozenset(position for position, i in enumerate(kept) if i in structure.reduced)
+    return tuple(structure.sizes[i] for i in kept), reduced
+
+
+def _trailing(domain: Sequence[int | None], reduced: frozenset[int]) -> bool:
+    return bool(reduced) and reduced == frozenset(range(len(domain) - len(reduced), len(domain)))

@@ -1,0 +1,210 @@
+"""outline: gives every group of operations a private function of its own, called from the public one.
+
+    %1 = linalg.generic … (matmul)            %2 = call @main_kernel_0(%0, %w, %b)
+    %2 = linalg.generic … (add bias)     →
+                                              func.func private @main_kernel_0(…)
+
+What is not work (sizes, empty tensors, views) is copied into each function that needs it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from motet.compiler.codegen.reader import CONSTANT
+from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.program import PARAMETER
+from motet.compiler.partition.group import Group, Grouping, captured_values, group_block
+from motet.compiler.partition.roles import ALIASES, Role
+
+KIND = "motet.kind"  # function attribute: the role of the group that the kernel was made of
+
+COPIED = (Role.SCALAR, Role.FREE, Role.VIEW)
+
+
+def outline_kernels(module: ir.Module) -> None:
+    """Outline the kernels of every public function of `module`, in place."""
+    symbols = ir.SymbolTable(module.operation)
+    for operation in list(module.body.operations):
+        function = operation.operation
+        if function.name == "func.func" and "sym_visibility" not in function.attributes:
+            _Outliner(module, symbols, function).run()
+
+
+class _Outliner:
+    def __init__(self, module: ir.Module, symbols: ir.SymbolTable, function: ir.Operation) -> None:
+        self.module = module
+        self.symbols = symbols
+        self.function = function
+        self.name = ir.StringAttr(function.attributes["sym_name"]).value
+        self.block = function.regions[0].blocks[0]
+        self.grouping: Grouping = group_block(self.block)
+        self.parameters = _parameters(function, self.block)
+
+    def run(self) -> None:
+        terminator = self.block.operations[len(self.block.operations) - 1].operation
+        for group in _in_order(self.grouping):
+            self._outline(group, terminator)
+        self._drop_dead()
+
+    def _outline(self, group: Group, terminator: ir.Operation) -> None:
+        members = set(group.operations)
+        arguments: list[ir.Value] = []
+        operations = self._with_copies(group, members, arguments)
+        results = [
+            result for member in group.operations for result in member.results
+            if any(use.owner.operation not in members and self._leaves(use.owner.operation, members) for use in result.uses)
+        ]
+        location = group.operations[-1].location
+        name = f"{self.name}_kernel_{self.grouping.groups.index(group)}"
+        with location:
+            kernel = func.FuncOp(
+                name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in results]),
+                visibility="private", ip=ir.InsertionPoint(self.module.body),
+            )
+        self.symbols.insert(kernel.operation)
+        kernel.operation.attributes[KIND] = ir.StringAttr.get(group.role.value)
+        self._mark_constants(kernel.operation, arguments)
+        block = kernel.add_entry_block()
+        mapping = dict(zip(arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block), location:
+            for operation in operations:
+                _clone(operation, mapping)
+            func.ReturnOp([mapping[result] for result in results])
+        with ir.InsertionPoint(terminator), location:
+            call = func.CallOp([r.type for r in results], kernel.operation.attributes["sym_name"].value, arguments)
+        for result, replacement in zip(results, call.results, strict=True):
+            result.replace_all_uses_with(replacement)
+        self._move_aliases(call.results, terminator)
+
+    def _leaves(self, user: ir.Operation, members: set[ir.Operation]) -> bool:
+        """Whether a use by `user` needs the value outside the kernel: a view that is only copied into this
+        kernel does not."""
+        if self.grouping.roles.get(user) not in COPIED or user in self.grouping.owner:
+            return True
+        return any(
+            use.owner.operation not in members and self._leaves(use.owner.operation, members)
+            for result in user.results
+            for use in result.uses
+        )
+
+    def _with_copies(
+        self, group: Group, members: set[ir.Operation], arguments: list[ir.Value]
+    ) -> list[ir.Operation]:
+        """The group's operations with the copies they need, in an order in which each follows what it reads;
+        values from outside are appended to `arguments`."""
+        ordered: list[ir.Operation] = []
+        done: set[ir.Operation] = set()
+
+        def visit(operation: ir.Operation) -> None:
+            if operation in done:
+                return
+            done.add(operation)
+            for value in captured_values(operation):
+                owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+                copied = (
+                    owner is not None
+                    and self.grouping.roles.get(owner) in COPIED
+                    and owner not in self.grouping.owner
+                )
+                if owner is not None and (owner in members or copied):
+                    visit(owner)
+                elif value not in arguments and not _is_inside(value, operation):
+                    arguments.append(value)
+            ordered.append(operation)
+
+        for operation in group.operations:
+            visit(operation)
+        return ordered
+
+    def _mark_constants(self, kernel: ir.Operation, arguments: Sequence[ir.Value]) -> None:
+        dictionaries = [
+            ir.DictAttr.get({CONSTANT: ir.UnitAttr.get()} if a in self.parameters else {}) for a in arguments
+        ]
+        kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(dictionaries)
+
+    def _move_aliases(self, values: Sequence[ir.Value], terminator: ir.Operation) -> None:
+        """Aliases and sizes of new values must follow the call that makes them."""
+        for value in values:
+            for use in list(value.uses):
+                user = use.owner.operation
+                if user in self.grouping.owner or user == terminator or user.name in ("func.call", "func.return"):
+                    continue
+                user.move_before(terminator)
+                self._move_aliases(list(user.results), terminator)
+
+    def _drop_dead(self) -> None:
+        """Erase what the kernels replaced; erasing a reader may free what it read."""
+        dead = True
+        while dead:
+            dead = [
+                o.operation for o in list(self.block.operations)[:-1]
+                if o.operation.name != "func.call" and not any(True for r in o.operation.results for _ in r.uses)
+            ]
+            for operation in dead:
+                operation.erase()
+
+
+def _parameters(function: ir.Operation, block: ir.Block) -> set[ir.Value]:
+    """The function's parameters, and reshapings of them."""
+    if "arg_attrs" not in function.attributes:
+        return set()
+    dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
+    found = {
+        argument for argument, dictionary in zip(block.arguments, dictionaries, strict=True) if PARAMETER in dictionary
+    }
+    for view in block.operations:
+        operation = view.operation
+        if operation.name in ALIASES and operation.operands[0] in found:
+            found.add(operation.results[0])
+    return found
+
+
+def _clone(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    copy = operation.clone()
+    _remap(copy, mapping)
+    mapping.update(zip(operation.results, copy.results, strict=True))
+
+
+def _remap(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    for index, operand in enumerate(operation.operands):
+        if operand in mapping:
+            operation.operands[index] = mapping[operand]
+    for region in operation.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                _remap(child.operation, mapping)
+
+
+def _is_inside(value: ir.Value, operation: ir.Operation) -> bool:
+    """Whether `value` is defined within `operation`'s own regions."""
+    owner = value.owner
+    current = owner.owner if isinstance(owner, ir.Block) else owner.operation
+    while current is not None:
+        current = current.operation
+        if current == operation:
+            return True
+        current = current.parent
+    return False
+
+
+def _in_order(grouping: Grouping) -> list[Group]:
+    """The groups so that each follows what it waits for; otherwise in program order."""
+    position = {group: i for i, group in enumerate(grouping.groups)}
+    waiting = {group: len(group.depends) for group in grouping.groups}
+    readers: dict[Group, list[Group]] = {group: [] for group in grouping.groups}
+    for group in grouping.groups:
+        for other in group.depends:
+            readers[other].append(group)
+    ready = [position[group] for group, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    ordered: list[Group] = []
+    while ready:
+        group = grouping.groups[heapq.heappop(ready)]
+        ordered.append(group)
+        for reader in readers[group]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, position[reader])
+    return ordered

@@ -1,0 +1,145 @@
+"""What an operation of a public function is to partitioning: work, a renaming of elements, or bookkeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from motet.compiler.codegen.kernel import Affine
+from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number
+from motet.compiler.ir._mlir import ir
+
+
+class Role(Enum):
+    SCALAR = "scalar"  # sizes and scalars: copied into every kernel that needs them
+    FREE = "free"  # tensors without data of their own (empty, splat, fill): copied likewise
+    ALIAS = "alias"  # the same memory under another shape: stays in the public function
+    VIEW = "view"  # renames elements of another tensor: copied into linalg readers, else a kernel
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"  # along whole dimensions
+    WINDOW = "window"  # a reduction over sliding windows: pooling
+    CONTRACTION = "contraction"
+    CONVOLUTION = "convolution"
+    MOVEMENT = "movement"  # insert_slice, concat
+    OPAQUE = "opaque"  # everything else: a kernel of its own, on the generic path
+
+
+ALIASES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+DENSE_ROLES = (Role.CONTRACTION, Role.CONVOLUTION)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A `linalg.generic` seen as a loop nest: static extents where known (None where dynamic)."""
+
+    sizes: tuple[int | None, ...]
+    reduced: frozenset[int]
+    maps: tuple[tuple[Affine, ...], ...]
+    inputs: int
+
+    @property
+    def outer(self) -> tuple[int | None, ...]:
+        return tuple(size for i, size in enumerate(self.sizes) if i not in self.reduced)
+
+
+def role_of(operation: ir.Operation) -> Role:
+    """The role of one top-level operation."""
+    name = operation.name
+    if name == "linalg.generic":
+        return _role_of_generic(operation)
+    if name == "arith.constant":
+        tensor = isinstance(operation.results[0].type, ir.RankedTensorType)
+        if not tensor:
+            return Role.SCALAR
+        return Role.FREE if constant_number(operation) is not None else Role.OPAQUE
+    if name == "tensor.empty":
+        return Role.FREE
+    if name in ALIASES:
+        return Role.ALIAS
+    if name in ("tensor.extract_slice", "tensor.pad"):
+        return Role.VIEW if _is_static_view(operation) else Role.OPAQUE
+    if name in ("tensor.insert_slice", "tensor.concat"):
+        return Role.MOVEMENT
+    tensors = [r for r in operation.results if isinstance(r.type, ir.ShapedType)]
+    if not tensors and not len(operation.regions) and name.startswith(("arith.", "tensor.", "affine.", "math.", "index.")):
+        return Role.SCALAR
+    return Role.OPAQUE
+
+
+def _is_static_view(operation: ir.Operation) -> bool:
+    unknown = ir.ShapedType.get_dynamic_size()
+    names = (
+        ("static_offsets", "static_strides") if operation.name == "tensor.extract_slice" else ("static_low", "static_high")
+    )
+    return not any(unknown in list(ir.DenseI64ArrayAttr(operation.attributes[name])) for name in names)
+
+
+def structure_of(operation: ir.Operation) -> Structure | None:
+    """The loop nest of a `linalg.generic`, or None where its maps are not linear."""
+    iterators = [str(a) for a in ir.ArrayAttr(operation.attributes["iterator_types"])]
+    rank = len(iterators)
+    try:
+        maps = tuple(
+            tuple(affine_of(e, rank) for e in ir.AffineMapAttr(a).value.results)
+            for a in ir.ArrayAttr(operation.attributes["indexing_maps"])
+        )
+    except Unreadable:
+        return None
+    sizes: list[int | None] = [None] * rank
+    for operand, map_ in zip(operation.operands, maps, strict=True):
+        if not isinstance(operand.type, ir.RankedTensorType):
+            continue
+        for axis, expression in enumerate(map_):
+            if expression.single is not None and not operand.type.is_dynamic_dim(axis):
+                sizes[expression.single] = operand.type.shape[axis]
+    inputs = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))[0]
+    reduced = frozenset(i for i, kind in enumerate(iterators) if "reduction" in kind)
+    return Structure(tuple(sizes), reduced, maps, inputs)
+
+
+def _role_of_generic(operation: ir.Operation) -> Role:
+    structure = structure_of(operation)
+    if structure is None:
+        return Role.OPAQUE
+    body = [o.operation for o in operation.regions[0].blocks[0].operations]
+    if any(len(o.regions) or o.name == "tensor.extract" for o in body):
+        return Role.OPAQUE  # data-dependent addresses, control flow
+    if not structure.reduced:
+        return _role_of_parallel(operation, structure, body)
+    projected = all(_is_projection(map_) for map_ in structure.maps)
+    if structure.inputs == 2 and _is_multiply_add(body):
+        if projected:
+            shared = _dims(structure.maps[0]) & _dims(structure.maps[1])
+            return Role.CONTRACTION if structure.reduced <= shared else Role.REDUCTION
+        return Role.CONVOLUTION
+    return Role.REDUCTION if projected else Role.WINDOW
+
+
+def _role_of_parallel(operation: ir.Operation, structure: Structure, body: Sequence[ir.Operation]) -> Role:
+    arguments = operation.regions[0].blocks[0].arguments
+    copies = len(body) == 1 and structure.inputs == 1 and body[0].operands[0] == arguments[0]
+    if not copies:
+        return Role.ELEMENTWISE
+    source = operation.operands[0]
+    if not isinstance(source.type, ir.RankedTensorType):
+        return Role.FREE if _is_constant(source) else Role.ELEMENTWISE  # a fill
+    return Role.VIEW if _is_projection(structure.maps[1]) and _is_projection(structure.maps[0]) else Role.ELEMENTWISE
+
+
+def _is_constant(value: ir.Value) -> bool:
+    owner = value.owner
+    return not isinstance(owner, ir.Block) and owner.operation.name == "arith.constant"
+
+
+def _is_projection(map_: Sequence[Affine]) -> bool:
+    return all(e.single is not None or (e.is_constant and e.constant == 0) for e in map_)
+
+
+def _dims(map_: Sequence[Affine]) -> set[int]:
+    return {e.single for e in map_ if e.single is not None}
+
+
+def _is_multiply_add(body: Sequence[ir.Operation]) -> bool:
+    names = [o.name for o in body if not o.name.startswith(("arith.ext", "linalg.yield"))]
+    return names in (["arith.mulf", "arith.addf"], ["arith.muli", "arith.addi"])
