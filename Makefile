@@ -1,0 +1,50 @@
+# The first target that needs it makes .venv with any Python 3.11 or newer; PYTHON=… names another one.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN    := .venv/bin
+STAMP  := .venv/installed
+JOBS   ?= auto
+
+.PHONY: run test test-all bench lint clean environment
+.DEFAULT_GOAL := run
+
+environment: $(STAMP)
+
+# Redone only when the dependencies change.
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found: install one, or give PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@touch $@
+
+build:
+	@mkdir -p build
+
+# Compiles and runs real programs from end to end: an MLIR fragment, checked against the oracle, then a model.
+run: $(STAMP) | build
+	$(BIN)/motet devices
+	$(BIN)/motet compile examples/fragment.mlir -o build/fragment.motet
+	$(BIN)/motet inspect build/fragment.motet
+	$(BIN)/motet run build/fragment.motet --input 64x128xf32=1.5 --input 128x128xf32=0.25 --input 64x128xf32=0
+	$(BIN)/motet run examples/fragment.mlir --input 64x128xf32=random:1 --input 128x128xf32=random:2 --input 64x128xf32=0 --verify
+	$(BIN)/motet bench build/fragment.motet
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS)
+
+bench: $(STAMP) | build
+	@for script in benchmarks/bench_*.py; do \
+		test -e "$$script" || { echo "error: benchmarks: no bench_*.py found" >&2; exit 1; }; \
+		echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/pyright
+
+clean:
+	rm -rf build .pytest_cache .ruff_cache .hypothesis
+	find . -path ./.venv -prune -o \( -name __pycache__ -o -name Output \) -type d -print | xargs rm -rf
