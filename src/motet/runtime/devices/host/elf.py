@@ -125,7 +125,7 @@ class _Reader:
             raise self.fail(f"ELF machine {number}; expected one of {', '.join(MACHINES.values())}")
         offset, size, count, names = fields[6], fields[11], fields[12], fields[13]
         if size != _SECTION.size or not count:
-            raise self.fail(f"section table with {count} entries of {size} bytes; expected {_SECTION.size} each")
+            raise self.fail(f"section table: {count} entries of {size} bytes; expected {_SECTION.size} each")
         headers = list(_SECTION.iter_unpack(self.slice(offset, size * count, "the section table")))
         if names >= count:
             raise self.fail(f"section names in section {names}; there are {count}")

@@ -182,8 +182,8 @@ class Linker:
         section = self.objects[index].sections[number]
         if kind is None:
             raise ArtifactError(
-                f"{self.where[index]}: relocation of type {entry.type} in section {section.name} is not supported; "
-                "compile with the position-independent relocation model"
+                f"{self.where[index]}: relocation of type {entry.type} in section {section.name} is not "
+                "supported; compile with the position-independent relocation model"
             )
         if section.zero or entry.offset + kind.width > section.size:
             raise ArtifactError(
