@@ -1,0 +1,68 @@
+"""Frontends: what a user has, read into a `Program`. One file per format."""
+
+from __future__ import annotations
+
+import re
+
+from motet.compiler.ir.program import Program
+from motet.errors import CompileError, Location
+
+FORMATS = ("mlir", "stablehlo", "onnx")
+
+_STABLEHLO = re.compile(r"(?<![\w$.#!])\"?(?:stablehlo|chlo|vhlo|mhlo)\.\w")
+_COMMENT = re.compile(r"//[^\n]*")
+
+
+def load_source(source: str | bytes, file: str, format: str = "auto") -> Program:
+    """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which looks inside.
+
+    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX. Raises CompileError with the place.
+    """
+    if format != "auto" and format not in FORMATS:
+        raise CompileError(f"format {format}: unknown; expected auto, {', '.join(FORMATS)}", Location(file))
+    kind = detect_format(source, file) if format == "auto" else format
+    if kind == "onnx":
+        from motet.compiler.frontends.onnx import load_onnx
+
+        return load_onnx(source.encode() if isinstance(source, str) else source, file)
+    text = _text(source, file)
+    if kind == "stablehlo":
+        from motet.compiler.frontends.stablehlo import load_stablehlo
+
+        return load_stablehlo(text, file)
+    from motet.compiler.frontends.mlir import load_mlir
+
+    return load_mlir(text, file)
+
+
+def detect_format(source: str | bytes, file: str) -> str:
+    """The format of `source`, one of `FORMATS`. Raises CompileError when it is none, or empty."""
+    if not source.strip():
+        raise CompileError("empty input; expected MLIR or StableHLO text, or an ONNX model", Location(file))
+    if isinstance(source, bytes):
+        if source.startswith(b"ML\xefR"):
+            raise CompileError("MLIR bytecode is not supported; expected MLIR text", Location(file))
+        if _is_onnx(source):
+            return "onnx"
+    text = _text(source, file)
+    return "stablehlo" if _STABLEHLO.search(_COMMENT.sub("", text)) else "mlir"
+
+
+def _is_onnx(data: bytes) -> bool:
+    """Whether the bytes begin as ONNX's ModelProto does: with the field of its version, a small number.
+
+    A model may have its fields in any order, but every writer puts them in the order of their numbers.
+    """
+    return len(data) >= 2 and data[0] == 0x08 and data[1] < 0x80 and data[1] not in b"\t\n\r "
+
+
+def _text(source: str | bytes, file: str) -> str:
+    if isinstance(source, str):
+        return source
+    try:
+        return source.decode()
+    except UnicodeDecodeError as error:
+        raise CompileError(
+            f"unknown format: neither text (byte {error.start} is not UTF-8) nor an ONNX model; "
+            "expected MLIR or StableHLO text, or an ONNX model", Location(file),
+        ) from None

@@ -1,0 +1,54 @@
+"""From MLIR's locations to the user's: every parsed operation carries file, line and column of the input."""
+
+from __future__ import annotations
+
+from motet.compiler.frontends.normaliser import Edited
+from motet.compiler.ir._mlir import ir
+from motet.errors import CompileError, Location
+
+PARSED = "-"  # the file name that MLIR gives to text it parses from memory
+
+
+def locate(location: ir.Location, edited: Edited | None = None) -> Location | None:
+    """The first place in a file that `location` names, mapped through `edited` when it is in parsed text."""
+    location = ir.Location.from_attr(location.attr, location.context)  # a diagnostic's location comes without its class
+    if isinstance(location, ir.FileLineColLoc):
+        if location.filename == PARSED:
+            return edited.location(location.start_line, location.start_col) if edited is not None else None
+        return Location(location.filename, location.start_line, location.start_col)
+    if isinstance(location, ir.NameLoc):
+        return locate(location.child_loc, edited)
+    if isinstance(location, ir.CallSiteLoc):
+        return locate(location.callee, edited)
+    if isinstance(location, ir.FusedLoc):
+        return next((found for part in location.locations if (found := locate(part, edited))), None)
+    return None
+
+
+def relocate(module: ir.Module, edited: Edited) -> None:
+    """Gives every operation that was parsed from `edited` its place in the user's text."""
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        operation = op.operation
+        place = operation.location
+        if isinstance(place, ir.FileLineColLoc) and place.filename == PARSED:
+            found = edited.location(place.start_line, place.start_col)
+            operation.location = ir.Location.file(found.file, found.line, found.column, place.context)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
+def compile_error(error: ir.MLIRError, file: str, edited: Edited | None = None) -> CompileError:
+    """What MLIR's diagnostics say, as one error at the first place they name."""
+    for diagnostic in error.error_diagnostics:
+        message = _sentence(diagnostic.message)
+        if message:
+            return CompileError(message, locate(diagnostic.location, edited) or Location(file))
+    return CompileError(_sentence(error.message), Location(file))
+
+
+def _sentence(message: str) -> str:
+    """The first line, without the advice for users of MLIR's own tools."""
+    text = message.strip().split("\n")[0].split(". If this is intended")[0].strip()
+    text = text.replace("`", "'").removesuffix(".")
+    return text[:1].lower() + text[1:]

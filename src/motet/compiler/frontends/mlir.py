@@ -1,0 +1,90 @@
+"""Reads MLIR text: that of the pinned MLIR, and older spellings that users have in their files (`spellings.py`)."""
+
+from __future__ import annotations
+
+from motet.compiler.frontends.locations import compile_error, locate, relocate
+from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.normaliser import Source
+from motet.compiler.frontends.spellings import modernise, resources
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
+from motet.errors import CompileError, Location
+
+
+def load_mlir(text: str, file: str) -> Program:
+    """The program that `text` holds; `file` is its name in messages.
+
+    Arguments keep the user's order. A memref argument that is written (destination-passing style) stays an
+    argument and is a result too, marked `motet.destination`. Raises CompileError with the place in `text`.
+    """
+    context = ir.Context()
+    module, data = parse_module(text, file, context)
+    with context, ir.Location.unknown():
+        _krnl_globals(module)
+    return normal_form(module, file, data)
+
+
+def parse_module(text: str, file: str, context: ir.Context) -> tuple[ir.Module, dict[str, bytes]]:
+    """The module as written, with the user's locations, and the data of its resources.
+
+    Raises CompileError for text that does not parse and for operations that nobody knows.
+    """
+    if "\0" in text:
+        raise CompileError("not a text: it contains NUL characters; expected MLIR", Location(file))
+    source = Source(text, file)
+    data = resources(source)
+    edited = modernise(source)
+    # Generic-form constants of other compilers are read; every other unknown operation is refused below.
+    context.allow_unregistered_dialects = True
+    try:
+        module = ir.Module.parse(edited.text, context=context)
+    except ir.MLIRError as error:
+        raise compile_error(error, file, edited) from None
+    relocate(module, edited)
+    _refuse_unknown(module, context)
+    return module, data
+
+
+def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
+    unknown: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        operation = op.operation
+        if not context.is_registered_operation(operation.name) and operation.name != "krnl.global":
+            unknown.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    if unknown:
+        raise CompileError(
+            f"{unknown[0].name}: unknown operation; expected one of upstream MLIR's dialects",
+            locate(unknown[0].location),
+        )
+
+
+def _krnl_globals(module: ir.Module) -> None:
+    """`"krnl.global"() {value = dense<…>} : () -> memref<…>`, onnx-mlir's constant, becomes arith.constant."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == "krnl.global":
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in found:
+        if "value" not in op.attributes:
+            raise CompileError("krnl.global without a `value` is not supported", locate(op.location))
+        value = op.attributes["value"]
+        constant = ir.Operation.create(
+            "arith.constant", results=[value.type], attributes={"value": value}, loc=op.location,
+            ip=ir.InsertionPoint(op),
+        )
+        result = constant.result
+        if result.type != op.results[0].type:
+            result = ir.Operation.create(
+                "bufferization.to_buffer", results=[op.results[0].type], operands=[result], loc=op.location,
+                ip=ir.InsertionPoint(op), attributes={"read_only": ir.UnitAttr.get()},
+            ).result
+        op.results[0].replace_all_uses_with(result)
+        op.erase()

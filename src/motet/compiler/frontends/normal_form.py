@@ -1,0 +1,276 @@
+"""The last steps that every frontend shares: from a parsed or built module to a `Program` in normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+
+from motet.compiler.codegen.kernel import ITEM_BITS
+from motet.compiler.frontends.buffers import debufferise, has_buffers
+from motet.compiler.frontends.locations import compile_error, locate
+from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir.program import NAME, PARAMETER, Program
+from motet.errors import CompileError, Location
+
+# What may stand in a program; everything else is named in an error, at its place.
+DIALECTS = frozenset({"builtin", "func", "arith", "math", "linalg", "tensor", "scf", "index", "affine", "complex", "ub"})
+PARAMETER_BYTES = 4096  # constants of this size and more become parameters
+
+_NUMPY = {
+    "f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
+    "bf16": np.dtype(ml_dtypes.bfloat16), "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2), "i1": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
+    "index": np.dtype(np.int64),
+}
+
+
+def normal_form(module: ir.Module, file: str, resources: Mapping[str, bytes] | None = None) -> Program:
+    """The program that `module` holds; the module is rewritten in place and belongs to the result.
+
+    `resources` has the data of `dense_resource<key>` attributes. The module may hold private functions, tosa and
+    affine operations, memrefs, and arguments marked `motet.parameter` already. Raises CompileError.
+    """
+    with module.context, ir.Location.unknown():
+        _require_public(module, file)
+        try:
+            _lower(module)
+            for function in public_functions(module):
+                if has_buffers(function):
+                    debufferise(function)
+                _tensors_only(function)
+            run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
+            parameters: dict[str, np.ndarray] = {}
+            for function in public_functions(module):
+                _hoist_constants(function, parameters, resources or {}, file)
+            _check_operations(module)
+            module.operation.verify()
+        except ir.MLIRError as error:
+            raise compile_error(error, file) from None
+    return Program(module, parameters)
+
+
+def public_functions(module: ir.Module) -> list[func.FuncOp]:
+    """The functions that callers see, in the order of the module."""
+    return [
+        op for op in module.body.operations
+        if isinstance(op, func.FuncOp) and not _is_private(op)
+    ]
+
+
+def _is_private(function: func.FuncOp) -> bool:
+    attributes = function.attributes
+    return "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value != "public"
+
+
+def _require_public(module: ir.Module, file: str) -> None:
+    functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
+    public = [function for function in functions if not _is_private(function)]
+    if not public:
+        there = ", ".join(f"@{function.name.value} (private)" for function in functions) or "no function at all"
+        raise CompileError(
+            f"no public function; expected at least one func.func that is not private, there is {there}",
+            locate(functions[0].location) if functions else Location(file),
+        )
+    for function in functions:
+        if not list(function.regions[0].blocks):
+            raise CompileError(
+                f"function @{function.name.value} has no body; expected its definition in the same file",
+                locate(function.location) or Location(file),
+            )
+
+
+def _lower(module: ir.Module) -> None:
+    """Calls are inlined, and dialects that upstream lowers to linalg are lowered."""
+    dialects = _dialects(module)
+    if "tosa" in dialects:
+        run_pipeline(
+            module,
+            "func.func(tosa-infer-shapes,tosa-make-broadcastable,tosa-to-linalg-named,canonicalize,"
+            "tosa-layerwise-constant-fold,tosa-make-broadcastable,tosa-to-linalg),"
+            "func.func(tosa-to-tensor,tosa-to-arith{include-apply-rescale=true},tosa-to-scf)",
+        )
+    run_pipeline(module, "inline,symbol-dce")
+    if "affine" in dialects:
+        run_pipeline(module, "lower-affine")
+
+
+def _dialects(module: ir.Module) -> set[str]:
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found.add(op.operation.name.split(".")[0])
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _check_operations(module: ir.Module) -> None:
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        name = op.operation.name
+        if name.split(".")[0] not in DIALECTS:
+            wrong.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    wrong: list[ir.Operation] = []
+    module.operation.walk(visit)
+    if wrong:
+        raise CompileError(
+            f"{wrong[0].name}: operations of this dialect are not supported in a tensor program; expected "
+            + ", ".join(sorted(DIALECTS - {"builtin", "ub", "complex"})),
+            locate(wrong[0].location),
+        )
+
+
+# -- signatures ------------------------------------------------------------------------------------
+
+
+def _tensors_only(function: func.FuncOp) -> None:
+    """Scalar arguments and results become tensors of rank 0; other types are refused."""
+    blocks = list(function.regions[0].blocks)
+    entry = blocks[0]
+    for index, argument in enumerate(entry.arguments):
+        what = f"@{function.name.value}: argument {index}"
+        tensor = _tensor_for(argument.type, what, argument.location)
+        if tensor != argument.type:
+            scalar = argument.type
+            argument.set_type(tensor)
+            first = entry.operations[0]
+            extract = ir.Operation.create(
+                "tensor.extract", results=[scalar], operands=[argument], loc=argument.location,
+                ip=ir.InsertionPoint(first),
+            )
+            argument.replace_all_uses_except(extract.result, extract)
+    results: list[ir.Type] = []
+    for block in blocks:
+        last = block.operations[len(block.operations) - 1].operation
+        if last.name != "func.return":
+            continue
+        for index, value in enumerate(list(last.operands)):
+            tensor = _tensor_for(value.type, f"@{function.name.value}: result {index}", last.location)
+            if tensor != value.type:
+                last.operands[index] = ir.Operation.create(
+                    "tensor.from_elements", results=[tensor], operands=[value], loc=last.location,
+                    ip=ir.InsertionPoint(last),
+                ).result
+        results = [value.type for value in last.operands]
+    kind = ir.FunctionType.get([argument.type for argument in entry.arguments], results)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+
+def _tensor_for(kind: ir.Type, what: str, location: ir.Location) -> ir.RankedTensorType:
+    if isinstance(kind, ir.UnrankedTensorType):
+        raise CompileError(f"{what} is the unranked {kind}; expected a ranked tensor", locate(location))
+    element = kind.element_type if isinstance(kind, ir.RankedTensorType) else kind
+    if str(element) not in ITEM_BITS:
+        raise CompileError(f"{what} is {kind}; expected a tensor of {', '.join(ITEM_BITS)}", locate(location))
+    return kind if isinstance(kind, ir.RankedTensorType) else ir.RankedTensorType.get([], kind)
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+
+def _hoist_constants(function: func.FuncOp, parameters: dict[str, np.ndarray],
+                     resources: Mapping[str, bytes], file: str) -> None:
+    """Large floating and i8 constants become arguments; the same constant is one parameter in all functions."""
+    constants: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == "arith.constant" and isinstance(op.operation.results[0].type, ir.RankedTensorType):
+            constants.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    entry = function.regions[0].blocks[0]
+    names: list[ir.Attribute] = []
+    for op in constants:
+        value, kind = op.attributes["value"], op.result.type
+        if (resource := _resource_key(value)) is not None:
+            array = _resource_array(resource, kind, resources, locate(op.location) or Location(file))
+            if not _is_parameter(kind):
+                op.attributes["value"] = _dense(array, kind)
+                continue
+            key = _unique(resource, parameters, array)
+        elif _is_parameter(kind) and isinstance(value, ir.DenseElementsAttr) and not value.is_splat:
+            array = _dense_array(value, kind)
+            key = _unique(f"constant_{len(parameters)}", parameters, array)
+        else:
+            continue
+        parameters[key] = array
+        op.result.replace_all_uses_with(entry.add_argument(kind, op.location))
+        names.append(ir.DictAttr.get({PARAMETER: ir.StringAttr.get(key)}))
+        op.erase()
+    if not names:
+        return
+    before = len(entry.arguments) - len(names)
+    attributes = (
+        list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes
+        else [ir.DictAttr.get({})] * before
+    )
+    kind = ir.FunctionType.get([argument.type for argument in entry.arguments], function.type.results)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get([*attributes, *names])
+
+
+def _unique(key: str, parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
+    """The key under which the same data stands already, or one that is free."""
+    for there, other in parameters.items():
+        same = other.dtype == array.dtype and other.shape == array.shape
+        if same and (other.ctypes.data == array.ctypes.data or other.tobytes() == array.tobytes()):
+            return there
+    while key in parameters:
+        key += "_"
+    return key
+
+
+def _is_parameter(kind: ir.RankedTensorType) -> bool:
+    element = str(kind.element_type)
+    if element not in _NUMPY or not (element.startswith(("f", "bf")) or element == "i8"):
+        return False
+    return int(np.prod(kind.shape, dtype=np.int64)) * _NUMPY[element].itemsize >= PARAMETER_BYTES
+
+
+def _dense_array(value: ir.DenseElementsAttr, kind: ir.RankedTensorType) -> np.ndarray:
+    """The elements; a view of MLIR's own memory, which lives as long as the context, where numpy has the type."""
+    dtype = _NUMPY[str(kind.element_type)]
+    if isinstance(value, ir.DenseFPElementsAttr) and dtype.type in (np.float16, np.float32, np.float64):
+        return np.asarray(value).reshape(kind.shape)
+    if isinstance(value, ir.DenseIntElementsAttr):
+        return np.asarray(value).astype(dtype, copy=False).reshape(kind.shape)
+    # Types that the bindings give no buffer for: MLIR prints large attributes as the bytes in hexadecimal.
+    digits = str(value).split('"0x', 1)[1].split('"', 1)[0]
+    return np.frombuffer(bytes.fromhex(digits), dtype).reshape(kind.shape)
+
+
+def _resource_key(value: ir.Attribute) -> str | None:
+    text = str(value) if not isinstance(value, ir.DenseElementsAttr) else ""
+    if not text.startswith("dense_resource<"):
+        return None
+    return text.removeprefix("dense_resource<").split("> :")[0].strip('"')
+
+
+def _resource_array(key: str, kind: ir.RankedTensorType, resources: Mapping[str, bytes],
+                    location: Location) -> np.ndarray:
+    dtype = _NUMPY.get(str(kind.element_type))
+    if dtype is None:
+        raise CompileError(f"resource {key}: element type {kind.element_type} is not supported", location)
+    if key not in resources:
+        raise CompileError(f"resource {key} has no data; expected it under `dialect_resources`", location)
+    data, expected = resources[key], int(np.prod(kind.shape, dtype=np.int64)) * dtype.itemsize
+    if len(data) != expected:
+        raise CompileError(f"resource {key}: {kind} needs {expected} bytes, there are {len(data)}", location)
+    return np.frombuffer(data, dtype).reshape(kind.shape)
+
+
+def _dense(array: np.ndarray, kind: ir.RankedTensorType) -> ir.Attribute:
+    """A dense attribute of a few elements."""
+    if array.dtype == np.bool_:
+        array = np.packbits(array, bitorder="little")
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array).view(np.uint8).reshape(-1), type=kind) \
+        if array.dtype.kind == "V" else ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=kind)
+
+
+__all__ = ["DIALECTS", "NAME", "PARAMETER_BYTES", "normal_form", "public_functions"]
