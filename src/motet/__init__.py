@@ -1,0 +1,152 @@
+"""Motet compiles a tensor program once, ahead of time, into one file, and runs that file without a compiler.
+
+    artifact = motet.compile("model.onnx")
+    artifact.save("model.motet")
+    session = motet.load("model.motet")
+    y = session(x)
+
+Nothing is imported before it is used: `import motet` is light, and `motet.runtime` never loads the compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from motet.errors import (
+    ArtifactError,
+    CallError,
+    CompileError,
+    DeviceError,
+    Location,
+    MotetError,
+    OptionError,
+    OutOfMemoryError,
+    WorkerCrash,
+)
+
+if TYPE_CHECKING:
+    from motet.artifact.reader import Artifact
+    from motet.compiler.service import CompileRequest
+    from motet.runtime.device import devices
+    from motet.runtime.session import Session
+
+__all__ = [
+    "Artifact", "ArtifactError", "CallError", "CompileError", "DeviceError", "Location", "MotetError",
+    "OptionError", "OutOfMemoryError", "Session", "WorkerCrash", "compile", "devices", "load",
+]
+
+Format = Literal["auto", "mlir", "onnx", "stablehlo"]
+FORMATS: tuple[Format, ...] = ("auto", "mlir", "onnx", "stablehlo")
+
+_LAZY = {"Artifact": "motet.artifact.reader", "Session": "motet.runtime.session", "devices": "motet.runtime.device"}
+_LAZY_MODULES = ("builder", "runtime")
+
+
+def compile(
+    source: Any,
+    *,
+    devices: Mapping[str, str] | str | None = None,
+    options: Mapping[str, str | int | bool] | None = None,
+    format: Format = "auto",
+    cache: bool = True,
+) -> Artifact:
+    """Compile `source` for `devices` into an artifact.
+
+    `source` is the path of a file (MLIR text, ONNX, StableHLO), MLIR text (a string with a line break), the
+    bytes of such a file, an `onnx.ModelProto`, or a `motet.builder` graph. `devices` maps names to device
+    expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`, or is one expression, `"host{cpu=x86-64-v4}"`; without
+    it code is made for the processor levels of the host's kind. `cache=False` compiles everything anew.
+
+    Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for a source, device
+    expression or option that does not make sense, `WorkerCrash` where a native part of the compiler failed.
+    """
+    from motet.compiler import service
+
+    return service.compile(_request(source, devices, options, format, cache))
+
+
+def load(
+    source: str | os.PathLike[str] | bytes | Artifact,
+    *,
+    devices: Mapping[str, str] | None = None,
+    threads: int | None = None,
+) -> Session:
+    """Load an artifact (a path, its bytes, or what `compile` returned) and bind it to this machine's devices.
+
+    `devices` binds named devices to physical ones, `{"gpu": "cuda:0"}`; `threads` limits the processors that
+    host code uses. Raises `ArtifactError` for a file that is no sound artifact, `DeviceError` where no code
+    in it fits this machine.
+    """
+    from motet import runtime
+
+    path_or_artifact = os.fspath(source) if isinstance(source, os.PathLike) else source
+    return runtime.load(path_or_artifact, devices=devices, threads=threads)
+
+
+def _request(
+    source: Any,
+    devices: Mapping[str, str] | str | None,
+    options: Mapping[str, str | int | bool] | None,
+    format: str,
+    cache: bool,
+) -> CompileRequest:
+    from motet.compiler.service import CompileRequest
+    from motet.tools.device_flags import device_flags_of
+
+    if format not in FORMATS:
+        raise OptionError(f"format '{format}': no such format; expected one of {', '.join(FORMATS)}")
+    data, path, implied = _read(source)
+    if implied and format not in ("auto", implied):
+        raise OptionError(f"format '{format}': the source is {implied}; leave out the format")
+    return CompileRequest(
+        source=data,
+        path=path,
+        format=implied or format,
+        devices=tuple((flag.name, flag.expression) for flag in device_flags_of(devices)),
+        options=tuple((key, _option_text(value)) for key, value in (options or {}).items()),
+        cache=cache,
+    )
+
+
+def _option_text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read(source: Any) -> tuple[str | bytes, str, str]:
+    """What to compile, the name it goes by in messages, and its format where its type says so."""
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
+        path = os.fspath(source)
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib would cost every import of motet
+                return file.read(), str(path), ""
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise OptionError(f"{path}: cannot be read: {why[:1].lower()}{why[1:]}; "
+                              "expected the path of a program, or MLIR text with a line break") from None
+    if isinstance(source, str):
+        return source, "<string>", ""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source), "<bytes>", ""
+    # Neither onnx nor the builder is loaded to find out: who has such an object has loaded its module.
+    kind = type(source)
+    if kind.__name__ == "ModelProto" and hasattr(source, "SerializeToString"):
+        return source.SerializeToString(), source.graph.name or "<onnx>", "onnx"
+    if kind.__module__.split(".")[:2] == ["motet", "builder"]:
+        return str(source), "<graph>", "mlir"
+    raise OptionError(f"source: it is of type {kind.__module__}.{kind.__qualname__}; expected a path, MLIR "
+                      "text with a line break, bytes, an onnx.ModelProto or a motet.builder graph")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"motet.{name}")
+    raise AttributeError(f"module 'motet' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_LAZY_MODULES, "errors"})

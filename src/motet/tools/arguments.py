@@ -1,0 +1,43 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Runnable = Annotated[str, typer.Argument(
+    metavar="FILE", show_default=False,
+    help="An artifact (.motet), or a program to compile first: MLIR text, ONNX, StableHLO; - is "
+    "standard input.",
+)]
+Program = Annotated[str, typer.Argument(
+    metavar="INPUT", show_default=False,
+    help="A program: MLIR text, an ONNX model, StableHLO; - is standard input.",
+)]
+Format = Annotated[str, typer.Option(
+    metavar="FORMAT", help="What the program is written in: auto, mlir, onnx or stablehlo.",
+)]
+Devices = Annotated[list[str] | None, typer.Option(
+    "--device", metavar="[NAME=]ALT[,ALT...]", show_default=False,
+    help="A device and the targets it may be, the preferred one first: host, host{cpu=x86-64-v4}, cuda[1], "
+    "@other. May be given several times.",
+)]
+Bindings = Annotated[list[str] | None, typer.Option(
+    "--device", metavar="[NAME=]DEVICE", show_default=False,
+    help="For an artifact: the physical device that NAME is to be, such as host. For a program: as for "
+    "compile. May be given several times.",
+)]
+Function = Annotated[str | None, typer.Option(
+    metavar="F", help="The function to call; needed where there are several and none is called main.",
+    show_default=False,
+)]
+Inputs = Annotated[list[str] | None, typer.Option(
+    "--input", metavar="SPEC", show_default=False,
+    help="One for each input, in order: 64x128xf32=1.5, 4xi32=1,2,3,4, 64x128xf32=random:SEED, f32=3 or "
+    "@file.npy.",
+)]
+Threads = Annotated[int | None, typer.Option(
+    metavar="N", min=1, help="Threads to compute with; all processors if not given.", show_default=False,
+)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs to read.")]

@@ -1,0 +1,138 @@
+"""motet compile: a program in, an artifact out; or, with --emit, what a stage of the compiler makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from motet.errors import OptionError
+from motet.tools import arguments
+from motet.tools.opening import STANDARD_INPUT, make_request, reason
+
+if TYPE_CHECKING:
+    from motet.artifact.reader import Artifact
+    from motet.compiler.service import CompileRequest
+
+HELP = """Compile a program into an artifact.
+
+The result is one file that holds code for every device asked for, and runs where no compiler is.
+
+\b
+Examples:
+  motet compile model.onnx                         writes model.motet
+  motet compile model.mlir -o out.motet --device host{cpu=x86-64-v3}
+  motet compile model.mlir --emit llvm             prints the code made for each kernel
+"""
+
+
+def compile_program(
+    input: arguments.Program,
+    output: Annotated[str | None, typer.Option(
+        "--output", "-o", metavar="OUT", show_default=False,
+        help="Where to write; INPUT's name with .motet in this folder if not given, standard output "
+        "with --emit.",
+    )] = None,
+    device: arguments.Devices = None,
+    emit: Annotated[str | None, typer.Option(
+        metavar="STAGE", show_default=False,
+        help="Print what this stage makes of the program instead: program, normalised, kernels, scheduled, "
+        "llvm, assembly, …; 'help' lists them (with any INPUT).",
+    )] = None,
+    format: arguments.Format = "auto",
+    option: Annotated[list[str] | None, typer.Option(
+        metavar="KEY=VALUE", show_default=False,
+        help="An option of the compiler. May be given several times.",
+    )] = None,
+    parameters: Annotated[str, typer.Option(
+        metavar="embedded|external", help="Whether large constants go into the artifact or beside it.",
+    )] = "embedded",
+    no_cache: Annotated[bool, typer.Option(
+        "--no-cache", help="Compile everything anew, and keep nothing for the next time.",
+    )] = False,
+) -> None:
+    if parameters not in ("embedded", "external"):
+        raise OptionError(f"--parameters {parameters}: expected embedded or external")
+    if emit is not None:
+        _check_stage(emit)
+    request = make_request(
+        input, format=format, devices=device or [], options=option or [], cache=not no_cache
+    )
+    if emit is not None:
+        _print_stage(request, emit, output)
+        return
+    path = Path(output) if output is not None else default_output(input)
+    _check_writable(path)
+    from motet.compiler import service
+    from motet.tools.progress import Progress
+    from motet.tools.show import show_bytes
+
+    with Progress(f"compiling {request.path}") as progress:
+        artifact = service.compile(request, progress.update)
+    save(artifact, path, "external" if parameters == "external" else "embedded")
+    typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {', '.join(artifact.functions)}")
+
+
+def default_output(input: str) -> Path:
+    """`models/net.onnx` is compiled to `net.motet` where one stands."""
+    if input == STANDARD_INPUT:
+        raise OptionError("-: standard input has no name to derive one from; name the artifact: -o OUT.motet")
+    return Path(Path(input).with_suffix(".motet").name)
+
+
+def save(artifact: Artifact, path: Path, parameters: Literal["embedded", "external"]) -> None:
+    """Write `artifact` to `path` whole or not at all, its parameters in it or in a file beside it."""
+    if parameters == "embedded" or not artifact.manifest.parameters:
+        artifact.save(path)
+        return
+    from motet.artifact.reader import PARAMETERS
+    from motet.artifact.writer import write_artifact
+
+    manifest = artifact.manifest
+    write_artifact(
+        manifest,
+        {name: artifact.member(name) for name in manifest.members if name != PARAMETERS},
+        {parameter.key: artifact.parameter(i) for i, parameter in enumerate(manifest.parameters)},
+        path,
+        external_parameters=True,
+    )
+
+
+def _check_writable(path: Path) -> None:
+    """Say that the artifact cannot be written before the work, not after it."""
+    if path.is_dir():
+        raise OptionError(f"{path}: cannot be written: is a directory; expected the name of a file")
+    if not path.parent.is_dir():
+        raise OptionError(f"{path}: cannot be written: there is no folder {path.parent}")
+
+
+def _check_stage(stage: str) -> None:
+    from motet.compiler import service
+
+    if stage == "help":
+        from motet.tools.show import show_table
+
+        rows = [[name, text] for name, text in service.STAGES.items()]
+        typer.echo("\n".join(show_table(["stage", "what it prints"], rows)))
+        raise typer.Exit(0)
+    if stage not in service.STAGES:
+        raise OptionError(f"--emit {stage}: no such stage; expected one of {', '.join(service.STAGES)}")
+
+
+def _print_stage(request: CompileRequest, stage: str, output: str | None) -> None:
+    from motet.compiler import service
+
+    write_text(service.emit(request, stage), output)
+
+
+def write_text(text: str, output: str | None) -> None:
+    """Print `text`, or write it to the file `output`."""
+    text = text if text.endswith("\n") else text + "\n"
+    if output in (None, STANDARD_INPUT):
+        typer.echo(text, nl=False)
+        return
+    try:
+        Path(output).write_text(text)
+    except OSError as error:
+        raise OptionError(f"{output}: cannot be written: {reason(error)}") from None

@@ -1,0 +1,48 @@
+"""motet opt: runs passes on MLIR text and prints what comes out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from motet.errors import OptionError
+from motet.tools.opening import STANDARD_INPUT, open_for_reading
+
+HELP = """Run passes on MLIR and print the result.
+
+Any pass of upstream MLIR, and Motet's own, in the text form of a pass pipeline.
+
+\b
+Examples:
+  motet opt model.mlir --pipeline canonicalize,cse
+  motet opt model.mlir --pipeline 'func.func(linalg-fuse-elementwise-ops)' -o fused.mlir
+"""
+
+
+def run_passes(
+    input: Annotated[str, typer.Argument(
+        metavar="INPUT", help="MLIR text; - is standard input.", show_default=False,
+    )],
+    pipeline: Annotated[str, typer.Option(metavar="P", help="Passes, joined by commas.", show_default=False)],
+    output: Annotated[str | None, typer.Option(
+        "--output", "-o", metavar="OUT", show_default=False,
+        help="Where to write; standard output if not given.",
+    )] = None,
+) -> None:
+    import sys
+
+    from motet.tools.compile import write_text
+
+    if input == STANDARD_INPUT:
+        data, file = sys.stdin.buffer.read(), "<stdin>"
+    else:
+        with open_for_reading(input) as stream:
+            data, file = stream.read(), input
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{file}: byte {error.start} is no UTF-8; expected MLIR text") from None
+    from motet.compiler import service
+
+    write_text(service.optimise(text, file, pipeline), output)

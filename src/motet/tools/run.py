@@ -1,0 +1,162 @@
+"""motet run: calls one function of an artifact or a program and shows, saves or checks its results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from motet.errors import CallError, MotetError, OptionError
+from motet.tools import arguments
+
+if TYPE_CHECKING:
+    from motet.artifact.schema import Signature
+    from motet.compiler.service import CompileRequest
+    from motet.tools.specs import Array
+
+HELP = """Run a function and print its results.
+
+\b
+Examples:
+  motet run model.motet --input 1x3x224x224xf32=random:0
+  motet run model.mlir --function main --input @x.npy --output y.npy
+  motet run model.mlir --input 4xf32=1,2,3,4 --expected 4xf32=2,4,6,8
+  motet run model.mlir --input 64x128xf32=random:1 --verify
+
+--expected compares with a tolerance that fits the type; --verify compares with upstream MLIR's plain lowering
+of the same program. Both end with status 1 where results differ.
+"""
+
+
+def run_function(
+    file: arguments.Runnable,
+    function: arguments.Function = None,
+    input: arguments.Inputs = None,
+    output: Annotated[list[str] | None, typer.Option(
+        "--output", metavar="FILE.npy", show_default=False,
+        help="Save the results, in order, as numpy does, instead of printing them.",
+    )] = None,
+    expected: Annotated[list[str] | None, typer.Option(
+        "--expected", metavar="SPEC", show_default=False,
+        help="What the results should be, in order; written like inputs.",
+    )] = None,
+    device: arguments.Bindings = None,
+    format: arguments.Format = "auto",
+    verify: Annotated[bool, typer.Option(
+        "--verify", help="Compare with the oracle: the program, lowered without any of Motet's compiler.",
+    )] = False,
+    threads: arguments.Threads = None,
+) -> None:
+    from motet.tools.opening import start_session
+    from motet.tools.specs import parse_spec, type_name
+
+    arrays = [parse_spec(text) for text in input or []]
+    wanted = [parse_spec(text) for text in expected or []]
+    session, opened = start_session(file, format=format, devices=device or [], threads=threads)
+    signature = choose_function(opened.artifact.manifest.functions, function, file)
+    check_inputs(signature, arrays, file)
+    if verify and opened.request is None:
+        raise OptionError(f"{file}: --verify needs the program, which an artifact does not hold; "
+                          "expected MLIR text, ONNX or StableHLO")
+    for option, given in (("--output", output or []), ("--expected", wanted)):
+        if len(given) > len(signature.results):
+            raise OptionError(f"{option}: {len(given)} given; {signature.name} has {len(signature.results)} "
+                              "results")
+    # A destination is overwritten by the call; the oracle starts from what it was.
+    before = [array.copy() for array in arrays] if verify else arrays
+    results = call(session[signature.name], arrays)
+    for index, result in enumerate(results):
+        if output is not None and index < len(output):
+            _save(result, output[index])
+        else:
+            typer.echo(f"result {index}: {type_name(result)} = {_show(result)}")
+    differences = _check_expected(results, wanted)
+    if verify and opened.request is not None:
+        _verify(opened.request, signature.name, before, results)
+    if differences:
+        raise CallError("; ".join(differences))
+
+
+def choose_function(signatures: Sequence[Signature], name: str | None, file: str) -> Signature:
+    """The function called `name`, or without one the only function or `main`. Raises CallError for none."""
+    from motet.tools.show import show_signature
+
+    for signature in signatures:
+        if signature.name == (name or "main") or (name is None and len(signatures) == 1):
+            return signature
+    known = "; ".join(map(show_signature, signatures)) or "none"
+    asked = f"no function '{name}'" if name else "several functions, and none is called main"
+    raise CallError(f"{file}: {asked}; choose one with --function; there are: {known}")
+
+
+def check_inputs(signature: Signature, arrays: Sequence[Array], file: str) -> None:
+    """Raise CallError, showing the signature, unless there is one array for each input."""
+    from motet.tools.show import show_signature, show_tensor
+
+    if len(arrays) != len(signature.inputs):
+        options = " ".join(f"--input {show_tensor(spec)}=…" for spec in signature.inputs)
+        raise CallError(f"{file}: {len(arrays)} inputs given, {len(signature.inputs)} expected by "
+                        f"{show_signature(signature)}; give {options or 'no --input'}")
+
+
+def call(function: Any, arrays: Sequence[Array]) -> list[Array]:
+    """The function's results as a list, however many there are."""
+    results = function(*arrays)
+    if results is None:
+        return []
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _show(result: Array) -> str:
+    import numpy as np
+
+    text = np.array2string(result, threshold=64, edgeitems=3, separator=", ", max_line_width=110)
+    return text if "\n" not in text else "\n" + text
+
+
+def _save(result: Array, target: str) -> None:
+    import numpy as np
+
+    from motet.artifact.files import atomic_file
+    from motet.tools.specs import type_name
+
+    path = Path(target.removeprefix("@"))
+    with atomic_file(path) as stream:
+        np.save(stream, result, allow_pickle=False)
+    typer.echo(f"{path}: {type_name(result)}")
+
+
+def _check_expected(results: Sequence[Array], wanted: Sequence[Array]) -> list[str]:
+    """Print what agrees; return what does not, one sentence for each result."""
+    from motet.tools.specs import compare, type_name
+
+    differences: list[str] = []
+    for index, (result, expected) in enumerate(zip(results, wanted, strict=False)):
+        if type_name(result) != type_name(expected):
+            differences.append(f"result {index}: it is {type_name(result)}, expected {type_name(expected)}")
+            continue
+        difference = compare(result, expected)
+        if difference.first is None:
+            typer.echo(f"result {index}: as expected, max abs error {difference.largest:.3g}")
+        else:
+            first = difference.first
+            differences.append(
+                f"result {index}: {difference.count} of {result.size} elements differ, the first at "
+                f"{list(first)}: {result[first]}, expected {expected[first]}; "
+                f"max abs error {difference.largest:.3g}"
+            )
+    return differences
+
+
+def _verify(
+    request: CompileRequest, function: str, inputs: list[Array], results: list[Array]
+) -> None:
+    from motet.compiler import service
+
+    report = service.verify(request, function, inputs, results)
+    if not report.ok:
+        raise MotetError("; ".join(report.lines))
+    for line in report.lines:
+        typer.echo(line)

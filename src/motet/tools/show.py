@@ -1,0 +1,66 @@
+"""How signatures, expressions, sizes and tables are written for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from motet.artifact.schema import Expr, Signature, TensorSpec
+
+
+def show_expression(expression: Expr) -> str:
+    """`["*", "n", 128]` as `n*128`; nested expressions in parentheses."""
+    if not isinstance(expression, list):
+        return str(expression)
+    operator, left, right = (expression[0], *(_operand(side) for side in expression[1:]))
+    if operator in ("max", "min", "ceildiv"):
+        return f"{operator}({left}, {right})"
+    return f"{left}{operator}{right}"
+
+
+def _operand(expression: Expr) -> str:
+    text = show_expression(expression)
+    is_infix = isinstance(expression, list) and expression[0] not in ("max", "min", "ceildiv")
+    return f"({text})" if is_infix else text
+
+
+def show_tensor(spec: TensorSpec) -> str:
+    return "x".join([*map(show_expression, spec.shape), spec.dtype])
+
+
+def show_signature(signature: Signature) -> str:
+    """`main(x: 64x128xf32, w: nx128xf32) -> (64xf32)`; a result written in place names its input."""
+    inputs = ", ".join(f"{spec.name or i}: {show_tensor(spec)}" for i, spec in enumerate(signature.inputs))
+    results = ", ".join(
+        show_tensor(spec) + ("" if spec.destination is None else f" in input {spec.destination}")
+        for spec in signature.results
+    )
+    return f"{signature.name}({inputs}) -> ({results})"
+
+
+def show_bytes(size: float) -> str:
+    """`1.5 MiB`: three digits and the unit that fits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
+
+
+def show_seconds(seconds: float) -> str:
+    """`12.3 µs`: three digits and the unit that fits."""
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Lines of a table, columns padded; a column of numbers stands at the right."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    numeric = [bool(rows) and all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
+               for i in range(len(header))]
+    return [
+        (indent + "  ".join(cell.rjust(width) if right else cell.ljust(width)
+                            for cell, width, right in zip(row, widths, numeric, strict=True))).rstrip()
+        for row in [header, *rows]
+    ]
