@@ -1,0 +1,173 @@
+"""Runs emitted kernels in this process: object code by LLVM's JIT for this machine, numpy arrays as buffers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+import ml_dtypes
+import numpy as np
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.kernel import Kernel, KernelCode, Packing, Size, Value
+from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, CpuTarget
+
+DTYPES: dict[str, Any] = {
+    "i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64,
+    "ui8": np.uint8, "ui16": np.uint16, "ui32": np.uint32, "ui64": np.uint64,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+}
+PHASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+
+
+@cache
+def native_target() -> CpuTarget:
+    """The best x86-64 level that this machine has."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    features = llvm.get_host_cpu_features()
+    return X86_64_V4 if features.get("avx512vl") and features.get("avx512dq") else X86_64_V3
+
+
+def evaluate(expression: Expr, symbols: Mapping[str, int]) -> int:
+    if isinstance(expression, int):
+        return expression
+    if isinstance(expression, str):
+        return symbols[expression]
+    operator, a, b = expression[0], evaluate(expression[1], symbols), evaluate(expression[2], symbols)
+    return {
+        "+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "//": lambda: a // b,
+        "ceildiv": lambda: -(-a // b), "max": lambda: max(a, b), "min": lambda: min(a, b),
+    }[operator]()
+
+
+def extents(shape: Sequence[Size], symbols: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate(size, symbols) for size in shape)
+
+
+def compile_llvm(text: str, target: CpuTarget | None = None) -> Any:
+    """An execution engine that holds the module; keep it while its functions are used."""
+    target = target or native_target()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault", abiname=target.abi
+    )
+    module = llvm.parse_assembly(text)
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+def aligned(size: int, alignment: int = 64) -> np.ndarray:
+    """`size` bytes at a multiple of `alignment`, full of a pattern that is no number anyone expects."""
+    raw = np.full(size + alignment, 0xA5, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + size]
+
+
+def stored(array: np.ndarray, value: Value) -> np.ndarray:
+    """The array's bytes as the value lies in memory."""
+    data = np.ascontiguousarray(np.transpose(array.astype(DTYPES[value.dtype], copy=False), value.order))
+    result = aligned(data.nbytes)
+    result[:] = data.reshape(-1).view(np.uint8)
+    return result
+
+
+def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
+    """`array` in the layout that `packing` describes."""
+    array = np.transpose(array, packing.permutation)
+    shape: list[int] = []
+    for extent, block in zip(array.shape, packing.blocks, strict=True):
+        shape += [-(-extent // block), block]
+    widths = [(0, -extent % block) for extent, block in zip(array.shape, packing.blocks, strict=True)]
+    return np.ascontiguousarray(np.transpose(np.pad(array, widths).reshape(shape), packing.split_permutation))
+
+
+class Executable:
+    """A compiled kernel. Calling it runs all its phases, each in the partition of tasks that `split` gives."""
+
+    def __init__(self, kernel: Kernel, code: KernelCode, target: CpuTarget | None = None) -> None:
+        self.kernel = kernel
+        self.code = code
+        self._engine = compile_llvm(code.llvm, target)
+        self._phases = [PHASE(self._engine.get_function_address(phase.symbol)) for phase in code.phases]
+
+    def prepare(self, arrays: Sequence[np.ndarray], symbols: Mapping[str, int] | None = None) -> Invocation:
+        return Invocation(self, arrays, symbols or {})
+
+    def __call__(
+        self, *arrays: np.ndarray, symbols: Mapping[str, int] | None = None, split: int = 1
+    ) -> list[np.ndarray]:
+        invocation = self.prepare(arrays, symbols)
+        invocation.run(split)
+        return invocation.results()
+
+
+class Invocation:
+    """One set of buffers. `run` may be called again and again."""
+
+    def __init__(self, executable: Executable, arrays: Sequence[np.ndarray], symbols: Mapping[str, int]) -> None:
+        self._executable = executable
+        kernel, code = executable.kernel, executable.code
+        self._symbols = symbols
+        self._buffers: list[np.ndarray] = []
+        given = iter(arrays)
+        for index in kernel.externals:
+            value = kernel.values[index]
+            if value.role == "result":
+                count = int(np.prod(extents(value.shape, symbols), dtype=np.int64))
+                self._buffers.append(aligned(count * np.dtype(DTYPES[value.dtype]).itemsize))
+                continue
+            array = next(given)
+            packing = code.packings.get(index)
+            if packing is None:
+                self._buffers.append(stored(array, value))
+            else:
+                packed = pack(array.astype(DTYPES[value.dtype], copy=False), packing)
+                buffer = aligned(packed.nbytes)
+                buffer[:] = packed.reshape(-1).view(np.uint8)
+                self._buffers.append(buffer)
+        self._workspaces = [aligned(evaluate(size, symbols)) for size in code.workspaces]
+        pointers = [buffer.ctypes.data for buffer in (*self._buffers, *self._workspaces)]
+        self._pointers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+        sizes = [symbols[name] for name in kernel.symbols]
+        self._sizes = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+        self._scratch = aligned(max(64, code.scratch))
+        self.tasks = [evaluate(phase.tasks, symbols) for phase in code.phases]
+
+    def run(self, split: int = 1) -> None:
+        """All phases, one after the other; each as `split` calls over consecutive ranges, the last range first."""
+        pointers, sizes = ctypes.addressof(self._pointers), ctypes.addressof(self._sizes)
+        scratch = self._scratch.ctypes.data
+        for phase, tasks in zip(self._executable._phases, self.tasks, strict=True):
+            bounds = [tasks * part // split for part in range(split + 1)]
+            for begin, end in reversed(list(zip(bounds[:-1], bounds[1:], strict=True))):
+                if begin < end:
+                    phase(pointers, sizes, begin, end, scratch)
+
+    def results(self) -> list[np.ndarray]:
+        kernel = self._executable.kernel
+        found: list[np.ndarray] = []
+        for buffer, index in zip(self._buffers, kernel.externals, strict=True):
+            value = kernel.values[index]
+            if value.role != "result":
+                continue
+            shape = extents(value.shape, self._symbols)
+            physical = buffer.view(DTYPES[value.dtype]).reshape([shape[axis] for axis in value.order])
+            found.append(np.transpose(physical, np.argsort(value.order)))
+        return found
+
+
+def build(
+    emit: Callable[[Kernel, CpuTarget], KernelCode | None], kernel: Kernel, target: CpuTarget | None = None
+) -> Executable:
+    """The kernel, emitted and compiled; fails where the class does not take it."""
+    code = emit(kernel, target or native_target())
+    if code is None:
+        raise AssertionError(f"kernel {kernel.name} was not taken")
+    return Executable(kernel, code, target)
