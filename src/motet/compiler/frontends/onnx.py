@@ -1,0 +1,217 @@
+"""Reads ONNX models into programs in normal form.
+
+The function is called `main`, whatever the graph's name; its arguments are the model's inputs in order (those
+without an initializer), then large constants as parameters. Nothing is converted to another operator set unless
+an operator has no lowering at the model's own. Large initializers never pass through text: they leave the graph
+as arrays, mapped from the file where that is possible, and stay arrays.
+
+The way: `onnx_model` reads, `onnx_simplify` folds constants on the graph, `onnx_import` lowers to linalg,
+`onnx_shapes` and `onnx_cleanup` remove what the lowering leaves behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx_cleanup import clean_up
+from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
+from motet.compiler.frontends.onnx_model import OnnxModel, read_model
+from motet.compiler.frontends.onnx_simplify import simplify
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program
+from motet.errors import CompileError
+
+if TYPE_CHECKING:
+    import onnx
+
+FUNCTION = "main"
+CONVERTED_OPSET = 21  # what the wheel's lowering covers best
+
+
+def load_onnx(data: bytes | Path, file: str) -> Program:
+    """Read an ONNX model, from bytes or a path, into a program with one public function `main`.
+
+    `file` is what errors call the model. Raises CompileError for a file that is no ONNX model or is damaged, for
+    operators and types that are unknown or have no lowering, and for missing external data.
+    """
+    model = read_model(data, file)
+    check_types(model)
+    inline_functions(model)
+    check_operators(model)
+    simplify(model)
+    lowered = _lower_or_convert(model)
+    finish(model, lowered)
+    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters})
+
+
+def check_types(model: OnnxModel) -> None:
+    """Inputs and outputs must be tensors of numbers."""
+    import onnx
+
+    graph = model.proto.graph
+    for role, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value")
+            if kind is None and role == "output":
+                continue  # left to shape inference
+            if kind != "tensor_type":
+                found = (kind or "no type").removesuffix("_type").replace("_", " ")
+                raise model.error(f"{role} {value.name!r}: expected a tensor, it is of type {found}")
+            element = value.type.tensor_type.elem_type
+            if element == onnx.TensorProto.STRING:
+                raise model.error(f"{role} {value.name!r}: tensors of strings are not supported; expected numbers")
+            if role == "input" and not value.type.tensor_type.HasField("shape"):
+                raise model.error(
+                    f"input {value.name!r}: its rank is unknown; expected a shape, with names for dynamic extents"
+                )
+
+
+def inline_functions(model: OnnxModel) -> None:
+    """Replace calls of the model's own functions by their bodies."""
+    if not model.proto.functions:
+        return
+    import onnx.inliner
+
+    try:
+        model.proto = onnx.inliner.inline_local_functions(model.proto, convert_version=True)
+    except (RuntimeError, ValueError) as error:
+        raise model.error(f"its functions cannot be inlined: {error}") from error
+
+
+def check_operators(model: OnnxModel) -> None:
+    """Every operator must exist in the operator set that the model imports."""
+    import onnx
+
+    opsets = model.opsets
+    newest = onnx.defs.onnx_opset_version()
+    if opsets.get("", 0) > newest:
+        raise model.error(
+            f"operator set {opsets['']} is newer than the installed onnx knows (up to {newest}); upgrade the package onnx"
+        )
+    for node in _all_nodes(model.proto.graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        where = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
+        if domain not in opsets:
+            known = ", ".join(repr(name or "ai.onnx") for name in sorted(opsets))
+            raise model.error(
+                f"{where}: operator {node.op_type} is of domain {domain or 'ai.onnx'!r}, "
+                f"which the model does not import; imported: {known}"
+            )
+        if not onnx.defs.has(node.op_type, opsets[domain], domain):
+            raise model.error(
+                f"{where}: unknown operator {node.op_type} (domain {domain or 'ai.onnx'!r}, "
+                f"operator set {opsets[domain]}){_since(node.op_type, domain)}"
+            )
+
+
+def _since(operator: str, domain: str) -> str:
+    """When an operator came or went, for the error about its absence."""
+    import onnx
+
+    if onnx.defs.has(operator, domain):
+        version = onnx.defs.get_schema(operator, domain=domain).since_version
+        return f"; it is known with operator set {version}"
+    return "; expected an operator of ONNX, or a function that the model defines"
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for item in node.attribute:
+            for inner in [item.g] if item.HasField("g") else item.graphs:
+                yield from _all_nodes(inner)
+
+
+def _lower_or_convert(model: OnnxModel) -> Lowered:
+    """Lower at the model's own operator set, else converted to `CONVERTED_OPSET`; report the first failure."""
+    try:
+        return lower(model)
+    except LoweringError as error:
+        converted = _converted(model)
+        if converted is None:
+            raise _lowering_failed(model, error) from error
+        try:
+            simplify(converted)
+            lowered = lower(converted)
+        except (LoweringError, CompileError):
+            raise _lowering_failed(model, error) from error
+        model.proto, model.constants = converted.proto, converted.constants
+        return lowered
+
+
+def _converted(model: OnnxModel) -> OnnxModel | None:
+    import onnx
+    import onnx.version_converter
+
+    if model.opsets.get("") in (None, CONVERTED_OPSET):
+        return None
+    # Constants travel as inputs: the converter then neither copies nor touches them.
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    given = [value.name for value in proto.graph.input]
+    for name, array in model.constants.items():
+        if array.nbytes <= 4096:
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    try:
+        proto = onnx.version_converter.convert_version(proto, CONVERTED_OPSET)
+    except (RuntimeError, ValueError):
+        return None  # the converter does not know every operator
+    constants = dict(model.constants)
+    constants.update({tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer})
+    del proto.graph.initializer[:]
+    inputs = [value for value in proto.graph.input if value.name in given]
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    return OnnxModel(proto, model.file, constants)
+
+
+def _lowering_failed(model: OnnxModel, error: LoweringError) -> CompileError:
+    version = model.opsets.get("", 0)
+    if not error.node:
+        return model.error(f"the model has no lowering (operator set {version}): {error.reason}")
+    return model.error(
+        f"node {error.node!r}: operator {error.operator} (operator set {version}) has no lowering "
+        f"for these types, shapes and attributes: {error.reason}"
+    )
+
+
+def finish(model: OnnxModel, lowered: Lowered) -> None:
+    """Name the function, its arguments, results and dynamic extents; remove what the lowering left behind."""
+    module = lowered.module
+    function = next(op for op in module.body.operations if op.operation.name == "func.func")
+    graph = model.proto.graph
+    inputs = [value for value in graph.input if value.name not in model.constants]
+    with module.context:
+        for name in list(function.attributes):
+            if name not in ("sym_name", "function_type", "sym_visibility"):
+                del function.attributes[name]
+        function.attributes["sym_name"] = ir.StringAttr.get(FUNCTION)
+        arguments = [ir.DictAttr.get(_input_attributes(value)) for value in inputs]
+        arguments += [
+            ir.DictAttr.get({PARAMETER: ir.StringAttr.get(name), NAME: ir.StringAttr.get(name)})
+            for name in lowered.parameters
+        ]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(
+            [ir.DictAttr.get({NAME: ir.StringAttr.get(value.name)}) for value in graph.output]
+        )
+    clean_up(module)
+
+
+def _input_attributes(value: onnx.ValueInfoProto) -> dict[str, ir.Attribute]:
+    """Name of an input and of its dynamic extents; an extent without a name gets one of its own."""
+    attributes: dict[str, ir.Attribute] = {NAME: ir.StringAttr.get(value.name)}
+    dims = value.type.tensor_type.shape.dim
+    if any(not dim.HasField("dim_value") for dim in dims):
+        names = [
+            "" if dim.HasField("dim_value") else dim.dim_param or f"{value.name}.{axis}"
+            for axis, dim in enumerate(dims)
+        ]
+        attributes[DIMS] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
+    return attributes

@@ -1,0 +1,238 @@
+"""Reads ONNX files: the graph as a protobuf, its constants as arrays beside it.
+
+Data of initializers leaves the protobuf at once. What lies in a file (external data, or the raw data of an
+initializer in the model file itself) is memory-mapped, not copied. Every way in which a file can be wrong is one
+`CompileError` that names the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motet.errors import CompileError, Location
+
+if TYPE_CHECKING:
+    import onnx
+
+# Below this size an initializer is copied: mapping it would cost more than it saves.
+MAP_BYTES = 64 << 10
+
+
+@dataclass
+class OnnxModel:
+    """`proto` is the model without initializers, `constants` their values by name, `file` what to call it."""
+
+    proto: onnx.ModelProto
+    file: str
+    constants: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """Version of each imported operator set; the default domain is the empty string."""
+        return {_domain(entry.domain): entry.version for entry in self.proto.opset_import}
+
+    def error(self, message: str) -> CompileError:
+        return CompileError(message, Location(self.file))
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def require_onnx() -> None:
+    """Raise CompileError when the `onnx` package is absent."""
+    try:
+        import onnx  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as error:
+        raise CompileError('reading ONNX needs the package onnx; install it: pip install "motet[onnx]"') from error
+
+
+def read_model(data: bytes | Path, file: str) -> OnnxModel:
+    """Parse an ONNX model from bytes or a path.
+
+    External data is looked for beside the path; a model given as bytes cannot have any.
+    Raises CompileError for a file that is absent, empty, truncated, or not ONNX, and for missing external data.
+    """
+    require_onnx()
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    content = _content(data, file)
+    location = Location(file)
+    if len(content) == 0:
+        raise CompileError("empty file; expected an ONNX model", location)
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content[:])
+    except DecodeError as error:
+        raise CompileError(
+            f"not an ONNX model, or truncated ({len(content):,} bytes): {str(error).lower()}; "
+            "expected a serialized onnx.ModelProto",
+            location,
+        ) from error
+    _check_parsed(proto, location)
+    model = OnnxModel(proto, file)
+    folder = data.parent if isinstance(data, Path) else None
+    offsets = dict(_raw_data(content)) if isinstance(data, Path) and len(content) > MAP_BYTES else {}
+    for tensor in proto.graph.initializer:
+        model.constants[tensor.name] = _array(tensor, model, folder, content, offsets)
+    del proto.graph.initializer[:]
+    _drop_constant_inputs(model)
+    return model
+
+
+def _content(data: bytes | Path, file: str) -> bytes | mmap.mmap:
+    if isinstance(data, bytes):
+        return data
+    try:
+        with data.open("rb") as stream:
+            if data.stat().st_size == 0:
+                return b""
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CompileError(f"cannot be read: {reason}; expected an ONNX model", Location(file)) from error
+
+
+def _check_parsed(proto: onnx.ModelProto, location: Location) -> None:
+    """Protobuf accepts many byte strings that are no models: look for what every model has."""
+    if not proto.HasField("graph"):
+        raise CompileError("not an ONNX model: it has no graph; expected a serialized onnx.ModelProto", location)
+    if not proto.opset_import:
+        raise CompileError("no operator set imported; expected opset_import in the model", location)
+    if not proto.graph.output:
+        raise CompileError("the graph has no outputs; expected at least one", location)
+
+
+def _drop_constant_inputs(model: OnnxModel) -> None:
+    """Old exporters list initializers among the inputs, as defaults; the value is what counts."""
+    inputs = model.proto.graph.input
+    for index in reversed(range(len(inputs))):
+        if inputs[index].name in model.constants:
+            del inputs[index]
+
+
+def _array(
+    tensor: onnx.TensorProto,
+    model: OnnxModel,
+    folder: Path | None,
+    content: bytes | mmap.mmap,
+    offsets: dict[str, tuple[int, int]],
+) -> np.ndarray:
+    import onnx
+
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, model, folder)
+    try:
+        start, size = offsets.get(tensor.name, (0, 0))
+        dtype = _plain_dtype(tensor.data_type)
+        if dtype is not None and size == dtype.itemsize * int(np.prod(tensor.dims)) >= MAP_BYTES:
+            return np.frombuffer(content, dtype, size // dtype.itemsize, start).reshape(tuple(tensor.dims))
+        return onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError) as error:
+        kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
+        raise model.error(f"initializer {tensor.name!r}: data does not fit {kind} {list(tensor.dims)}: {error}") from error
+
+
+def _plain_dtype(data_type: int) -> np.dtype[Any] | None:
+    """The numpy type whose bytes are those of the file; None for packed types and strings."""
+    import onnx
+
+    packed = {
+        getattr(onnx.TensorProto, name)
+        for name in ("STRING", "UNDEFINED", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
+        if hasattr(onnx.TensorProto, name)
+    }
+    return None if data_type in packed else np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
+
+
+def _external(tensor: onnx.TensorProto, model: OnnxModel, folder: Path | None) -> np.ndarray:
+    """Map a tensor whose data lies in a file beside the model."""
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    name = where.get("location", "")
+    if folder is None:
+        raise model.error(
+            f"initializer {tensor.name!r}: its data is in the file {name!r}, "
+            "but the model was given as bytes; give the path of the model"
+        )
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise model.error(f"initializer {tensor.name!r}: external data {name!r} lies outside the model's folder")
+    dtype = _plain_dtype(tensor.data_type)
+    if dtype is None:
+        raise model.error(f"initializer {tensor.name!r}: external data of a packed or string type is not supported")
+    shape = tuple(tensor.dims)
+    offset, needed = int(where.get("offset", 0)), dtype.itemsize * int(np.prod(shape))
+    try:
+        available = path.stat().st_size
+    except OSError as error:
+        raise model.error(
+            f"initializer {tensor.name!r}: its external data file {name!r} is missing; expected it at {path}"
+        ) from error
+    if offset + needed > available:
+        raise model.error(
+            f"initializer {tensor.name!r}: external data file {name!r} is too short: "
+            f"expected {needed:,} bytes at offset {offset:,}, the file has {available:,}"
+        )
+    if needed == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape)
+
+
+def _fields(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The length-delimited fields of one protobuf message: (number, start, end). Others are stepped over.
+
+    Source: protobuf.dev/programming-guides/encoding.
+    """
+    position = start
+    while position < end:
+        tag, position = _varint(content, position)
+        wire = tag & 7
+        if wire == 0:
+            _, position = _varint(content, position)
+        elif wire == 1:
+            position += 8
+        elif wire == 5:
+            position += 4
+        elif wire == 2:
+            size, position = _varint(content, position)
+            yield tag >> 3, position, position + size
+            position += size
+        else:  # groups do not occur in onnx.proto
+            return
+
+
+def _varint(content: bytes | mmap.mmap, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+
+
+def _raw_data(content: bytes | mmap.mmap) -> Iterator[tuple[str, tuple[int, int]]]:
+    """(name, (offset, size)) of each initializer of the main graph whose raw data is in `content`."""
+    graph_field, initializer_field, name_field, raw_field = 7, 5, 8, 9  # numbers in onnx.proto
+    for number, start, end in _fields(content, 0, len(content)):
+        if number != graph_field:
+            continue
+        for inner, tensor_start, tensor_end in _fields(content, start, end):
+            if inner != initializer_field:
+                continue
+            name, raw = "", (0, 0)
+            for item, item_start, item_end in _fields(content, tensor_start, tensor_end):
+                if item == name_field:
+                    name = content[item_start:item_end].decode()
+                elif item == raw_field:
+                    raw = (item_start, item_end - item_start)
+            if raw[1]:
+                yield name, raw

@@ -1,0 +1,368 @@
+"""Simplifies an ONNX graph before it is imported, where ONNX says it more simply than linalg does.
+
+- shapes of static values and everything computed from constants alone become constants;
+- batch normalisation with constant statistics goes into the weights of the convolution before it,
+  or becomes one multiplication and one addition;
+- constant weights of Gemm are transposed and scaled once.
+
+What is constant stays in `OnnxModel.constants`, as arrays. Numbers are combined in double precision and rounded
+once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motet.compiler.frontends.onnx_model import OnnxModel
+
+if TYPE_CHECKING:
+    import onnx
+
+# A constant larger than this is folded only through operations that do not grow it.
+FOLD_BYTES = 64 << 10
+MAX_ROUNDS = 16
+NEVER_FOLDED = frozenset({
+    "Bernoulli", "DequantizeLinear", "Dropout", "EyeLike", "Multinomial", "RandomNormal", "RandomNormalLike",
+    "RandomUniform", "RandomUniformLike", "If", "Loop", "Scan", "SequenceConstruct", "SequenceEmpty",
+    "SplitToSequence", "Optional", "ImageDecoder",
+})  # fmt: skip
+
+
+def simplify(model: OnnxModel) -> None:
+    """Simplify the main graph of `model` in place until nothing changes, and leave shapes inferred."""
+    name_nodes(model)
+    for _ in range(MAX_ROUNDS):
+        infer_shapes(model)
+        changed = fold_constants(model)
+        changed |= fold_shapes(model)
+        changed |= fold_gemm_weights(model)
+        changed |= fold_batch_normalization(model)
+        if not changed:
+            break
+    drop_dead_nodes(model)
+
+
+def name_nodes(model: OnnxModel) -> None:
+    """Give every node of the main graph a name of its own, so that an error can say which node it is about."""
+    seen: set[str] = set()
+    for index, node in enumerate(model.proto.graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.name or node.op_type}#{index}"
+        seen.add(node.name)
+
+
+def infer_shapes(model: OnnxModel) -> None:
+    """Infer types and shapes of all values. Constants take part: small ones with their data, so that shapes
+    computed from them are known."""
+    import onnx
+
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model.proto)
+    for name, array in model.constants.items():
+        if array.nbytes <= FOLD_BYTES:
+            whole.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
+        else:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            whole.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
+        raise model.error(f"types or shapes do not fit each other: {reason}") from error
+    del model.proto.graph.value_info[:]
+    model.proto.graph.value_info.extend(inferred.graph.value_info)
+    _refine_outputs(model.proto.graph, inferred.graph)
+
+
+def _refine_outputs(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> None:
+    """Take over what inference learnt about outputs, but keep the extents and names the model declares."""
+    for declared, known in zip(graph.output, inferred.output, strict=True):
+        shape = declared.type.tensor_type.shape
+        if not declared.type.tensor_type.HasField("shape"):
+            declared.type.CopyFrom(known.type)
+        elif len(shape.dim) == len(known.type.tensor_type.shape.dim):
+            for dim, other in zip(shape.dim, known.type.tensor_type.shape.dim, strict=True):
+                if not dim.HasField("dim_value") and other.HasField("dim_value"):
+                    dim.dim_value = other.dim_value
+
+
+def fold_constants(model: OnnxModel) -> bool:
+    """Evaluate nodes whose inputs are all constant, by onnx's reference evaluator."""
+    kept: list[onnx.NodeProto] = []
+    outputs = {output.name for output in model.proto.graph.output}
+    shapes = static_shapes(model)
+    for node in model.proto.graph.node:
+        values = None if outputs.intersection(node.output) else _evaluate(model, node, shapes)
+        if values is None:
+            kept.append(node)
+        else:
+            model.constants.update(values)
+    return _replace_nodes(model, kept)
+
+
+def _evaluate(
+    model: OnnxModel, node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]
+) -> dict[str, np.ndarray] | None:
+    """Results of a constant node by name, or None when it is not constant or its result would be too large."""
+    if node.op_type in NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
+        return None
+    if any(name and name not in model.constants for name in node.input) or _has_subgraph(node):
+        return None
+    inputs = {name: model.constants[name] for name in node.input if name}
+    limit = max([FOLD_BYTES, *(array.nbytes for array in inputs.values())])
+    # Do not even compute what would be too large (at least one byte an element).
+    if any(int(np.prod(shapes.get(name, ()))) > limit for name in node.output):
+        return None
+    results = _run_reference(model, node, inputs)
+    names = [name for name in node.output if name]
+    if results is None or any(not isinstance(result, np.ndarray | np.generic) for result in results):
+        return None
+    arrays = {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
+    if any(array.dtype.kind in "OSU" or array.nbytes > limit for array in arrays.values()):
+        return None
+    return arrays
+
+
+def _run_reference(model: OnnxModel, node: onnx.NodeProto, inputs: dict[str, np.ndarray]) -> Any:
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    graph = onnx.helper.make_graph(
+        [node],
+        "constant",
+        [
+            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in inputs.items()
+        ],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name],
+    )
+    single = onnx.helper.make_model(graph, opset_imports=list(model.proto.opset_import))
+    try:
+        return ReferenceEvaluator(single).run(None, inputs)
+    except (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError):
+        return None  # the evaluator is not complete; the node is then lowered like any other
+
+
+def _has_subgraph(node: onnx.NodeProto) -> bool:
+    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+
+
+def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
+    """Shapes of all values whose every extent is known."""
+    graph = model.proto.graph
+    shapes = {name: array.shape for name, array in model.constants.items()}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        tensor = info.type.tensor_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            shapes[info.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return shapes
+
+
+def fold_shapes(model: OnnxModel) -> bool:
+    """Replace Shape and Size of values with known shape by constants."""
+    shapes = static_shapes(model)
+    outputs = {output.name for output in model.proto.graph.output}
+    kept: list[onnx.NodeProto] = []
+    for node in model.proto.graph.node:
+        shape = shapes.get(node.input[0]) if node.op_type in ("Shape", "Size") and node.input else None
+        if shape is None or node.output[0] in outputs:
+            kept.append(node)
+        elif node.op_type == "Size":
+            model.constants[node.output[0]] = np.array(int(np.prod(shape)), np.int64)
+        else:
+            start, end = attribute(node, "start", 0), attribute(node, "end", len(shape))
+            model.constants[node.output[0]] = np.array(shape[start:end], np.int64)
+    return _replace_nodes(model, kept)
+
+
+def fold_gemm_weights(model: OnnxModel) -> bool:
+    """Gemm(a, b, c, transB, alpha, beta) with constant b, c: transpose and scale them once."""
+    changed = False
+    for node in model.proto.graph.node:
+        if node.op_type != "Gemm" or node.input[1] not in model.constants:
+            continue
+        weight = model.constants[node.input[1]]
+        if weight.dtype.kind not in "f":
+            continue
+        alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+        bias = model.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+        has_bias = len(node.input) > 2 and bool(node.input[2])
+        if attribute(node, "transB", 0):
+            node.input[1] = _add(model, node.input[1], "transposed", np.ascontiguousarray(weight.T))
+            _set_attribute(node, "transB", 0)
+            changed = True
+        if alpha != 1.0:
+            scaled = (model.constants[node.input[1]].astype(np.float64) * alpha).astype(weight.dtype)
+            node.input[1] = _add(model, node.input[1], "scaled", scaled)
+            _set_attribute(node, "alpha", 1.0)
+            changed = True
+        if beta != 1.0 and (bias is not None or not has_bias):
+            if bias is not None:
+                scaled = (bias.astype(np.float64) * beta).astype(bias.dtype)
+                node.input[2] = _add(model, node.input[2], "scaled", scaled)
+            _set_attribute(node, "beta", 1.0)
+            changed = True
+    return changed
+
+
+def fold_batch_normalization(model: OnnxModel) -> bool:
+    """BatchNormalization with constant statistics: y = x s + t with s = scale / sqrt(var + eps), t = shift - mean s.
+
+        Conv(x, w, b) ; BatchNormalization  →  Conv(x, w s, b s + t)
+        BatchNormalization(x)               →  Add(Mul(x, s), t)
+    """
+    import onnx
+
+    graph = model.proto.graph
+    uses = count_uses(graph)
+    producers = {output: node for node in graph.node for output in node.output}
+    shapes = ranks(model)
+    kept: list[onnx.NodeProto] = []
+    for node in graph.node:
+        factors = _normalization_factors(model, node)
+        if factors is None:
+            kept.append(node)
+            continue
+        scale, shift = factors
+        conv = producers.get(node.input[0])
+        if conv is not None and conv.op_type == "Conv" and uses[node.input[0]] == 1 and _scale_conv(model, conv, scale, shift):
+            conv.output[0] = node.output[0]
+            continue
+        rank = shapes.get(node.input[0])
+        if rank is None:
+            kept.append(node)
+            continue
+        aligned = (-1, *([1] * (rank - 2)))
+        scaled = f"{node.output[0]}/scaled"
+        factor = _add(model, node.output[0], "scale", scale.reshape(aligned))
+        offset = _add(model, node.output[0], "shift", shift.reshape(aligned))
+        kept.append(onnx.helper.make_node("Mul", [node.input[0], factor], [scaled], name=f"{node.name}/scale"))
+        kept.append(onnx.helper.make_node("Add", [scaled, offset], [node.output[0]], name=node.name))
+    return _replace_nodes(model, kept)
+
+
+def _normalization_factors(model: OnnxModel, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
+    """(s, t) of an inference-mode batch normalisation with constant statistics, in the type of its scale."""
+    if node.op_type != "BatchNormalization" or attribute(node, "training_mode", 0):
+        return None
+    if sum(bool(name) for name in node.output) != 1 or any(name not in model.constants for name in node.input[1:5]):
+        return None
+    statistics = [model.constants[name] for name in node.input[1:5]]
+    if any(array.dtype != statistics[0].dtype for array in statistics):
+        return None
+    scale, shift, mean, variance = (array.astype(np.float64) for array in statistics)
+    factor = scale / np.sqrt(variance + attribute(node, "epsilon", 1e-5))
+    dtype = statistics[0].dtype
+    return factor.astype(dtype), (shift - mean * factor).astype(dtype)
+
+
+def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift: np.ndarray) -> bool:
+    weight = model.constants.get(conv.input[1])
+    bias_name = conv.input[2] if len(conv.input) > 2 else ""
+    if weight is None or weight.dtype != scale.dtype or (bias_name and bias_name not in model.constants):
+        return False
+    factor = scale.astype(np.float64)
+    bias = model.constants[bias_name].astype(np.float64) if bias_name else 0.0
+    per_filter = factor.reshape(-1, *([1] * (weight.ndim - 1)))
+    folded = (weight * per_filter).astype(weight.dtype)
+    inputs = [
+        conv.input[0],
+        _add(model, conv.input[1], "normalized", folded),
+        _add(model, f"{conv.output[0]}/bias", "normalized", (bias * factor + shift).astype(weight.dtype)),
+    ]
+    del conv.input[:]
+    conv.input.extend(inputs)
+    return True
+
+
+def drop_dead_nodes(model: OnnxModel) -> None:
+    """Drop nodes none of whose results is used, and constants that nothing uses."""
+    graph = model.proto.graph
+    live = {output.name for output in graph.output}
+    kept: list[onnx.NodeProto] = []
+    for node in reversed(graph.node):
+        if live.intersection(node.output):
+            kept.append(node)
+            live.update(_inputs(node))
+    _replace_nodes(model, kept[::-1])
+    for name in model.constants.keys() - live:
+        del model.constants[name]
+
+
+def _inputs(node: onnx.NodeProto) -> Iterator[str]:
+    """Names that a node reads, those of its subgraphs included."""
+    yield from node.input
+    for item in node.attribute:
+        for graph in [item.g] if item.HasField("g") else item.graphs:
+            for inner in graph.node:
+                yield from _inputs(inner)
+            yield from (output.name for output in graph.output)
+
+
+def count_uses(graph: onnx.GraphProto) -> Counter[str]:
+    """How often each value is read, results of the graph included."""
+    uses = Counter(output.name for output in graph.output)
+    for node in graph.node:
+        uses.update(_inputs(node))
+    return uses
+
+
+def ranks(model: OnnxModel) -> dict[str, int]:
+    """Rank of every value whose type inference has found."""
+    graph = model.proto.graph
+    return {
+        info.name: len(info.type.tensor_type.shape.dim)
+        for info in (*graph.input, *graph.value_info, *graph.output)
+        if info.type.tensor_type.HasField("shape")
+    }
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """Value of a node's attribute, or `default` where it has none."""
+    import onnx
+
+    for item in node.attribute:
+        if item.name == name:
+            return onnx.helper.get_attribute_value(item)
+    return default
+
+
+def _set_attribute(node: onnx.NodeProto, name: str, value: float | int) -> None:
+    import onnx
+
+    for item in node.attribute:
+        if item.name == name:
+            item.CopyFrom(onnx.helper.make_attribute(name, value))
+
+
+def _add(model: OnnxModel, stem: str, suffix: str, array: np.ndarray) -> str:
+    """Add a constant under a name that no value has, and return the name."""
+    name, count = f"{stem}/{suffix}", 1
+    while name in model.constants:
+        count += 1
+        name = f"{stem}/{suffix}{count}"
+    model.constants[name] = array
+    return name
+
+
+def _replace_nodes(model: OnnxModel, nodes: list[onnx.NodeProto]) -> bool:
+    """Make `nodes` the graph's nodes; whether that changes their number."""
+    graph = model.proto.graph
+    if len(nodes) == len(graph.node) and all(a is b for a, b in zip(nodes, graph.node, strict=True)):
+        return False
+    copies = [_copy(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return True
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
