@@ -1,0 +1,152 @@
+"""A schedule for fixed extents as native tables, run by one native call."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from motet.errors import ArtifactError, OutOfMemoryError
+from motet.runtime.devices.host import layout
+from motet.runtime.devices.host.threads import HostThreads, support_code
+
+MOST_TASKS = 1 << 31
+_COPY_BLOCK = 256 << 10
+
+
+@dataclass(frozen=True)
+class NativeCommand:
+    """A call of the kernel at `function` for tasks [0, tasks), or, where `function` is 0, a copy of `bytes`
+    bytes from buffers[0] to buffers[1]. A buffer is (external, byte offset); external -1 is address 0."""
+
+    function: int
+    tasks: int
+    buffers: tuple[tuple[int, int], ...]
+    sizes: tuple[int, ...]
+    bytes: int = 0
+
+
+class NativeProgram:
+    """Commands that run in order, each when the one before has ended, on memory given anew for each run.
+
+    `externals` is how many addresses a run takes; `scratch` the bytes that each thread gets. `keep` is held as
+    long as the program: the code and the memory that it refers to.
+
+    Raises: ArtifactError: a task count or a buffer out of range.
+    """
+
+    def __init__(
+        self, host: HostThreads, commands: Sequence[NativeCommand], externals: int, scratch: int,
+        keep: object = None,
+    ) -> None:
+        self.host = host
+        self.externals = externals
+        self.scratch = scratch
+        self.keep = keep
+        self.count = len(commands)
+        copy = support_code().address("motet_copy")
+        # A command without tasks is left out, but keeps its place in what run_timed returns.
+        self._places = [i for i, command in enumerate(commands) if _tasks(command, i)]
+        present = [_kernel_call(commands[i], copy) for i in self._places]
+        for i, command in zip(self._places, present, strict=True):
+            if any(not -1 <= index < externals for index, _ in command.buffers):
+                raise ArtifactError(
+                    f"command {i}: buffers {command.buffers}; expected externals -1 to {externals - 1}"
+                )
+        self.parallel = host.count > 1 and any(command.tasks > 1 for command in present)
+        self._table = _build_table(host, present, scratch, self.parallel)
+        self.address = int(self._table.ctypes.data)
+        self._pack = struct.Struct(f"={externals + 1}Q").pack
+        self._run = _entry()
+
+    def run(self, pointers: Sequence[int]) -> None:
+        """Run once on memory at the addresses `pointers`. Other Python threads run meanwhile, here too.
+
+        Raises: ValueError: not as many pointers as externals; motet.errors.OutOfMemoryError.
+        """
+        if len(pointers) != self.externals:
+            raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
+        if self.parallel and not self.host.started:
+            self.host.start()
+        if self._run(self.address, self._pack(0, *pointers), None):
+            raise OutOfMemoryError(self.scratch, "host")
+
+    def run_timed(self, pointers: Sequence[int]) -> list[float]:
+        """Like `run`; returns the seconds that each command took, in the order given."""
+        if len(pointers) != self.externals:
+            raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
+        if self.parallel and not self.host.started:
+            self.host.start()
+        times = (ctypes.c_int64 * max(1, len(self._places)))()
+        if self._run(self.address, self._pack(0, *pointers), times):
+            raise OutOfMemoryError(self.scratch, "host")
+        seconds = [0.0] * self.count
+        for place, nanoseconds in zip(self._places, times, strict=False):
+            seconds[place] = nanoseconds * 1e-9
+        return seconds
+
+
+@functools.cache
+def _entry() -> Callable[[int, bytes, object], int]:
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return kind(support_code().address("motet_run_block"))
+
+
+def _tasks(command: NativeCommand, place: int) -> int:
+    tasks = command.tasks if command.function else command.bytes
+    if tasks < 0 or (command.function and tasks > MOST_TASKS):
+        raise ArtifactError(f"command {place}: {tasks:,} tasks; expected 0 to {MOST_TASKS:,}")
+    return tasks
+
+
+def _kernel_call(command: NativeCommand, copy: int) -> NativeCommand:
+    if command.function:
+        return command
+    block = max(_COPY_BLOCK, -(-command.bytes // MOST_TASKS))
+    return NativeCommand(copy, -(-command.bytes // block), command.buffers, (command.bytes, block))
+
+
+def _build_table(
+    host: HostThreads, commands: Sequence[NativeCommand], scratch: int, parallel: bool
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The structures of layout.py, one after the other: program, commands, references, sizes."""
+    references = sum(len(command.buffers) for command in commands)
+    sizes = sum(len(command.sizes) for command in commands)
+    first = layout.Program.STRIDE // 8
+    words = layout.Command.STRIDE // 8
+    reference_at = first + words * len(commands)
+    size_at = reference_at + 2 * references
+    table = np.zeros(size_at + sizes, np.int64)
+    base = int(table.ctypes.data)
+
+    def put(at: int, field: int, value: int) -> None:
+        table[at + field // 8] = value - (1 << 64) if value >= 1 << 63 else value
+
+    for field, value in (
+        (layout.Program.POOL, host.address),
+        (layout.Program.COMMANDS, base + 8 * first),
+        (layout.Program.COUNT, len(commands)),
+        (layout.Program.SCRATCH, scratch),
+        (layout.Program.MOST_BUFFERS, max((len(command.buffers) for command in commands), default=0)),
+        (layout.Program.PARALLEL, int(parallel)),
+    ):
+        put(0, field, value)
+    for number, command in enumerate(commands):
+        at = first + words * number
+        put(at, layout.Command.FUNCTION, command.function)
+        put(at, layout.Command.TASKS, command.tasks)
+        put(at, layout.Command.REFERENCES, base + 8 * reference_at)
+        put(at, layout.Command.COUNT, len(command.buffers))
+        put(at, layout.Command.SIZES, base + 8 * size_at)
+        for index, offset in command.buffers:
+            put(reference_at, 0, index)
+            put(reference_at, 8, offset)
+            reference_at += 2
+        for size in command.sizes:
+            put(size_at, 0, size)
+            size_at += 1
+    return table
