@@ -41,7 +41,11 @@ __all__ = [
 Format = Literal["auto", "mlir", "onnx", "stablehlo"]
 FORMATS: tuple[Format, ...] = ("auto", "mlir", "onnx", "stablehlo")
 
-_LAZY = {"Artifact": "motet.artifact.reader", "Session": "motet.runtime.session", "devices": "motet.runtime.device"}
+_LAZY = {
+    "Artifact": "motet.artifact.reader",
+    "Session": "motet.runtime.session",
+    "devices": "motet.runtime.device",
+}
 _LAZY_MODULES = ("builder", "runtime")
 
 

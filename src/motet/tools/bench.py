@@ -1,21 +1,235 @@
-"""motet bench: how fast a function runs."""
+"""motet bench: how long a call takes, and where the time goes."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motet.errors import CallError
 from motet.tools import arguments
 
+if TYPE_CHECKING:
+    from motet.artifact.schema import KernelInfo, Signature, Variant
+    from motet.runtime.function import Function
+    from motet.runtime.session import Session
+    from motet.tools.specs import Array
+
 HELP = """Measure how long a call takes.
+
+Inputs are random where none are given. A sample is the mean of N calls (--number), as many as fill its share
+of --min-time if not given; shown are the fastest sample and the median of all.
 
 \b
 Examples:
   motet bench model.motet
   motet bench model.mlir --input 64x128xf32=random:1 --repeat 20 --threads 1
+  motet bench model.motet --profile
   motet bench model.motet --json
 """
 
-def bench_function() -> None:
-    pass
+_PROFILES = 5
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """A kernel in the profile: its `calls` in one call of the function, seconds and work of them all."""
+
+    name: str
+    kind: str
+    calls: int
+    seconds: float
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured: seconds per call; work per call where it is known (0 where it is not)."""
+
+    function: str
+    target: str
+    threads: int
+    number: int
+    samples: list[float]
+    fastest: float
+    median: float
+    flops: int
+    bytes: int
+    overhead: float  # of the fastest call, what was not spent in kernels
+    kernels: list[KernelTime]
+
+
+def bench_function(
+    file: arguments.Runnable,
+    function: arguments.Function = None,
+    input: arguments.Inputs = None,
+    device: arguments.Bindings = None,
+    format: arguments.Format = "auto",
+    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Samples to take.")] = 10,
+    number: Annotated[int | None, typer.Option(
+        metavar="N", min=1, show_default=False,
+        help="Calls in a sample; chosen by --min-time if not given.",
+    )] = None,
+    min_time: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds that all samples take.")] = 1.0,
+    threads: arguments.Threads = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Show the time of each kernel too.")] = False,
+    json: arguments.Json = False,
+) -> None:
+    from motet.tools.opening import start_session
+    from motet.tools.progress import Progress
+    from motet.tools.run import check_inputs, choose_function
+    from motet.tools.specs import parse_spec
+
+    given = [parse_spec(text) for text in input or []]
+    session, opened = start_session(file, format=format, devices=device or [], threads=threads)
+    signature = choose_function(opened.artifact.manifest.functions, function, file)
+    arrays = given if input else random_inputs(signature, file)
+    check_inputs(signature, arrays, file)
+    with Progress(f"measuring {signature.name}") as progress:
+        measurement = measure(session, signature.name, arrays, repeat, number, min_time, progress.update)
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(asdict(measurement)), indent=2).decode())
+        return
+    typer.echo("\n".join(_lines(measurement, profile)))
+
+
+def random_inputs(signature: Signature, file: str) -> list[Array]:
+    """An array for each input. Raises CallError for inputs with dynamic extents."""
+    from motet.tools.show import show_signature, show_tensor
+    from motet.tools.specs import random_tensor
+
+    arrays: list[Array] = []
+    for index, spec in enumerate(signature.inputs):
+        extents = [extent for extent in spec.shape if isinstance(extent, int)]
+        if len(extents) < len(spec.shape):
+            raise CallError(f"{file}: input {index} of {show_signature(signature)} has dynamic extents; "
+                            f"give every input, this one as --input {show_tensor(spec)} with numbers")
+        arrays.append(random_tensor(extents, spec.dtype, index))
+    return arrays
+
+
+def measure(
+    session: Session,
+    name: str,
+    arrays: Sequence[Array],
+    repeat: int,
+    number: int | None,
+    min_time: float,
+    progress: Callable[[str, float], None],
+) -> Measurement:
+    """Time calls of function `name`, the first of which (it prepares for the shapes) does not count."""
+    function = session[name]
+    function(*arrays)
+    if number is None:
+        number = _calibrate(function, arrays, min_time / repeat)
+    samples: list[float] = []
+    for index in range(repeat):
+        progress(f"sample {index + 1} of {repeat}", index / repeat)
+        samples.append(_sample(function, arrays, number))
+    kernels = _profile(function, arrays, _Kernels(session.variant))
+    fastest = min(samples)
+    return Measurement(
+        function=name,
+        target=session.variant.target,
+        threads=session.threads,
+        number=number,
+        samples=samples,
+        fastest=fastest,
+        median=statistics.median(samples),
+        flops=sum(kernel.flops for kernel in kernels),
+        bytes=sum(kernel.bytes for kernel in kernels),
+        overhead=max(0.0, fastest - sum(kernel.seconds for kernel in kernels)),
+        kernels=kernels,
+    )
+
+
+def _sample(function: Function, arrays: Sequence[Array], number: int) -> float:
+    start = time.perf_counter()
+    for _ in range(number):
+        function(*arrays)
+    return (time.perf_counter() - start) / number
+
+
+def _calibrate(function: Function, arrays: Sequence[Array], seconds: float) -> int:
+    """How many calls take about `seconds`."""
+    number = 1
+    while True:
+        elapsed = _sample(function, arrays, number) * number
+        if elapsed >= seconds / 4:
+            return max(1, round(number * seconds / elapsed))
+        number *= 4
+
+
+class _Kernels:
+    """Finds what is known of a kernel by the symbol it is dispatched as, which begins with the kernel's name.
+    Kernels that differ in nothing but their name share one symbol, and so also what is known of them."""
+
+    def __init__(self, variant: Variant) -> None:
+        self._known = sorted(variant.kernels, key=lambda kernel: len(kernel.name), reverse=True)
+
+    def find(self, symbol: str) -> KernelInfo | None:
+        for kernel in self._known:
+            if re.match(re.escape(kernel.name) + r"(?![0-9A-Za-z])", symbol):
+                return kernel
+        return None
+
+
+def _profile(function: Function, arrays: Sequence[Array], known: _Kernels) -> list[KernelTime]:
+    """The fastest time of every command in some runs, those of one kernel put together, the longest first."""
+    runs = [function.profile(*arrays) for _ in range(_PROFILES)]
+    infos: dict[str, KernelInfo | None] = {}
+    seconds: dict[str, float] = {}
+    commands: dict[str, list[str]] = {}
+    for times in zip(*runs, strict=True):
+        symbol = times[0][0]
+        info = known.find(symbol)
+        name = symbol if info is None else info.name
+        infos[name] = info
+        seconds[name] = seconds.get(name, 0.0) + min(elapsed for _, elapsed in times)
+        commands.setdefault(name, []).append(symbol)
+    kernels: list[KernelTime] = []
+    for name, info in infos.items():
+        # Each of a kernel's phases is a command; its work is counted once for all of them.
+        calls = len(commands[name]) // len(set(commands[name]))
+        kind, flops, moved = ("", 0, 0) if info is None else (info.kind, info.flops, info.bytes)
+        kernels.append(KernelTime(name, kind, calls, seconds[name], flops * calls, moved * calls))
+    return sorted(kernels, key=lambda kernel: -kernel.seconds)
+
+
+def _lines(result: Measurement, profile: bool) -> list[str]:
+    from motet.tools.show import show_seconds, show_table
+
+    lines = [
+        f"{result.function} on {result.target}, {result.threads} threads: "
+        f"{len(result.samples)} samples of {result.number} calls",
+        f"  time per call   min {show_seconds(result.fastest)}, median {show_seconds(result.median)}",
+        f"  calls per s     {1 / result.fastest:,.0f}",
+    ]
+    if result.flops:
+        lines.append(f"  computing       {result.flops / result.fastest / 1e9:,.2f} GFLOP/s")
+    if result.bytes:
+        lines.append(f"  moving          {result.bytes / result.fastest / 1e9:,.2f} GB/s")
+    lines.append(f"  outside kernels {show_seconds(result.overhead)}")
+    if profile:
+        total = sum(kernel.seconds for kernel in result.kernels) or 1.0
+        rows = [
+            [kernel.name, kernel.kind or "-", str(kernel.calls), f"{kernel.seconds * 1e6:,.1f}",
+             f"{kernel.seconds / total:.0%}", _rate(kernel.flops, kernel.seconds),
+             _rate(kernel.bytes, kernel.seconds)]
+            for kernel in result.kernels
+        ]
+        lines.append("")
+        lines += show_table(["kernel", "class", "calls", "µs", "share", "GFLOP/s", "GB/s"], rows, indent="  ")
+    return lines
+
+
+def _rate(amount: int, seconds: float) -> str:
+    return f"{amount / seconds / 1e9:,.1f}" if amount and seconds else "-"
