@@ -1,0 +1,985 @@
+"""Contractions: sums of products of two tensors, in any order of dimensions, with what follows fused.
+
+Dimensions are classified by where they appear: batch (everywhere), M (lhs and result), N (rhs and result), K (both
+factors). Factors are swapped so that N is what lies side by side in the result; vectors run along it. Constant
+right-hand factors are packed when compiling; others are packed panel by panel by the task that reads them, read in
+place where few rows use them, or, where K lies side by side and rows are few, multiplied along K.
+
+Source of the blocking: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from llvmlite import ir
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, merge, place_of
+from motet.compiler.codegen.cpu.micro import (
+    MEMORY_TYPES, Depth, Factors, Frame, Lanes, Product, accumulate, horizontal_sum, internal_function, match_product, narrow,
+    read_vector, registers, transpose, widen,
+)
+from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.targets.cpu import CpuTarget
+
+_GUESS = 256  # a dynamic extent, where work is divided
+_TASK_FLOPS = 500_000  # some microseconds of one core
+_MOST_TASKS = 64
+
+Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A kernel read as a contraction. `a` is the broadcast factor, `b` the vectorised one."""
+
+    kernel: Kernel
+    product: Product
+    a: Place
+    b: Place
+    init: Place | float | int
+    output: str  # the result's dtype before the epilogue
+    outer: tuple[Loop, ...]
+    m: Loop | None
+    n: Loop
+    depth: tuple[Loop, ...]
+    epilogue: Epilogue
+    rank: int
+    b_access: Access
+
+    @property
+    def places(self) -> list[Place]:
+        return self.epilogue.places + ([self.init] if isinstance(self.init, Place) else [])
+
+    @property
+    def column(self) -> int:
+        return self.n[1]
+
+
+def match(kernel: Kernel) -> Contraction | None:
+    """Read `kernel` as a contraction with element-wise stages after it, None if it is something else."""
+    if not kernel.stages:
+        return None
+    stage = kernel.stages[0]
+    product = match_product(stage)
+    if product is None or not stage.reductions or any(access.padding is not None for access in stage.inputs):
+        return None
+    if any(kernel.values[access.value].role not in ("argument", "constant") for access in stage.inputs):
+        return None
+    rank = len(stage.sizes)
+    factors = [stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]]
+    places = [place_of(kernel, access, rank) for access in factors]
+    epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
+    init = _match_init(kernel, stage)
+    output = place_of(kernel, stage.outputs[0], rank)
+    if epilogue is None or init is None or output is None or places[0] is None or places[1] is None:
+        return None
+    a, b = places[0], places[1]
+    if any(place.dtype not in MEMORY_TYPES for place in (a, b, output)):
+        return None
+    sizes = [Extent.of(size) for size in stage.sizes]
+    everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, Place) else [])
+    kinds = _classify(stage, a, b, output)
+    if kinds is None:
+        return None
+    batch, m, n, k = (merge(sizes, dims, everything) for dims in kinds)
+    if not _vectorise_rhs(m, n, b, kernel, a, output):
+        m, n, a, b = n, m, b, a
+        product = replace(product, lhs=product.rhs, rhs=product.lhs)
+        factors.reverse()
+    if not n:
+        return None
+    column = next((loop for loop in n if output.strides[loop[1]] == ONE), None) or max(n, key=_guess)
+    row = max(m, key=_guess) if m else None
+    outer = [*batch, *(loop for loop in m if loop != row), *(loop for loop in n if loop != column)]
+    depth = sorted(k, key=lambda loop: _rank_stride(b.strides[loop[1]]), reverse=True)
+    return Contraction(
+        kernel, product, a, b, init, output.dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue,
+        rank, factors[1],
+    )
+
+
+def _match_init(kernel: Kernel, stage: Stage) -> Place | float | int | None:
+    init = stage.inits[0]
+    if not isinstance(init, Access):
+        return init
+    if init.padding is not None or kernel.values[init.value].role == "temporary":
+        return None
+    return place_of(kernel, init, len(stage.sizes))
+
+
+def _classify(stage: Stage, a: Place, b: Place, output: Place) -> tuple[list[int], ...] | None:
+    """The dimensions that are batch, M, N, K; None where one appears in a single factor alone and is summed."""
+    batch: list[int] = []
+    m: list[int] = []
+    n: list[int] = []
+    k: list[int] = []
+    for d, kind in enumerate(stage.iterators):
+        if stage.sizes[d] == 1:
+            continue
+        in_a, in_b, in_out = (place.strides[d] != ZERO for place in (a, b, output))
+        if kind == "reduction":
+            if in_out or not (in_a or in_b):
+                return None
+            k.append(d)
+        elif not in_out:
+            return None
+        elif in_a == in_b:
+            batch.append(d)
+        else:
+            (m if in_a else n).append(d)
+    return batch, m, n, k
+
+
+def _vectorise_rhs(m: list[Loop], n: list[Loop], b: Place, kernel: Kernel, a: Place, output: Place) -> bool:
+    """Whether vectors run along N rather than M: along what lies side by side in the result."""
+    if not m or not n:
+        return bool(n)
+    if any(output.strides[d] == ONE for _, d in n):
+        return True
+    if any(output.strides[d] == ONE for _, d in m):
+        return False
+    return kernel.values[b.value].role == "constant" or kernel.values[a.value].role != "constant"
+
+
+def _guess(loop: Loop) -> int:
+    return loop[0].factor * _GUESS ** len(loop[0].symbols)
+
+
+def _rank_stride(stride: Extent) -> int:
+    return abs(stride.factor) * _GUESS ** len(stride.symbols)
+
+
+# -- the plan ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the work is cut. A task has `tile_rows` register tiles of rows and `panels` panels of columns (of
+    `vectors` vectors each); `depth_block` steps of the depth at a time, None for all at once.
+
+    `b_mode`: `packed` when compiling, `scratch` packed by the task, `place` read where it is, `along_k` multiplied
+    along the depth. `group` outer iterations make one task.
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    tile_rows: int
+    panels: int
+    depth_block: int | None
+    b_mode: Literal["packed", "scratch", "place", "along_k"]
+    pack_a: bool
+    group: int
+    packing: Packing | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of one panel."""
+        return self.vectors if self.b_mode == "along_k" else self.vectors * self.lanes
+
+
+def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
+    """Choose register tile, blocking and grid from the extents; None where no static scratch would do."""
+    bits = 64 if c.product.dtype in ("f64", "i64") else 32
+    lanes = max(2, target.lanes(bits))
+    m = c.m[0] if c.m else ONE
+    n, k = c.n[0], c.depth[0][0] if len(c.depth) == 1 else None
+    mode = _b_mode(c, m, n, target)
+    if mode == "along_k":
+        return _plan_along_k(c, lanes, m, n)
+    most = {16: 3, 32: 4}.get(target.vector_registers, 2)
+    if target.vector_registers <= 16:
+        most = 2
+    if m.known is not None and m.known <= 4:
+        most = 4
+    vectors = most
+    if n.known is not None:
+        needed = -(-n.known // lanes)
+        vectors = -(-needed // -(-needed // most))
+    rows = registers(target, vectors)
+    if m.known is not None:
+        rows = min(rows, -(-m.known // -(-m.known // rows)))
+    plan = Plan(lanes, rows, vectors, 1, 1, None, mode, False, 1)
+    if mode == "packed":
+        packing = _packing(c, plan.width)
+        if packing is None:
+            plan = replace(plan, b_mode="scratch")
+        else:
+            plan = replace(plan, packing=packing)
+    return _plan_blocks(c, plan, m, n, k, target)
+
+
+def _b_mode(c: Contraction, m: Extent, n: Extent, target: CpuTarget) -> Literal["packed", "scratch", "place", "along_k"]:
+    role = c.kernel.values[c.b.value].role
+    along_n = c.b.strides[c.column] == ONE
+    few = m.known is not None and m.known <= 16
+    inner = c.depth[-1][1]
+    if inner < 0:
+        return "place" if along_n else "scratch"
+    contiguous_k = len(c.depth) == 1 and c.b.strides[inner] == ONE and c.a.strides[inner] == ONE
+    if role == "constant" and not (m.known is not None and m.known <= 2 and contiguous_k):
+        return "packed"
+    if contiguous_k and few and not along_n and n.known is not None and c.depth[0][0].known is not None:
+        return "along_k"
+    if not along_n:
+        return "scratch"
+    total = n * _product(c.depth)
+    if few or (total.known is not None and total.known * item_bytes(c.b.dtype) <= target.l1 * 4):
+        return "place"
+    return "scratch"
+
+
+def _product(loops: Sequence[Loop]) -> Extent:
+    result = ONE
+    for size, _ in loops:
+        result = result * size
+    return result
+
+
+def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> Plan:
+    """Tiles of rows x columns whose every element is a vector of partial sums along the depth."""
+    assert m.known is not None and n.known is not None
+    rows = -(-m.known // -(-m.known // 4))
+    columns = 8 if rows <= 2 else 4
+    flops = 2 * m.known * n.known * _guess(c.depth[0])
+    outer = _guess((_product(c.outer), -1))
+    wanted = max(1, min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer)
+    total = -(-n.known // columns)
+    panels = -(-total // min(total, wanted))
+    return Plan(
+        lanes, rows, columns, -(-m.known // rows), panels, None, "along_k", False, _group(outer, flops),
+    )
+
+
+def _group(outer: int, flops: int) -> int:
+    """How many outer iterations one task does where one is too little work."""
+    if flops >= _TASK_FLOPS:
+        return 1
+    return max(1, min(-(-_TASK_FLOPS // max(flops, 1)), -(-outer // _MOST_TASKS) if outer > _MOST_TASKS else outer))
+
+
+def _plan_blocks(
+    c: Contraction, plan: Plan, m: Extent, n: Extent, k: Extent | None, target: CpuTarget
+) -> Plan | None:
+    """Depth blocks and the grid of tasks for a plan whose register tile stands."""
+    rows_total, columns_total = -(-_guess((m, -1)) // plan.rows), -(-_guess((n, -1)) // plan.width)
+    depth_total = _product(c.depth)
+    few = m.known is not None and m.known <= 16
+    depth_block: int | None = None
+    if k is not None and few and plan.b_mode == "place" and c.product.is_float:
+        depth_block = 16
+    elif k is not None and (k.known is None or k.known > 1024) and not (few and plan.b_mode == "packed"):
+        depth_block = 512 if k.known is None else -(-k.known // -(-k.known // 512))
+    if depth_block is None and depth_total.known is None and plan.b_mode == "scratch":
+        return None
+    deep = depth_block or _guess((depth_total, -1))
+    transposed = c.m is not None and c.a.strides[c.m[1]] == ONE and c.depth[-1][1] >= 0 and m != ONE
+    converted = c.a.dtype != c.product.dtype and columns_total > 2
+    pack_a = (
+        c.m is not None and not few and len(c.depth) == 1 and c.depth[0][1] >= 0
+        and (converted or (transposed and columns_total > 1)) and (depth_block is not None or k is None or k.known is not None)
+    )
+    most_rows = max(1, min(256, target.l2 // 2 // 4 // max(deep, 1)) // plan.rows)
+    if depth_block is not None:
+        most_rows = max(1, 192 // plan.rows)
+    most_panels = columns_total if depth_block is None else max(1, (1024 if few else 256) // plan.width)
+    flops = 2 * _guess((m, -1)) * _guess((n, -1)) * _guess((depth_total, -1))
+    outer = _guess((_product(c.outer), -1))
+    wanted = max(1, -(-min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer))
+    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels)
+    group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
+    return replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
+
+
+def _grid(
+    c: Contraction, plan: Plan, rows: int, columns: int, deep: int, wanted: int, most_rows: int, most_panels: int
+) -> tuple[int, int]:
+    """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
+
+    Costs are in multiply-adds of vectors: reading a vector of B costs one, packing it four (eight across K), an
+    element of A a quarter of one.
+    """
+    packs = plan.b_mode == "scratch"
+    b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
+    best: tuple[float, int, int] | None = None
+    for cut in range(1, min(rows, 64) + 1):
+        tile_rows = -(-rows // cut)
+        if tile_rows > most_rows:
+            if cut < min(rows, 64):
+                continue
+            tile_rows = most_rows
+        row_tasks = -(-rows // tile_rows)
+        panels = min(most_panels, max(1, columns * row_tasks // max(wanted, row_tasks)))
+        column_tasks = -(-columns // panels)
+        panels = -(-columns // column_tasks)
+        work = tile_rows * plan.rows * panels * plan.vectors
+        traffic = panels * plan.vectors * b_cost + tile_rows * plan.rows * 0.25 * (4 if plan.pack_a else 1)
+        tasks = row_tasks * column_tasks
+        cost = (work + traffic) * tasks * (1 + 0.5 * max(0, wanted - tasks) / wanted) + tasks * 2000 / max(deep, 1)
+        if best is None or cost < best[0]:
+            best = (cost, tile_rows, panels)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _packing(c: Contraction, width: int) -> Packing | None:
+    """Panels of `width` columns, depth inside; None where the constant's axes cannot be cut so."""
+    value = c.kernel.values[c.b.value]
+    strides = memory_strides(value)
+    axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
+    used: list[list[int]] = []
+    for size, dim in (*(loop for loop in c.outer if c.b.strides[loop[1]] != ZERO), c.n, *c.depth):
+        axes = _axes_of(c, size, c.b.strides[dim], axis_of)
+        if axes is None:
+            return None
+        used.append(axes)
+    outer_count = sum(1 for loop in c.outer if c.b.strides[loop[1]] != ZERO)
+    columns = used[outer_count]
+    flat = [axis for axes in used for axis in axes]
+    units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
+    if len(set(flat)) != len(flat) or len(flat) + len(units) != value.rank or c.b.offset:
+        return None
+    inner_size = value.shape[columns[-1]]
+    if len(columns) > 1 and (not isinstance(inner_size, int) or inner_size % width):
+        return None
+    permutation = tuple(units + flat)
+    blocks = tuple(width if axis == columns[-1] else 1 for axis in permutation)
+    block_axis = permutation.index(columns[-1])
+    order = [position for position in range(2 * value.rank) if position != 2 * block_axis + 1]
+    return Packing(permutation, blocks, (*order, 2 * block_axis + 1))
+
+
+def _axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
+    """The constant's axes, outermost first, that a (merged) loop walks."""
+    shape = c.kernel.values[c.b.value].shape
+    axes: list[int] = []
+    covered = ONE
+    while covered != size:
+        axis = axis_of.get(stride * covered)
+        if axis is None or len(axes) > len(shape):
+            return None
+        axes.insert(0, axis)
+        covered = covered * Extent.of(shape[axis])
+    return axes
+
+
+# -- emission ------------------------------------------------------------------------------------------
+
+
+def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for `kernel` if it is a contraction with element-wise stages after it, else None."""
+    contraction = match(kernel)
+    if contraction is None:
+        return None
+    plan = make_plan(contraction, target)
+    if plan is None:
+        return None
+    return _Emitter(contraction, plan, target).run()
+
+
+class _Emitter:
+    """Emits one module: internal functions for each register tile, and the task loop that calls them."""
+
+    def __init__(self, c: Contraction, plan: Plan, target: CpuTarget) -> None:
+        self.c = c
+        self.plan = plan
+        self.target = target
+        self.module = ir.Module(c.kernel.name)
+        self.element = c.product.element
+        self.bytes = item_bytes(c.product.dtype)
+        self.m = c.m[0] if c.m else ONE
+        self.n = c.n[0]
+        self.row_dim = c.m[1] if c.m else None
+        self.tiles: dict[tuple[int, bool], ir.Function] = {}
+        self.straight = c.epilogue.operations <= 6 and plan.b_mode != "along_k"
+        self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
+        self.whole_depth = plan.depth_block is None
+        self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = self._layout()
+
+    def _layout(self) -> tuple[int, int, int, int]:
+        """Where in a thread's scratch the tile of sums, the panel of B and the block of A are, and all its bytes."""
+        plan = self.plan
+        rows = plan.tile_rows * plan.rows if plan.depth_block else plan.rows
+        tile = 0 if self.straight and not plan.depth_block else rows * self.tile_width * self.bytes
+        if plan.b_mode == "along_k":
+            tile = 0
+        deep = plan.depth_block or _guess((_product(self.c.depth), -1))
+        b = deep * plan.width * self.bytes if plan.b_mode == "scratch" else 0
+        a = plan.tile_rows * plan.rows * deep * self.bytes if plan.pack_a else 0
+        tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
+        return 0, tile, tile + b, tile + b + a
+
+    # -- the task loop -------------------------------------------------------------------------------
+
+    def run(self) -> KernelCode:
+        kernel, plan = self.c.kernel, self.plan
+        row_tasks = _ceildiv(_ceildiv(self.m.expression, plan.rows), plan.tile_rows)
+        column_tasks = _ceildiv(_ceildiv(self.n.expression, plan.width), plan.panels)
+        outer_tasks = _ceildiv(_product(self.c.outer).expression, plan.group)
+        tasks = _multiply(_multiply(outer_tasks, row_tasks), column_tasks)
+        function = ir.Function(
+            self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
+        )
+        function.attributes.add("nounwind")
+        f = Frame(kernel, function)
+        begin, end, scratch = function.args[2:]
+
+        def task(index: Index, _: list[ir.Value]) -> None:
+            self._task(f, index, scratch)
+
+        f.loop(begin, end, 1, task)
+        f.ret_void()
+        flops = 2 * _guess((_product([*self.c.outer, *self.c.depth]), -1)) * _guess((self.m * self.n, -1))
+        packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
+        return KernelCode(
+            "contraction", str(self.module), (Phase(kernel.name, tasks),), self.scratch_bytes, (), packings, flops,
+            sum(_bytes_of(kernel, index) for index in kernel.externals),
+        )
+
+    def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:
+        """Tasks are numbered columns slowest, then rows, within a group of outer iterations."""
+        plan = self.plan
+        row_tiles, panels = _ceil(f, f.extent(self.m), plan.rows), _ceil(f, f.extent(self.n), plan.width)
+        row_tasks, column_tasks = _ceil(f, row_tiles, plan.tile_rows), _ceil(f, panels, plan.panels)
+        row_task, rest = f.irem(index, row_tasks), f.idiv(index, row_tasks)
+        column_task, outer_task = f.irem(rest, column_tasks), f.idiv(rest, column_tasks)
+        t0, p0 = f.imul(row_task, plan.tile_rows), f.imul(column_task, plan.panels)
+        t1 = f.imin(f.iadd(t0, plan.tile_rows), row_tiles)
+        p1 = f.imin(f.iadd(p0, plan.panels), panels)
+        first = f.imul(outer_task, plan.group)
+        last = f.imin(f.iadd(first, plan.group), f.extent(_product(self.c.outer))) if plan.group > 1 else f.iadd(first, 1)
+
+        def one(outer: Index, _: list[ir.Value]) -> None:
+            self._block(f, self._outer_coordinates(f, outer), (t0, t1), (p0, p1), scratch)
+
+        f.loop(first, last, 1, one)
+
+    def _outer_coordinates(self, f: Frame, outer: Index) -> list[Index]:
+        coordinates: list[Index] = [0] * self.c.rank
+        for size, dim in reversed(self.c.outer):
+            coordinates[dim] = f.irem(outer, f.extent(size))
+            outer = f.idiv(outer, f.extent(size))
+        return coordinates
+
+    def _block(
+        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
+    ) -> None:
+        """All the work of one task at one outer iteration."""
+        c, plan = self.c, self.plan
+        depth = f.extent(_product(c.depth))
+        tile = f.at(scratch, self.scratch_tile, ir.IntType(8))
+        if plan.depth_block is None:
+            self._depth_block(f, outer, tiles, panels, scratch, tile, 0, depth)
+            return
+        self._tile_pass(f, "start", outer, tiles, panels, tile)
+
+        def block(k: Index, _: list[ir.Value]) -> None:
+            size = plan.depth_block or 1
+            if not isinstance(depth, int) or depth % size:
+                self._depth_block(f, outer, tiles, panels, scratch, tile, k, f.imin(f.isub(depth, k), size))
+            else:
+                self._depth_block(f, outer, tiles, panels, scratch, tile, k, size)
+
+        f.loop(0, depth, plan.depth_block, block)
+        self._tile_pass(f, "finish", outer, tiles, panels, tile)
+
+    def _depth_block(
+        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index],
+        scratch: ir.Value, tile: ir.Value, k: Index, deep: Index,
+    ) -> None:
+        """Every register tile of the task over `deep` steps of the depth from `k` on (from 0 where not blocked)."""
+        c, plan = self.c, self.plan
+        at = list(outer)
+        if plan.depth_block is not None:
+            at[c.depth[0][1]] = k
+        b_scratch = f.at(scratch, self.scratch_b, ir.IntType(8))
+        a_base = f.address(c.a, at)
+        row0 = self._row(f, tiles[0])[0]
+        if plan.pack_a:
+            a_scratch = f.at(scratch, self.scratch_a, ir.IntType(8))
+            rows = f.isub(self._row(f, tiles[1])[0], row0)
+            self._pack_a(f, f.at(a_base, f.imul(self._stride(f, c.a), row0), MEMORY_TYPES[c.a.dtype]), a_scratch, rows, deep)
+            a_base = a_scratch
+
+        def panel(p: Index, tail: bool) -> None:
+            n = f.imul(p, plan.width)
+            left = f.isub(f.extent(self.n), n)
+            if plan.b_mode == "packed":
+                b = self._packed_panel(f, at, p, k)
+            else:
+                at_n = list(at)
+                at_n[c.column] = n
+                b = f.address(c.b, at_n)
+                if plan.b_mode == "scratch":
+                    self._pack_b(f, b, b_scratch, deep, left, tail)
+                    b = b_scratch
+            acc = f.at(tile, f.imul(f.isub(p, panels[0]), plan.width), self.element) if plan.depth_block else tile
+            self._rows(f, outer, tiles, row0, n, left, tail, a_base, b, acc, deep)
+
+        self._panels(f, panels, panel)
+
+    def _panels(self, f: Frame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
+        """Whole panels in a loop, then the one that is not."""
+        n = f.extent(self.n)
+        whole = f.idiv(n, self.plan.width)
+        end = f.imin(panels[1], whole)
+        known = self.n.known
+        f.loop(panels[0], end, 1, lambda p, _: panel(p, False))
+        if known is not None and known % self.plan.width == 0:
+            return
+        if isinstance(end, int) and isinstance(panels[1], int):
+            if panels[1] > end:
+                panel(end, True)
+            return
+        with f.if_then(f.icmp_signed(">", f.index(panels[1]), f.index(whole))):
+            panel(whole, True)
+
+    def _rows(
+        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], row0: Index, n: Index, left: Index, tail: bool,
+        a_base: ir.Value, b: ir.Value, acc: ir.Value, deep: Index,
+    ) -> None:
+        """Register tiles down a panel."""
+        c, plan = self.c, self.plan
+        a_element = self.element if plan.pack_a else MEMORY_TYPES[c.a.dtype]
+
+        def one(t: Index, rows: int, m: Index) -> None:
+            local = f.isub(m, row0)
+            a_row = self._a_steps(f, deep)[0]
+            a = f.at(a_base, f.imul(local if plan.pack_a else m, a_row), a_element)
+            at = acc
+            if plan.depth_block:
+                at = f.at(acc, f.imul(local, self.tile_width), self.element)
+            function = self._tile(rows, tail)
+            coordinates = [f.index(outer[dim]) for _, dim in c.outer]
+            f.call(function, [*f.arguments[:2], a, b, at, f.index(m), f.index(n), f.index(left), f.index(deep), *coordinates])
+
+        self._row_tiles(f, tiles, one)
+
+    def _row_tiles(
+        self, f: Frame, tiles: tuple[Index, Index], one: Callable[[Index, int, Index], None]
+    ) -> None:
+        """Call `one(tile, rows, first row)` for the register tiles [tiles): balanced where M is known, else whole
+        tiles and then four, two and one rows."""
+        rows = self.plan.rows
+        known = self.m.known
+        if known is not None:
+            count, size, longer = -(-known // rows), *divmod(known, -(-known // rows))
+            begin, end = tiles
+            for rows_here, low, high in ((size + 1, 0, longer), (size, longer, count)):
+                if high > low:
+                    f.loop(
+                        _imax(f, begin, low), f.imin(end, high), 1,
+                        lambda t, _, rows_here=rows_here: one(t, rows_here, self._row(f, t)[0]),
+                    )
+            return
+        m = f.extent(self.m)
+        whole = f.idiv(m, rows)
+        f.loop(tiles[0], f.imin(tiles[1], whole), 1, lambda t, _: one(t, rows, f.imul(t, rows)))
+        if rows == 1:
+            return
+        with f.if_then(f.icmp_signed(">", f.index(tiles[1]), f.index(whole))):
+            rest, done = f.irem(m, rows), f.imul(whole, rows)
+            part = 1 << ((rows - 1).bit_length() - 1)
+            while part:
+                with f.if_then(f.icmp_unsigned("!=", f.and_(f.index(rest), f.index(part)), f.index(0))):
+                    one(whole, part, done)
+                done = f.iadd(done, f.and_(f.index(rest), f.index(part)))
+                part //= 2
+
+    def _row(self, f: Frame, t: Index) -> tuple[Index, Index]:
+        """The first row of tile `t` (of the end, M), and M."""
+        m = f.extent(self.m)
+        if self.m.known is None:
+            return f.imin(f.imul(t, self.plan.rows), m), m
+        size, longer = divmod(self.m.known, -(-self.m.known // self.plan.rows))
+        return f.iadd(f.imul(t, size), f.imin(t, longer)), m
+
+    # -- packing -------------------------------------------------------------------------------------
+
+    def _stride(self, f: Frame, place: Place) -> Index:
+        return f.extent(place.strides[self.row_dim]) if self.row_dim is not None else 0
+
+    def _packed_panel(self, f: Frame, at: list[Index], p: Index, k: Index) -> ir.Value:
+        """The address of panel `p` (from depth `k` on) of a constant packed when compiling."""
+        c, plan = self.c, self.plan
+        index: Index = 0
+        for size, dim in c.outer:
+            if c.b.strides[dim] != ZERO:
+                index = f.iadd(f.imul(index, f.extent(size)), at[dim])
+        index = f.iadd(f.imul(index, _ceil(f, f.extent(self.n), plan.width)), p)
+        deep = f.extent(_product(c.depth))
+        offset = f.imul(f.iadd(f.imul(index, deep), k), plan.width)
+        return f.at(f.pointer(c.b.value), offset, MEMORY_TYPES[c.b.dtype])
+
+    def _pack_b(self, f: Frame, source: ir.Value, target: ir.Value, deep: Index, left: Index, tail: bool) -> None:
+        """Copy a panel of B (of a `tail` its first `left` columns) to `target` as [depth][width]."""
+        c = self.c
+        key = "pack_b_tail" if tail else "pack_b"
+        function = self.module.globals.get(f"{c.kernel.name}.{key}")
+        if function is None:
+            function = internal_function(self.module, f"{c.kernel.name}.{key}", [PTR, PTR, PTR, PTR, I64, I64])
+            g = Frame(c.kernel, function)
+            self._emit_pack_b(g, tail)
+        f.call(function, [*f.arguments[:2], source, target, f.index(deep), f.index(left)])
+
+    def _emit_pack_b(self, g: Frame, tail: bool) -> None:
+        c, plan = self.c, self.plan
+        source, target, deep, count = g.arguments[2:6]
+        columns: Index = count if self.n.known is None else self.n.known % plan.width
+        known_deep: Index = deep
+        if len(c.depth) > 1 or (plan.depth_block is None and c.depth[0][0].known is not None):
+            known_deep = g.extent(c.depth[-1][0])
+        step_n = g.extent(c.b.strides[c.column])
+        loops = c.depth
+
+        def nest(level: int, at: ir.Value, base: Index) -> None:
+            size, dim = loops[level]
+            step = g.extent(c.b.strides[dim]) if dim >= 0 else 0
+            if level + 1 < len(loops):
+                inner = g.extent(_product(loops[level + 1:]))
+                g.loop(0, g.extent(size), 1, lambda i, _: nest(
+                    level + 1, g.at(at, g.imul(i, step), MEMORY_TYPES[c.b.dtype]), g.iadd(base, g.imul(i, inner))))
+                return
+            length = known_deep
+            destination = g.at(target, g.imul(base, plan.width), self.element)
+            if step == 1 and step_n != 1 and not tail:
+                self._pack_transposed(g, at, destination, length, step_n)
+            else:
+                self._pack_rows(g, at, destination, length, step, step_n, columns if tail else None)
+
+        nest(0, source, 0)
+        g.ret_void()
+
+    def _pack_rows(
+        self, g: Frame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index, left: Index | None,
+        begin: Index = 0,
+    ) -> None:
+        c, plan = self.c, self.plan
+        element = MEMORY_TYPES[c.b.dtype]
+
+        def row(k: Index, _: list[ir.Value]) -> None:
+            at = g.at(source, g.imul(k, step), element)
+            to = g.at(target, g.imul(k, plan.width), self.element)
+            for v in range(plan.vectors):
+                lanes = Lanes(plan.lanes, None if left is None else g.isub(left, v * plan.lanes))
+                if isinstance(lanes.count, int) and lanes.count >= plan.lanes:
+                    lanes = Lanes(plan.lanes)
+                if isinstance(lanes.count, int) and lanes.count <= 0:
+                    vector = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
+                else:
+                    raw = read_vector(g, g.at(at, g.imul(v * plan.lanes, step_n), element), c.b.dtype, step_n, lanes)
+                    vector = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
+                g.store_vector(vector, g.at(to, v * plan.lanes, self.element), self.element)
+
+        g.loop(begin, deep, 1, row)
+
+    def _pack_transposed(self, g: Frame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
+        """Squares of `lanes x lanes` turned in registers, then what is left of the depth by single elements."""
+        c, plan = self.c, self.plan
+        element, lanes = MEMORY_TYPES[c.b.dtype], plan.lanes
+        whole = g.imul(g.idiv(deep, lanes), lanes)
+
+        def square(k: Index, _: list[ir.Value]) -> None:
+            for v in range(plan.vectors):
+                columns = [
+                    g.load_vector(g.at(source, g.iadd(g.imul(v * lanes + i, step_n), k), element), element, lanes)
+                    for i in range(lanes)
+                ]
+                wide = [widen(g, column, c.b.dtype, c.product.rhs.casts, c.product.dtype) for column in columns]
+                for i, vector in enumerate(transpose(g, wide)):
+                    to = g.iadd(g.imul(g.iadd(k, i), plan.width), v * lanes)
+                    g.store_vector(vector, g.at(target, to, self.element), self.element)
+
+        g.loop(0, whole, lanes, square)
+        self._pack_rows(g, source, target, deep, 1, step_n, None, whole)
+
+    def _a_steps(self, f: Frame, deep: Index) -> tuple[Index, Index]:
+        """A's steps per row and (innermost) per depth, as the tiles see it."""
+        c, plan = self.c, self.plan
+        if plan.pack_a:
+            if c.a.strides[c.m[1] if c.m else -1] == ONE:
+                return 1, plan.tile_rows * plan.rows
+            return plan.depth_block or f.extent(c.depth[0][0]), 1
+        dim = c.depth[-1][1]
+        return self._stride(f, c.a), f.extent(c.a.strides[dim]) if dim >= 0 else 0
+
+    def _pack_a(self, f: Frame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
+        """Copy a block of A to `target`, widened, in the order of its memory: rows or depth outermost."""
+        c, plan = self.c, self.plan
+        name = f"{c.kernel.name}.pack_a"
+        function = self.module.globals.get(name)
+        if function is None:
+            function = internal_function(self.module, name, [PTR, PTR, PTR, PTR, I64, I64])
+            g = Frame(c.kernel, function)
+            to_row, to_step = self._a_steps(g, g.arguments[5])
+            row, step = self._stride(g, c.a), g.extent(c.a.strides[c.depth[0][1]])
+            if to_row == 1:
+                self._copy(g, (g.arguments[5], step, to_step), (g.arguments[4], row, to_row))
+            else:
+                self._copy(g, (g.arguments[4], row, to_row), (g.arguments[5], step, to_step))
+            g.ret_void()
+        f.call(function, [*f.arguments[:2], source, target, f.index(rows), f.index(deep)])
+
+    def _copy(
+        self, g: Frame, outer: tuple[Index, Index, Index], inner: tuple[Index, Index, Index]
+    ) -> None:
+        """(extent, step in the source, step in the target) of two loops; the inner one by vectors."""
+        c, lanes = self.c, self.plan.lanes
+        source, target = g.arguments[2:4]
+        element = MEMORY_TYPES[c.a.dtype]
+
+        def line(i: Index, _: list[ir.Value]) -> None:
+            at = g.at(source, g.imul(i, outer[1]), element)
+            to = g.at(target, g.imul(i, outer[2]), self.element)
+
+            def piece(lanes_here: int) -> Callable[[Index, list[ir.Value]], None]:
+                def body(j: Index, _: list[ir.Value]) -> None:
+                    raw = read_vector(g, g.at(at, g.imul(j, inner[1]), element), c.a.dtype, inner[1], Lanes(lanes_here))
+                    wide = widen(g, raw, c.a.dtype, c.product.lhs.casts, c.product.dtype)
+                    g.store_vector(wide, g.at(to, j, self.element), self.element)
+                return body
+
+            whole = g.imul(g.idiv(inner[0], lanes), lanes)
+            g.loop(0, whole, lanes, piece(lanes))
+            g.loop(whole, inner[0], 1, piece(1))
+
+        g.loop(0, outer[0], 1, line)
+
+    # -- register tiles ------------------------------------------------------------------------------
+
+    def _tile(self, rows: int, tail: bool) -> ir.Function:
+        """The function that works one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…)`."""
+        if (rows, tail) not in self.tiles:
+            name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}"
+            kinds = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
+            function = internal_function(self.module, name, kinds)
+            self.tiles[rows, tail] = function
+            f = Frame(self.c.kernel, function)
+            if self.plan.b_mode == "along_k":
+                self._emit_tile_along_k(f, rows, tail)
+            else:
+                self._emit_tile(f, rows, tail)
+            f.ret_void()
+        return self.tiles[rows, tail]
+
+    def _tile_lanes(self, f: Frame, tail: bool, left: Index) -> list[Lanes]:
+        """The vectors of a tile; of a tail, those that exist, masked where not whole."""
+        plan = self.plan
+        if not tail:
+            return [Lanes(plan.lanes)] * plan.vectors
+        if self.n.known is None:
+            return [Lanes(plan.lanes, f.isub(left, v * plan.lanes)) for v in range(plan.vectors)]
+        columns = self.n.known % plan.width
+        result = [Lanes(plan.lanes)] * (columns // plan.lanes)
+        return result + ([Lanes(plan.lanes, columns % plan.lanes)] if columns % plan.lanes else [])
+
+    def _coordinates(self, f: Frame) -> list[Index]:
+        c = self.c
+        result: list[Index] = [0] * c.rank
+        m, n = f.arguments[5:7]
+        for (_, dim), value in zip(c.outer, f.arguments[9:], strict=True):
+            result[dim] = value
+        if self.row_dim is not None:
+            result[self.row_dim] = m
+        result[c.column] = n
+        return result
+
+    def _emit_tile(self, f: Frame, rows: int, tail: bool) -> None:
+        c, plan = self.c, self.plan
+        a, b, sums, _, _, left, deep = f.arguments[2:9]
+        lanes = self._tile_lanes(f, tail, left)
+        packed = plan.b_mode in ("packed", "scratch")
+        widened = plan.b_mode == "scratch"
+        a_row, a_step = self._a_steps(f, deep)
+        factors = Factors(
+            c.product, c.product.dtype if plan.pack_a else c.a.dtype, () if plan.pack_a else c.product.lhs.casts, a_row,
+            c.product.dtype if widened else c.b.dtype, () if widened else c.product.rhs.casts,
+            tuple(Lanes(plan.lanes) for _ in lanes) if packed else tuple(lanes),
+        )
+        depth = self._depth(f, a_step, packed, deep)
+        blocked = plan.depth_block is not None
+        views = None if blocked else Views(f, c.places, self._coordinates(f), self.row_dim, c.column)
+        start = self._load_sums(f, rows, lanes, sums) if views is None else [
+            self._initial(f, views, row, v * plan.lanes, lane)
+            for row in range(rows) for v, lane in enumerate(lanes)
+        ]
+        result = accumulate(f, factors, start, a, b, depth, 224)
+        if views is not None and self.straight:
+            for row in range(rows):
+                for v, lane in enumerate(lanes):
+                    value = narrow(f, result[row * len(lanes) + v], c.output)
+                    finish(f, c.epilogue, views, value, row, v * plan.lanes, lane, True)
+            return
+        for row in range(rows):
+            for v in range(len(lanes)):
+                at = f.at(sums, row * self.tile_width + v * plan.lanes, self.element)
+                f.store_vector(result[row * len(lanes) + v], at, self.element)
+        if views is not None:
+            self._finish_rows(f, views, sums, rows, lanes)
+
+    def _depth(self, f: Frame, a_step: Index, packed: bool, deep: Index) -> list[Depth]:
+        c, plan = self.c, self.plan
+        result: list[Depth] = []
+        b_step: Index = plan.width
+        for level, (size, dim) in reversed(list(enumerate(c.depth))):
+            last = level + 1 == len(c.depth)
+            length = deep if plan.depth_block is not None else f.extent(size)
+            a = a_step if last else f.extent(c.a.strides[dim])
+            b = b_step if packed else (f.extent(c.b.strides[dim]) if dim >= 0 else 0)
+            result.insert(0, Depth(length, a, b))
+            b_step = f.imul(b_step, length)
+        return result
+
+    def _load_sums(self, f: Frame, rows: int, lanes: Sequence[Lanes], sums: ir.Value) -> list[ir.Value]:
+        return [
+            f.load_vector(f.at(sums, row * self.tile_width + v * self.plan.lanes, self.element), self.element, self.plan.lanes)
+            for row in range(rows) for v in range(len(lanes))
+        ]
+
+    def _initial(self, f: Frame, views: Views, row: Index, column: Index, lanes: Lanes) -> ir.Value:
+        init = self.c.init
+        kind = ir.VectorType(self.element, lanes.lanes)
+        if isinstance(init, Place):
+            value = views.read(init, row, column, lanes, isinstance(row, int))
+            return widen(f, value, init.dtype, (), self.c.product.dtype)
+        number = float(init) if self.c.product.is_float else int(init)
+        return ir.Constant(kind, [number] * lanes.lanes) if number else ir.Constant(kind, None)
+
+    def _finish_rows(self, f: Frame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[Lanes]) -> None:
+        """The epilogue over sums that lie in scratch, a row at a time."""
+        def line(row: Index, _: list[ir.Value]) -> None:
+            for v, lane in enumerate(lanes):
+                at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
+                value = narrow(f, f.load_vector(at, self.element, self.plan.lanes), self.c.output)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, False)
+
+        f.loop(0, rows, 1, line)
+
+    def _tile_pass(
+        self, f: Frame, what: Literal["start", "finish"], outer: list[Index], tiles: tuple[Index, Index],
+        panels: tuple[Index, Index], tile: ir.Value,
+    ) -> None:
+        """Before the first block of the depth, the sums' initial values; after the last, the epilogue."""
+        plan = self.plan
+        row0 = self._row(f, tiles[0])[0]
+        rows = f.isub(self._row(f, tiles[1])[0], row0)
+
+        def panel(p: Index, tail: bool) -> None:
+            n = f.imul(p, plan.width)
+            function = self._pass_function(what, tail)
+            sums = f.at(tile, f.imul(f.isub(p, panels[0]), plan.width), self.element)
+            coordinates = [f.index(outer[dim]) for _, dim in self.c.outer]
+            left = f.isub(f.extent(self.n), n)
+            numbers = [f.index(value) for value in (row0, n, left, rows)]
+            f.call(function, [*f.arguments[:2], sums, sums, sums, *numbers, *coordinates])
+
+        self._panels(f, panels, panel)
+
+    def _pass_function(self, what: str, tail: bool) -> ir.Function:
+        name = f"{self.c.kernel.name}.{what}{'_tail' if tail else ''}"
+        function = self.module.globals.get(name)
+        if function is None:
+            function = internal_function(self.module, name, [PTR] * 5 + [I64] * (4 + len(self.c.outer)))
+            f = Frame(self.c.kernel, function)
+            sums, left, rows = f.arguments[4], f.arguments[7], f.arguments[8]
+            lanes = self._tile_lanes(f, tail, left)
+            views = Views(f, self.c.places, self._coordinates(f), self.row_dim, self.c.column)
+            if what == "finish":
+                self._finish_rows(f, views, sums, rows, lanes)
+            else:
+                self._start_rows(f, views, sums, rows, lanes)
+            f.ret_void()
+        return function
+
+    def _start_rows(self, f: Frame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[Lanes]) -> None:
+        def line(row: Index, _: list[ir.Value]) -> None:
+            for v, lane in enumerate(lanes):
+                at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
+                f.store_vector(self._initial(f, views, row, v * self.plan.lanes, lane), at, self.element)
+
+        f.loop(0, rows, 1, line)
+
+    def _emit_tile_along_k(self, f: Frame, rows: int, tail: bool) -> None:
+        """`rows x columns` dot products along the depth, then the epilogue on each row's vector of columns."""
+        c, plan = self.c, self.plan
+        a, b = f.arguments[2:4]
+        columns = (c.n[0].known or 0) % plan.width if tail else plan.width
+        a_row, b_row = self._stride(f, c.a), f.extent(c.b.strides[c.column])
+        deep = f.extent(c.depth[0][0])
+        count = rows * columns
+        zero = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
+
+        def steps(lanes: Lanes) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
+            def body(k: Index, sums: list[ir.Value]) -> list[ir.Value]:
+                xs = [self._along(f, a, f.iadd(f.imul(r, a_row), k), c.a.dtype, c.product.lhs.casts, lanes) for r in range(rows)]
+                ys = [self._along(f, b, f.iadd(f.imul(j, b_row), k), c.b.dtype, c.product.rhs.casts, lanes) for j in range(columns)]
+                return [
+                    f.multiply_add(xs[i // columns], ys[i % columns], total) if c.product.is_float
+                    else f.add(f.mul(xs[i // columns], ys[i % columns]), total)
+                    for i, total in enumerate(sums)
+                ]
+            return body
+
+        whole = f.imul(f.idiv(deep, plan.lanes), plan.lanes)
+        sums = f.loop(0, whole, plan.lanes, steps(Lanes(plan.lanes)), [zero] * count)
+        assert isinstance(deep, int) and isinstance(whole, int)
+        if deep > whole:
+            sums = steps(Lanes(plan.lanes, deep - whole))(whole, sums)
+        views = Views(f, c.places, self._coordinates(f), self.row_dim, c.column)
+        wide = 1 << (plan.width - 1).bit_length()
+        for row in range(rows):
+            vector: ir.Value = ir.Constant(ir.VectorType(self.element, wide), None)
+            for j in range(columns):
+                total = horizontal_sum(f, sums[row * columns + j], c.product.is_float)
+                vector = f.insert_element(vector, total, ir.Constant(ir.IntType(32), j))
+            lane = Lanes(wide, columns if columns < wide else None)
+            start = self._initial(f, views, row, 0, lane)
+            vector = f.fadd(start, vector) if c.product.is_float else f.add(start, vector)
+            finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane, True)
+
+    def _along(
+        self, f: Frame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: Lanes
+    ) -> ir.Value:
+        raw = read_vector(f, f.at(base, offset, MEMORY_TYPES[dtype]), dtype, 1, lanes)
+        return widen(f, raw, dtype, casts, self.c.product.dtype)
+
+
+def _imax(f: Frame, a: Index, b: Index) -> Index:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if b == 0:
+        return a
+    x, y = f.index(a), f.index(b)
+    return f.select(f.icmp_signed(">", x, y), x, y)
+
+
+def _ceil(f: Frame, value: Index, by: int) -> Index:
+    return f.idiv(f.iadd(value, by - 1), by)
+
+
+def _ceildiv(value: Expr, by: int) -> Expr:
+    if by == 1:
+        return value
+    return -(-value // by) if isinstance(value, int) else ["ceildiv", value, by]
+
+
+def _multiply(a: Expr, b: Expr) -> Expr:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    if a == 1 or b == 1:
+        return b if a == 1 else a
+    return ["*", a, b]
+
+
+def _bytes_of(kernel: Kernel, index: int) -> int:
+    value = kernel.values[index]
+    count = item_bytes(value.dtype)
+    for size in value.shape:
+        count *= size if isinstance(size, int) else _GUESS
+    return count

@@ -1,0 +1,239 @@
+"""Element-wise stages after a contraction or a convolution, fused on its tiles while they are in registers.
+
+Every stage runs over the same space as the main stage's output. A value that an earlier stage made is read where
+it was made (identity in that space) and never leaves the registers unless it is a result; everything else is read
+through a place in that space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.body import constant, emit_body, from_storage, to_storage
+from motet.compiler.codegen.cpu.builder import Index
+from motet.compiler.codegen.cpu.extents import Extent, Place, place_of
+from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, write_vector
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage in the main stage's space. `reads` are the body's operands before its own operations: a place, a
+    number, the index of a value made before, or None for what the body does not look at. `writes` pairs each
+    output's value with its place, None for one that stays in registers."""
+
+    stage: Stage
+    reads: tuple[Place | float | int | None, ...]
+    known: tuple[int | None, ...]
+    writes: tuple[tuple[int, Place | None], ...]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """`value` is what the main stage makes and `place` where it goes, None if it stays in registers."""
+
+    value: int
+    place: Place | None
+    steps: tuple[Step, ...]
+
+    @property
+    def places(self) -> list[Place]:
+        found = [] if self.place is None else [self.place]
+        for step in self.steps:
+            found += [read for read in step.reads if isinstance(read, Place)]
+            found += [place for _, place in step.writes if place is not None]
+        return found
+
+    @property
+    def operations(self) -> int:
+        """How many operations are done on each element; functions count as many."""
+        return sum(
+            25 if op.op.startswith("math.") else 1
+            for step in self.steps for op in step.stage.body if op.op != "arith.constant"
+        )
+
+
+def match_epilogue(kernel: Kernel, main: Stage, stages: Sequence[Stage]) -> Epilogue | None:
+    """What `stages` are after `main`, whose only output they read; None if they are not element-wise on it."""
+    output = main.outputs[0]
+    made: dict[int, tuple[Affine, ...]] = {output.value: output.map}
+    steps: list[Step] = []
+    for stage in stages:
+        step = _match_step(kernel, main, stage, made)
+        if step is None:
+            return None
+        steps.append(step)
+    place = place_of(kernel, output, len(main.sizes))
+    if place is None:
+        return None
+    stored = kernel.values[output.value].role == "result"
+    return Epilogue(output.value, place if stored else None, tuple(steps))
+
+
+def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> Step | None:
+    if stage.reductions or any(op.op == "linalg.index" for op in stage.body):
+        return None
+    dims = _correspondence(main, stage, made)
+    if dims is None:
+        return None
+    reads: list[Place | float | int | None] = []
+    known: list[int | None] = []
+    for access in (*stage.inputs, *stage.inits):
+        if not isinstance(access, Access):
+            reads.append(access)
+            known.append(None)
+            continue
+        if access.padding is not None:
+            return None
+        moved = _translate(access, dims, len(main.sizes))
+        if access.value in made:
+            if not _same(moved.map, made[access.value], main):
+                return None
+            reads.append(None)
+            known.append(access.value)
+            continue
+        place = place_of(kernel, moved, len(main.sizes))
+        if place is None or kernel.values[access.value].role not in ("argument", "constant"):
+            return None
+        reads.append(place)
+        known.append(None)
+    writes: list[tuple[int, Place | None]] = []
+    for access in stage.outputs:
+        moved = _translate(access, dims, len(main.sizes))
+        place = place_of(kernel, moved, len(main.sizes))
+        if place is None or access.value in made:
+            return None
+        made[access.value] = moved.map
+        writes.append((access.value, place if kernel.values[access.value].role == "result" else None))
+    return Step(stage, tuple(reads), tuple(known), tuple(writes))
+
+
+def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> dict[int, int] | None:
+    """Which of `main`'s dimensions each of `stage`'s is, from how it reads what was made before."""
+    dims: dict[int, int] = {}
+    readers = [access for access in stage.inputs if access.value in made]
+    if not readers:
+        return None
+    for access in readers:
+        for entry, origin in zip(access.map, made[access.value], strict=True):
+            ours, theirs = _single(entry, stage), _single(origin, main)
+            if ours is None or theirs is None:
+                if ours is not None or theirs is not None:
+                    return None
+                continue
+            if dims.setdefault(ours, theirs) != theirs or stage.sizes[ours] != main.sizes[theirs]:
+                return None
+    needed = {d for d, size in enumerate(stage.sizes) if size != 1}
+    parallel = {d for d, kind in enumerate(main.iterators) if kind == "parallel" and main.sizes[d] != 1}
+    complete = set(dims) == needed and set(dims.values()) == parallel and len(dims) == len(parallel)
+    return dims if complete else None
+
+
+def _single(entry: Affine, stage: Stage) -> int | None:
+    """The dimension that `entry` runs along, with unit dimensions left out; None if it stands still or skips."""
+    found = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+    return found[0] if len(found) == 1 and entry.coefficients[found[0]] == 1 else None
+
+
+def _translate(access: Access, dims: dict[int, int], rank: int) -> Access:
+    entries: list[Affine] = []
+    for entry in access.map:
+        coefficients = [0] * rank
+        for d, coefficient in enumerate(entry.coefficients):
+            if coefficient and d in dims:
+                coefficients[dims[d]] += coefficient
+        entries.append(Affine(tuple(coefficients), entry.constant))
+    return Access(access.value, tuple(entries), access.padding)
+
+
+def _same(a: Sequence[Affine], b: Sequence[Affine], main: Stage) -> bool:
+    def bare(entry: Affine) -> tuple[tuple[int, ...], int]:
+        return tuple(c if main.sizes[d] != 1 else 0 for d, c in enumerate(entry.coefficients)), entry.constant
+    return [bare(entry) for entry in a] == [bare(entry) for entry in b]
+
+
+# -- emission ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class View:
+    """A place seen from a tile's first element."""
+
+    dtype: str
+    address: ir.Value
+    row: Index
+    column: Index
+
+    def at(self, f: Frame, row: Index, column: Index) -> ir.Value:
+        offset = f.iadd(f.imul(row, self.row), f.imul(column, self.column))
+        return f.at(self.address, offset, MEMORY_TYPES[self.dtype])
+
+
+class Views:
+    """The places of an epilogue (and of an initial value) seen from one tile; vectors that all rows share are
+    read once."""
+
+    def __init__(
+        self, f: Frame, places: Sequence[Place], coordinates: Sequence[Index], row: int | None, column: int | None
+    ) -> None:
+        self.f = f
+        self._views: dict[Place, View] = {}
+        self._shared: dict[tuple[Place, int, Index | None], ir.Value] = {}
+        for place in places:
+            self._views[place] = View(
+                place.dtype, f.address(place, coordinates), _stride(f, place, row), _stride(f, place, column)
+            )
+
+    def read(self, place: Place, row: Index, column: Index, lanes: Lanes, share: bool) -> ir.Value:
+        """The vector at (`row`, `column`) as stored; with `share`, once for all rows of a straight-line tile."""
+        view = self._views[place]
+        key = None
+        if share and isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
+            key = (place, column, lanes.count)
+            if key in self._shared:
+                return self._shared[key]
+        value = read_vector(self.f, view.at(self.f, row, column), place.dtype, view.column, lanes)
+        if key is not None:
+            self._shared[key] = value
+        return value
+
+    def write(self, place: Place, value: ir.Value, row: Index, column: Index, lanes: Lanes) -> None:
+        view = self._views[place]
+        write_vector(self.f, value, view.at(self.f, row, column), place.dtype, view.column, lanes)
+
+
+def _stride(f: Frame, place: Place, dim: int | None) -> Index:
+    return f.extent(place.strides[dim]) if dim is not None else f.extent(Extent(0))
+
+
+def finish(
+    f: Frame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: Lanes, share: bool
+) -> None:
+    """Run every step on `value` (as bodies carry the main stage's dtype) at (`row`, `column`); store the results."""
+    made = {epilogue.value: value}
+    if epilogue.place is not None:
+        dtype = epilogue.place.dtype
+        views.write(epilogue.place, to_storage(f, value, dtype), row, column, lanes)
+    for step in epilogue.steps:
+        operands: list[ir.Value] = []
+        count = len(step.stage.inputs)
+        for position, (read, known) in enumerate(zip(step.reads, step.known, strict=True)):
+            if known is not None:
+                operands.append(made[known])
+            elif isinstance(read, Place):
+                operands.append(from_storage(f, views.read(read, row, column, lanes, share), read.dtype))
+            else:
+                output = step.stage.outputs[position - count].value
+                operands.append(constant(f.kernel.values[output].dtype, read or 0, lanes.lanes))
+        values = emit_body(f, step.stage.body, operands, lanes.lanes, _no_index)
+        for (output, place), number in zip(step.writes, step.stage.yields, strict=True):
+            made[output] = values[number]
+            if place is not None:
+                views.write(place, to_storage(f, values[number], place.dtype), row, column, lanes)
+
+
+def _no_index(dim: int) -> ir.Value:
+    raise AssertionError(f"dimension {dim}: bodies that look at indices are not fused here")

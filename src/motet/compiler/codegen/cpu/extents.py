@@ -1,0 +1,124 @@
+"""Extents, strides and places: where an access's elements lie in memory, static or dynamic.
+
+An extent is a product of a number and symbols. A place is an access turned into an offset and one stride per
+dimension of a loop nest, counted in elements. Adjacent dimensions that every place walks as one are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.kernel import Access, Kernel, Size, Value
+
+
+@dataclass(frozen=True)
+class Extent:
+    """`factor * product(symbols)`; the symbols are sorted, and absent where the factor is zero."""
+
+    factor: int = 1
+    symbols: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(size: Size) -> Extent:
+        return Extent(size) if isinstance(size, int) else Extent(1, (size,))
+
+    def __mul__(self, other: Extent | int) -> Extent:
+        if isinstance(other, int):
+            other = Extent(other)
+        factor = self.factor * other.factor
+        return Extent(factor, tuple(sorted(self.symbols + other.symbols)) if factor else ())
+
+    @property
+    def known(self) -> int | None:
+        return None if self.symbols else self.factor
+
+    @property
+    def expression(self) -> Expr:
+        result: Expr = self.factor
+        for symbol in self.symbols:
+            result = symbol if result == 1 else ["*", result, symbol]
+        return result
+
+
+ZERO, ONE = Extent(0), Extent(1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Element `sum(offset) + sum(strides[d] * i_d)` of `value`'s memory."""
+
+    value: int
+    dtype: str
+    offset: tuple[Extent, ...]
+    strides: tuple[Extent, ...]
+
+
+def memory_strides(value: Value) -> tuple[Extent, ...]:
+    """The stride in elements of each logical dimension of `value`, by its physical order."""
+    strides = [ONE] * value.rank
+    running = ONE
+    for axis in reversed(value.order):
+        strides[axis] = running
+        running = running * Extent.of(value.shape[axis])
+    return tuple(strides)
+
+
+def place_of(kernel: Kernel, access: Access, rank: int) -> Place | None:
+    """The place of `access` in a nest of `rank` dimensions; None where a stride is no product (a diagonal of
+    dynamic extents). The access's padding is not looked at."""
+    value = kernel.values[access.value]
+    strides = [ZERO] * rank
+    offset: list[Extent] = []
+    for entry, stride in zip(access.map, memory_strides(value), strict=True):
+        if entry.constant:
+            offset.append(stride * entry.constant)
+        for dim, coefficient in enumerate(entry.coefficients):
+            if not coefficient:
+                continue
+            total = _sum(strides[dim], stride * coefficient)
+            if total is None:
+                return None
+            strides[dim] = total
+    return Place(access.value, value.dtype, tuple(offset), tuple(strides))
+
+
+def _sum(a: Extent, b: Extent) -> Extent | None:
+    if a == ZERO or b == ZERO:
+        return b if a == ZERO else a
+    return Extent(a.factor + b.factor, a.symbols) if a.symbols == b.symbols else None
+
+
+def select(place: Place, dims: Sequence[int]) -> Place:
+    """`place` seen over `dims` alone, in that order."""
+    return replace(place, strides=tuple(place.strides[d] for d in dims))
+
+
+def merge(
+    sizes: Sequence[Extent], dims: Sequence[int], places: Sequence[Place], frozen: frozenset[int] = frozenset()
+) -> list[tuple[Extent, int]]:
+    """`dims` of one kind merged where all of `places` walk a pair as one loop: (extent, innermost dimension) each.
+
+    A merged dimension's strides are those of its innermost one. `frozen` dimensions stay alone.
+    """
+    groups = [(sizes[d], d) for d in dims if sizes[d] != ONE]
+    merged = True
+    while merged:
+        merged = False
+        for outer_size, outer in groups:
+            inner = next(
+                (
+                    (size, d)
+                    for size, d in groups
+                    if d != outer and not {d, outer} & frozen
+                    and all(p.strides[outer] == p.strides[d] * size for p in places)
+                ),
+                None,
+            )
+            if inner is not None:
+                groups = [g for g in groups if g[1] not in (outer, inner[1])]
+                groups.append((outer_size * inner[0], inner[1]))
+                merged = True
+                break
+    return groups

@@ -1,0 +1,26 @@
+"""Applies a `Packing` to a constant: the layout in which a kernel reads it, made once when compiling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motet.compiler.codegen.kernel import Packing
+
+
+def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
+    """`array` in the layout of `packing`: contiguous, same dtype, zeros where blocks are not full."""
+    moved = np.transpose(array, packing.permutation)
+    widths = [(0, -size % block) for size, block in zip(moved.shape, packing.blocks, strict=True)]
+    padded = np.pad(moved, widths) if any(after for _, after in widths) else moved
+    split: list[int] = []
+    for size, block in zip(padded.shape, packing.blocks, strict=True):
+        split += [size // block, block]
+    return np.ascontiguousarray(np.transpose(padded.reshape(split), packing.split_permutation))
+
+
+def packed_elements(shape: tuple[int, ...], packing: Packing) -> int:
+    """Elements of a constant of `shape` once packed."""
+    count = 1
+    for axis, block in zip(packing.permutation, packing.blocks, strict=True):
+        count *= -(-shape[axis] // block) * block
+    return count
