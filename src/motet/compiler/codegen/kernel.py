@@ -126,12 +126,15 @@ class Stage:
 class Kernel:
     """`values` lists arguments and constants, then results, then temporaries: the buffers that the compiled
     function receives are the arguments, constants and results in that order, then the workspaces.
-    `symbols` are the dynamic extents, in the order in which the compiled function receives them."""
+    `symbols` are the dynamic extents, in the order in which the compiled function receives them.
+    `arguments` says which argument of the kernel's MLIR function each argument and constant is: those that
+    no stage reads are left out."""
 
     name: str
     values: tuple[Value, ...]
     stages: tuple[Stage, ...]
     symbols: tuple[str, ...] = ()
+    arguments: tuple[int, ...] = ()
 
     @property
     def externals(self) -> tuple[int, ...]:

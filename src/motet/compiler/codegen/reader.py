@@ -586,7 +586,9 @@ class _Reader:
     def _finish(self, results: list[int]) -> Kernel:
         if len(set(results)) != len(results):
             raise Unreadable("one value returned twice")
-        externals = [i for i, v in enumerate(self.values) if v.role != "temporary"]
+        accessed = {access.value for stage in self.stages for access in (*stage.inputs, *stage.outputs)}
+        accessed |= {init.value for stage in self.stages for init in stage.inits if isinstance(init, Access)}
+        externals = [i for i, v in enumerate(self.values) if v.role != "temporary" and i in accessed]
         rest = [i for i, v in enumerate(self.values) if v.role == "temporary" and i not in results]
         order = externals + results + rest
         number = {old: new for new, old in enumerate(order)}
@@ -603,7 +605,7 @@ class _Reader:
             size for value in values for size in value.shape if isinstance(size, str)
         )
         name = ir.StringAttr(self.function.attributes["sym_name"]).value
-        return Kernel(name, values, stages, tuple(symbols))
+        return Kernel(name, values, stages, tuple(symbols), tuple(externals))
 
     def _renumber(self, stage: Stage, number: dict[int, int]) -> Stage:
         def move(access: Access) -> Access:

@@ -1,0 +1,1 @@
+"""Scheduling: shapes, layouts, memory and the order of commands."""

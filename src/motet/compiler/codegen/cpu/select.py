@@ -1,0 +1,26 @@
+"""Chooses the code generator of a kernel: the first class, fastest first, that takes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from motet.compiler.codegen.cpu import contraction, loops, rows
+from motet.compiler.codegen.kernel import Kernel, KernelCode
+from motet.compiler.targets.cpu import CpuTarget
+
+CLASSES = (contraction, rows, loops)
+
+
+def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for `kernel`, or None where only the generic path takes it."""
+    for generator in CLASSES:
+        code = generator.emit(kernel, target)
+        if code is not None:
+            return code
+    return None
+
+
+def structure(kernel: Kernel) -> Kernel:
+    """The kernel without what does not change its code: equal structures share one piece of code."""
+    stages = tuple(replace(stage, source="") for stage in kernel.stages)
+    return replace(kernel, name="", stages=stages, arguments=())

@@ -1,0 +1,50 @@
+"""What a compiler worker is asked to do, and what it answers: the words that cross the process border."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+REQUEST = "request.msgpack"  # in the job's folder
+RESULT = "result"  # the artifact, or the text asked for
+ARRAYS = "arrays.npz"  # inputs and results to verify
+
+STAGES = {
+    "program": "what the frontend made of the source: linalg on tensors, large constants as parameters",
+    "normalised": "canonical linalg.generic, constants hoisted",
+    "kernels": "one private function per fused kernel, called from the public ones",
+    "scheduled": "buffers, commands and memory plan for each target (JSON)",
+    "llvm": "LLVM IR of every kernel for the first target",
+    "assembly": "machine code of every kernel for the first target",
+}
+
+
+class Job(msgspec.Struct, frozen=True):
+    """`source` is text or bytes; without it `path` is read. `stage` is of `emit`, `pipeline` of `optimise`,
+    `function` of `verify`."""
+
+    kind: Literal["compile", "emit", "optimise", "verify"]
+    path: str
+    source: bytes | None = None
+    text: bool = False
+    format: str = "auto"
+    targets: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    stage: str = ""
+    pipeline: str = ""
+    function: str = ""
+    jobs: int = 1
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One line of a worker's output: progress, or the error that ended it."""
+
+    progress: str = ""
+    fraction: float = 0.0
+    error: str = ""  # the class's name in `motet.errors`
+    text: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    reproducer: str = ""

@@ -1,0 +1,315 @@
+"""The way from a program to an artifact, in the order in which it is walked.
+
+Runs inside a compiler worker (see `service`): native crashes here are not the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from motet.artifact.schema import SCHEMA_VERSION, KernelInfo, Manifest, Parameter, Signature, TensorSpec, Variant
+from motet.compiler.codegen.compose import compose
+from motet.compiler.codegen.cpu.objects import Unit, compile_units
+from motet.compiler.codegen.cpu.packing import apply_packing
+from motet.compiler.codegen.cpu.select import generate, structure
+from motet.compiler.codegen.kernel import Kernel, KernelCode
+from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
+from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, Program
+from motet.compiler.normalise.hoist_constants import hoist_constants
+from motet.compiler.partition.outline import KIND, outline_kernels
+from motet.compiler.scheduling.layout import callee, choose_orders
+from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
+from motet.compiler.scheduling.shapes import Shapes
+from motet.compiler.targets.cpu import CpuTarget
+from motet.version import VERSION
+
+Progress = Callable[[str, float], None]
+
+NORMALISE = "func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"
+
+
+@dataclass
+class Built:
+    """All that an artifact is made of."""
+
+    manifest: Manifest
+    members: dict[str, bytes]
+    parameters: dict[str, np.ndarray]
+
+
+@dataclass
+class Kernels:
+    """The kernels of a partitioned program: their functions, and those that could be read into stages."""
+
+    functions: dict[str, ir.Operation]
+    readable: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    reasons: dict[str, str] = field(default_factory=dict[str, str])  # why the others could not
+
+
+def build(program: Program, targets: list[CpuTarget], jobs: int, progress: Progress) -> Built:
+    """Compile `program` for every target, preferred first."""
+    progress("normalise", 0.0)
+    normalise(program)
+    progress("partition", 0.1)
+    kernels = partition(program)
+    signatures = [
+        read_signature(function, function_shapes(function, kernels)) for function in public_functions(program.module)
+    ]
+    store = ParameterStore(program.parameters)
+    members: dict[str, bytes] = {}
+    variants: list[Variant] = []
+    for number, target in enumerate(targets):
+        progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(targets))
+        variants.append(build_variant(program, kernels, target, store, jobs, members))
+    progress("pack parameters", 0.9)
+    parameters, entries = pack_parameters(store)
+    manifest = Manifest(
+        schema=SCHEMA_VERSION, producer=f"motet {VERSION}", functions=signatures, variants=variants,
+        parameters=entries, members={},
+    )
+    return Built(manifest, members, parameters)
+
+
+# -- stages --------------------------------------------------------------------------------------
+
+
+def normalise(program: Program) -> None:
+    """Canonical linalg; constants as parameters."""
+    run_pipeline(program.module, NORMALISE)
+    hoist_constants(program)
+
+
+def partition(program: Program) -> Kernels:
+    """Kernels as functions of their own, each read into stages where it has that form."""
+    outline_kernels(program.module)
+    functions = {
+        ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
+        for entry in program.module.body.operations
+        if KIND in entry.operation.attributes
+    }
+    kernels = Kernels(functions)
+    for name, function in functions.items():
+        try:
+            kernels.readable[name] = compose(read_kernel(function))
+        except Unreadable as reason:
+            kernels.reasons[name] = str(reason)
+    return kernels
+
+
+def public_functions(module: ir.Module) -> list[ir.Operation]:
+    return [
+        entry.operation
+        for entry in module.body.operations
+        if entry.operation.name == "func.func" and "sym_visibility" not in entry.operation.attributes
+    ]
+
+
+# -- one target ----------------------------------------------------------------------------------
+
+
+def build_variant(
+    program: Program,
+    kernels: Kernels,
+    target: CpuTarget,
+    store: ParameterStore,
+    jobs: int,
+    members: dict[str, bytes],
+) -> Variant:
+    """Code and schedules for one target; objects are added to `members`."""
+    functions = public_functions(program.module)
+    compiled = compile_kernels(functions, kernels, target)
+    units = _units(compiled)
+    objects = compile_units(units, target, jobs)
+    paths = [f"executables/host/{target.name}/{unit.name}.o" for unit in units]
+    members.update(zip(paths, objects, strict=True))
+    schedules = {}
+    for function in functions:
+        shapes = function_shapes(function, kernels)
+        schedules[function_name(function)] = schedule_function(function, shapes, compiled, store)
+    return Variant(
+        family="host", target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
+        schedules=schedules, kernels=_kernel_infos(kernels, compiled),
+    )
+
+
+def compile_kernels(
+    functions: list[ir.Operation], kernels: Kernels, target: CpuTarget
+) -> dict[str, Compiled]:
+    """Code for every kernel, by the class that takes it or by the generic path."""
+    laid_out, codes = generate_all(functions, kernels, target)
+    return {name: _compiled(name, kernels, laid_out, codes[name], target) for name in kernels.functions}
+
+
+def kernel_units(program: Program, kernels: Kernels, target: CpuTarget) -> list[Unit]:
+    """The LLVM IR of a partitioned program's kernels, each structure once."""
+    return _units(compile_kernels(public_functions(program.module), kernels, target))
+
+
+def _units(compiled: Mapping[str, Compiled]) -> list[Unit]:
+    units = {
+        code.phases[0].symbol: Unit(code.phases[0].symbol, code.llvm, code.kind == "generic")
+        for entry in compiled.values()
+        if (code := entry.code).phases
+    }
+    return list(units.values())
+
+
+def generate_all(
+    functions: list[ir.Operation], kernels: Kernels, target: CpuTarget
+) -> tuple[dict[str, Kernel], dict[str, KernelCode | None]]:
+    """Kernels with their data layouts, and code for those that some class takes.
+
+    A kernel that no class takes with the layouts chosen for it makes its data row-major, and the choice is
+    made again.
+    """
+    row_major_only: frozenset[str] = frozenset()
+    made: dict[Kernel, KernelCode | None] = {}
+    while True:
+        laid_out: dict[str, Kernel] = {}
+        for function in functions:
+            block = function.regions[0].blocks[0]
+            orders = choose_orders(block, kernels.readable, row_major_only)
+            for entry in block.operations:
+                if entry.operation.name == "func.call" and callee(entry.operation) in kernels.readable:
+                    name = callee(entry.operation)
+                    laid_out[name] = _with_orders(kernels.readable[name], entry.operation, orders)
+        codes: dict[str, KernelCode | None] = {}
+        refused: set[str] = set()
+        for name, kernel in laid_out.items():
+            key = structure(kernel)
+            if key not in made:
+                made[key] = generate(kernel, target)
+            codes[name] = made[key]
+            moved = any(value.order != tuple(range(value.rank)) for value in kernel.values)
+            if codes[name] is None and moved:
+                refused.add(name)
+        if not refused:
+            return laid_out, {name: codes.get(name) for name in kernels.functions}
+        row_major_only |= refused
+
+
+def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, tuple[int, ...]]) -> Kernel:
+    operands = iter(kernel.arguments)
+    results = iter(call.results)
+    values = []
+    for value in kernel.values:
+        if value.role in ("argument", "constant"):
+            order = orders.get(call.operands[next(operands)])
+        elif value.role == "result":
+            order = orders.get(next(results))
+        else:
+            order = None
+        values.append(value if order is None else replace(value, order=order))
+    return replace(kernel, values=tuple(values))
+
+
+def _compiled(
+    name: str, kernels: Kernels, laid_out: Mapping[str, Kernel], code: KernelCode | None, target: CpuTarget
+) -> Compiled:
+    if code is None:
+        from motet.compiler.codegen.cpu.generic import emit_generic
+
+        generic = emit_generic(kernels.functions[name], name, target)
+        count = len(kernels.functions[name].regions[0].blocks[0].arguments)
+        extents = tuple((f"s{i}", *extent) for i, extent in enumerate(generic.extents))
+        return Compiled(generic.code, tuple(range(count)), (None,) * count, extents)
+    kernel = laid_out[name]
+    packings = tuple(
+        code.packings.get(i) for i, value in enumerate(kernel.values) if value.role in ("argument", "constant")
+    )
+    extents = []
+    for symbol in kernel.symbols:
+        argument, axis = symbol.removeprefix("a").split("_")
+        extents.append((symbol, "argument", int(argument), int(axis)))
+    return Compiled(code, kernel.arguments, packings, tuple(extents))
+
+
+def function_shapes(function: ir.Operation, kernels: Kernels) -> Shapes:
+    """The extents of every value of a public function, calls included."""
+    shapes = Shapes(function)
+    for entry in function.regions[0].blocks[0].operations:
+        operation = entry.operation
+        if operation.name != "func.call":
+            shapes.read(operation)
+            continue
+        inner = Shapes(kernels.functions[callee(operation)])
+        for argument, operand in zip(
+            kernels.functions[callee(operation)].regions[0].blocks[0].arguments, operation.operands, strict=True
+        ):
+            inner.tensors[argument] = shapes.of(operand)
+        returned = inner.results_of(kernels.functions[callee(operation)])
+        shapes.tensors.update(zip(operation.results, returned, strict=True))
+    return shapes
+
+
+def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[KernelInfo]:
+    return [
+        KernelInfo(
+            name=name, kind=entry.code.kind, flops=entry.code.flops, bytes=entry.code.bytes,
+            source=kernels.reasons.get(name, "") or ir.StringAttr(kernels.functions[name].attributes[KIND]).value,
+        )
+        for name, entry in compiled.items()
+    ]
+
+
+# -- signatures and parameters -------------------------------------------------------------------
+
+
+def function_name(function: ir.Operation) -> str:
+    return ir.StringAttr(function.attributes["sym_name"]).value
+
+
+def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
+    """What the caller sees of a function: its inputs and results without the parameters."""
+    block = function.regions[0].blocks[0]
+    attributes = argument_attributes(function, len(block.arguments))
+    inputs = [
+        TensorSpec(_name(attribute, f"arg{index}"), list(shapes.of(argument)), dtype_of(argument.type))
+        for index, (argument, attribute) in enumerate(zip(block.arguments, attributes, strict=True))
+        if attribute is None or PARAMETER not in attribute
+    ]
+    terminator = block.operations[len(block.operations) - 1].operation
+    found: list[ir.DictAttr | None] = (
+        [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["res_attrs"])]
+        if "res_attrs" in function.attributes
+        else [None] * len(terminator.operands)
+    )
+    results = [
+        TensorSpec(
+            _name(attribute, f"result{index}"), list(shapes.of(operand)), dtype_of(operand.type),
+            ir.IntegerAttr(attribute[DESTINATION]).value if attribute is not None and DESTINATION in attribute else None,
+        )
+        for index, (operand, attribute) in enumerate(zip(terminator.operands, found, strict=True))
+    ]
+    return Signature(function_name(function), inputs, results, shapes.symbols)
+
+
+def _name(attribute: ir.DictAttr | None, default: str) -> str:
+    return default if attribute is None or NAME not in attribute else ir.StringAttr(attribute[NAME]).value
+
+
+def pack_parameters(store: ParameterStore) -> tuple[dict[str, np.ndarray], list[Parameter]]:
+    """Every parameter in the layout in which a kernel wants it."""
+    arrays: dict[str, np.ndarray] = {}
+    entries: list[Parameter] = []
+    for (key, packing, shape), index in store.uses.items():
+        array = store.arrays[key]
+        name = key
+        if packing is not None:
+            array = apply_packing(np.asarray(array).reshape(shape), packing)
+            array = array.reshape(-1).view(np.uint8)
+            name = f"{key}.packed{index}"
+        arrays[name] = array
+        entries.append(Parameter(name, "ui8" if packing else _spelling(array), list(array.shape)))
+    return arrays, entries
+
+
+def _spelling(array: np.ndarray) -> str:
+    from motet.artifact.dtypes import spelling
+
+    return spelling(array.dtype)
+

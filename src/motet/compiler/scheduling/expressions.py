@@ -1,0 +1,67 @@
+"""Sizes as expressions over symbols (`artifact.schema.Expr`), folded as they are built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from motet.artifact.schema import Expr
+
+ALIGNMENT = 64  # of every buffer in an arena, bytes
+
+
+def apply(operator: str, left: Expr, right: Expr) -> Expr:
+    """`left operator right`; integers are folded, and so is what adding 0 or multiplying by 1 leaves."""
+    if isinstance(left, int) and isinstance(right, int):
+        return _fold(operator, left, right)
+    if operator in ("+", "-") and right == 0:
+        return left
+    if operator == "+" and left == 0:
+        return right
+    if operator in ("*", "//", "ceildiv") and right == 1:
+        return left
+    if operator == "*":
+        if left == 1:
+            return right
+        if left == 0 or right == 0:
+            return 0
+        if isinstance(left, int):
+            left, right = right, left  # numbers stand on the right: equal products look equal
+    if operator in ("max", "min") and left == right:
+        return left
+    return [operator, left, right]
+
+
+def _fold(operator: str, left: int, right: int) -> int:
+    if operator == "+":
+        return left + right
+    if operator == "-":
+        return left - right
+    if operator == "*":
+        return left * right
+    if operator == "//":
+        return left // right
+    if operator == "ceildiv":
+        return -(-left // right)
+    return max(left, right) if operator == "max" else min(left, right)
+
+
+def product(factors: Iterable[Expr]) -> Expr:
+    result: Expr = 1
+    for factor in factors:
+        result = apply("*", result, factor)
+    return result
+
+
+def substitute(expression: Expr, bindings: Mapping[str, Expr]) -> Expr:
+    """`expression` with symbols replaced."""
+    if isinstance(expression, int):
+        return expression
+    if isinstance(expression, str):
+        return bindings.get(expression, expression)
+    operator, left, right = expression
+    return apply(str(operator), substitute(left, bindings), substitute(right, bindings))
+
+
+def aligned(size: Expr) -> Expr:
+    """`size` rounded up to the alignment of an arena."""
+    return apply("*", apply("ceildiv", size, ALIGNMENT), ALIGNMENT)

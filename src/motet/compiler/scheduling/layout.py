@@ -1,0 +1,145 @@
+"""layout: decides in which order the dimensions of intermediate tensors lie in memory.
+
+Convolutions run best on channels-last data. A convolution's result is stored that way, and so is what
+element-wise and pooling kernels make of it, as long as everything that reads it can: function results, reshapes
+that would tear channels apart and kernels on the generic path need row-major data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from motet.compiler.codegen.kernel import Kernel, Stage, row_major
+from motet.compiler.ir._mlir import ir
+from motet.compiler.partition.roles import ALIASES
+from motet.compiler.scheduling.shapes import reassociation
+
+Order = tuple[int, ...]
+
+
+def choose_orders(
+    block: ir.Block, kernels: Mapping[str, Kernel], row_major_only: frozenset[str]
+) -> dict[ir.Value, Order]:
+    """The physical order of every tensor of a public function that is not row-major. `kernels` are the
+    readable ones by name; those in `row_major_only` take and give row-major data alone."""
+    orders: dict[ir.Value, Order] = {}
+    for entry in block.operations:
+        operation = entry.operation
+        if operation.name in ALIASES and operation.operands[0] in orders:
+            order = alias_order(operation, orders[operation.operands[0]])
+            if order is not None and order != row_major(len(order)):
+                orders[operation.results[0]] = order
+        elif operation.name == "func.call":
+            name = callee(operation)
+            if name in kernels and name not in row_major_only:
+                _choose_results(operation, kernels[name], kernels, row_major_only, orders)
+    return orders
+
+
+def _choose_results(
+    call: ir.Operation,
+    kernel: Kernel,
+    kernels: Mapping[str, Kernel],
+    row_major_only: frozenset[str],
+    orders: dict[ir.Value, Order],
+) -> None:
+    results = [value for value in kernel.values if value.role == "result"]
+    for result, value in zip(call.results, results, strict=True):
+        order = _wanted(kernel, call, value.rank, orders)
+        if order is None or order == row_major(value.rank):
+            continue
+        if all(_accepts(use.owner.operation, result, order, kernels, row_major_only) for use in result.uses):
+            orders[result] = order
+
+
+def _wanted(kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Value, Order]) -> Order | None:
+    for stage in kernel.stages:
+        channel = output_channel(stage)
+        if channel is not None and len(stage.outputs[0].map) == rank:
+            return channels_last(rank, channel)
+    for argument in kernel.arguments:
+        order = orders.get(call.operands[argument])
+        if order is not None and len(order) == rank:
+            return order
+    return None
+
+
+def output_channel(stage: Stage) -> int | None:
+    """The axis of a convolution's result that runs over filters, or None if `stage` is no convolution."""
+    if len(stage.inputs) != 2 or not stage.reductions:
+        return None
+    image, filters = (
+        {d for e in access.map for d, factor in enumerate(e.coefficients) if factor} for access in stage.inputs
+    )
+    windowed = any(sum(map(bool, e.coefficients)) > 1 for access in stage.inputs for e in access.map)
+    if not windowed:
+        return None
+    if not any(sum(map(bool, e.coefficients)) > 1 for e in stage.inputs[0].map):
+        image, filters = filters, image
+    output = [e.single for e in stage.outputs[0].map]
+    candidates = [axis for axis, d in enumerate(output) if d is not None and d in filters]
+    return candidates[-1] if candidates else None
+
+
+def channels_last(rank: int, channel: int) -> Order:
+    """Spatial dimensions before the channel's; a group dimension just left of the channel goes with it."""
+    moved = [channel - 1, channel] if channel >= 2 else [channel]
+    return (*(axis for axis in range(rank) if axis not in moved), *moved)
+
+
+def _accepts(
+    user: ir.Operation,
+    value: ir.Value,
+    order: Order,
+    kernels: Mapping[str, Kernel],
+    row_major_only: frozenset[str],
+) -> bool:
+    if user.name == "func.call":
+        return callee(user) in kernels and callee(user) not in row_major_only
+    if user.name == "tensor.dim":
+        return True
+    if user.name in ALIASES:
+        renamed = alias_order(user, order)
+        if renamed is None:
+            return False
+        if renamed == row_major(len(renamed)):
+            return True
+        result = user.results[0]
+        return all(_accepts(use.owner.operation, result, renamed, kernels, row_major_only) for use in result.uses)
+    return False
+
+
+def alias_order(operation: ir.Operation, order: Order) -> Order | None:
+    """The order that a reshaped tensor has if its source has `order`; None where the reshape then is no
+    renaming of the same memory. Unit dimensions lie anywhere."""
+    if operation.name == "tensor.cast":
+        return order
+    groups = reassociation(operation)
+    source_shape = list(ir.RankedTensorType(operation.operands[0].type).shape)
+    if operation.name == "tensor.expand_shape":
+        return tuple(axis for position in order for axis in groups[position])
+    units = {axis for axis, size in enumerate(source_shape) if size == 1}
+    physical = [axis for axis in order if axis not in units]
+    placed: list[int] = []
+    for axis in physical:
+        group = next(i for i, g in enumerate(groups) if axis in g)
+        wanted = [a for a in groups[group] if a not in units]
+        if axis == wanted[0]:
+            start = physical.index(axis)
+            if physical[start : start + len(wanted)] != wanted:
+                return None
+            placed.append(group)
+        elif group not in placed:
+            return None
+    rest = [group for group in range(len(groups)) if group not in placed]
+    return _row_major_if_equal(tuple(rest + placed), groups, units)
+
+
+def _row_major_if_equal(order: Order, groups: list[list[int]], units: set[int]) -> Order:
+    """Row-major itself, where `order` differs from it in unit dimensions alone."""
+    real = [group for group in order if any(axis not in units for axis in groups[group])]
+    return row_major(len(order)) if real == sorted(real) else order
+
+
+def callee(call: ir.Operation) -> str:
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value

@@ -1,0 +1,171 @@
+"""shapes: the extents of every value of a public function, as expressions over its inputs' dynamic extents."""
+
+from __future__ import annotations
+
+from motet.artifact.schema import Expr, Symbol
+from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import DIMS
+from motet.compiler.scheduling.expressions import apply, product
+from motet.errors import CompileError
+
+OPERATORS = {
+    "arith.addi": "+", "arith.subi": "-", "arith.muli": "*", "arith.divui": "//", "arith.divsi": "//",
+    "arith.floordivsi": "//", "arith.ceildivsi": "ceildiv", "arith.ceildivui": "ceildiv",
+    "arith.maxsi": "max", "arith.maxui": "max", "arith.minsi": "min", "arith.minui": "min",
+}
+PASSED_ON = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
+
+
+class Shapes:
+    """Extents of tensors and values of index arithmetic in one public function with one block."""
+
+    def __init__(self, function: ir.Operation) -> None:
+        self.symbols: list[Symbol] = []
+        self.tensors: dict[ir.Value, tuple[Expr, ...]] = {}
+        self.numbers: dict[ir.Value, Expr] = {}
+        block = function.regions[0].blocks[0]
+        attributes = (
+            [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
+            if "arg_attrs" in function.attributes
+            else [None] * len(block.arguments)
+        )
+        for index, (argument, attribute) in enumerate(zip(block.arguments, attributes, strict=True)):
+            self.tensors[argument] = self._argument(argument, index, _names(attribute))
+
+    def _argument(self, argument: ir.Value, index: int, names: list[str]) -> tuple[Expr, ...]:
+        kind = ir.RankedTensorType(argument.type)
+        shape: list[Expr] = []
+        for axis in range(kind.rank):
+            if not kind.is_dynamic_dim(axis):
+                shape.append(kind.shape[axis])
+                continue
+            name = names[axis] if axis < len(names) and names[axis] else f"d{index}_{axis}"
+            self.symbols.append(Symbol(name, index, axis))
+            shape.append(name)
+        return tuple(shape)
+
+    def read(self, operation: ir.Operation) -> None:
+        """Take note of a size or alias operation."""
+        name, results = operation.name, list(operation.results)
+        if name == "tensor.dim":
+            axis = self.numbers.get(operation.operands[1])
+            if isinstance(axis, int):
+                self.numbers[results[0]] = self.tensors[operation.operands[0]][axis]
+        elif name == "arith.constant":
+            number = constant_number(operation)
+            if isinstance(number, int):
+                self.numbers[results[0]] = number
+        elif name in OPERATORS:
+            left, right = (self.numbers.get(operand) for operand in operation.operands)
+            if left is not None and right is not None:
+                self.numbers[results[0]] = apply(OPERATORS[name], left, right)
+        elif name in PASSED_ON:
+            if operation.operands[0] in self.numbers:
+                self.numbers[results[0]] = self.numbers[operation.operands[0]]
+        elif name == "affine.apply":
+            self._read_apply(operation)
+        elif name == "tensor.cast":
+            self.tensors[results[0]] = self._declared(results[0], self.tensors[operation.operands[0]])
+        elif name == "tensor.collapse_shape":
+            source = self.tensors[operation.operands[0]]
+            groups = reassociation(operation)
+            merged = tuple(product(source[axis] for axis in group) for group in groups)
+            self.tensors[results[0]] = self._declared(results[0], merged)
+        elif name == "tensor.expand_shape":
+            self._read_expand(operation)
+
+    def _read_apply(self, operation: ir.Operation) -> None:
+        map_ = ir.AffineMapAttr(operation.attributes["map"]).value
+        operands = [self.numbers.get(operand) for operand in operation.operands]
+        if map_.n_symbols or any(operand is None for operand in operands):
+            return
+        try:
+            affine = affine_of(map_.results[0], map_.n_dims)
+        except Unreadable:
+            return
+        total: Expr = affine.constant
+        for coefficient, operand in zip(affine.coefficients, operands, strict=True):
+            if coefficient and operand is not None:
+                total = apply("+", total, apply("*", operand, coefficient))
+        self.numbers[operation.results[0]] = total
+
+    def _read_expand(self, operation: ir.Operation) -> None:
+        source = self.tensors[operation.operands[0]]
+        kind = ir.RankedTensorType(operation.results[0].type)
+        given = iter(operation.operands[i] for i in range(1, len(operation.operands)))
+        declared: list[Expr | None] = [
+            self.numbers.get(next(given)) if kind.is_dynamic_dim(axis) else kind.shape[axis] for axis in range(kind.rank)
+        ]
+        shape: list[Expr] = []
+        for position, group in enumerate(reassociation(operation)):
+            known = product(size for axis in group if (size := declared[axis]) is not None)
+            for axis in group:
+                size = declared[axis]
+                shape.append(apply("//", source[position], known) if size is None else size)
+        self.tensors[operation.results[0]] = tuple(shape)
+
+    def _declared(self, value: ir.Value, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        kind = ir.RankedTensorType(value.type)
+        return tuple(
+            size if kind.is_dynamic_dim(axis) else kind.shape[axis] for axis, size in enumerate(shape)
+        )
+
+    def results_of(self, kernel: ir.Operation) -> list[tuple[Expr, ...]]:
+        """The extents of what a kernel's function returns, its arguments' being known."""
+        block = kernel.regions[0].blocks[0]
+        operations = [o.operation for o in block.operations]
+        for operation in operations[:-1]:
+            self.read(operation)
+            self._read_work(operation)
+        return [self.of(operand) for operand in operations[-1].operands]
+
+    def _read_work(self, operation: ir.Operation) -> None:
+        """A result is as large as what it is written to; other work says its extents in its type."""
+        tensors = [result for result in operation.results if isinstance(result.type, ir.RankedTensorType)]
+        for result in tensors:
+            if result in self.tensors:
+                continue
+            kind = ir.RankedTensorType(result.type)
+            if kind.has_static_shape:
+                self.tensors[result] = tuple(kind.shape)
+            elif operation.name.startswith("linalg."):
+                target = operation.operands[len(operation.operands) - len(tensors) + tensors.index(result)]
+                if target in self.tensors:
+                    self.tensors[result] = self.tensors[target]
+            elif operation.name in ("tensor.insert_slice", "tensor.scatter"):
+                self.tensors[result] = self.tensors[operation.operands[1]]
+            elif operation.name in ("tensor.empty", "tensor.splat", "tensor.generate"):
+                self._read_sized(operation, result, kind, 1 if operation.name == "tensor.splat" else 0)
+
+    def _read_sized(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType, skip: int) -> None:
+        given = iter(list(operation.operands)[skip:])
+        extents = [
+            self.numbers.get(next(given)) if kind.is_dynamic_dim(axis) else kind.shape[axis] for axis in range(kind.rank)
+        ]
+        known = tuple(size for size in extents if size is not None)
+        if len(known) == kind.rank:
+            self.tensors[result] = known
+
+    def of(self, value: ir.Value) -> tuple[Expr, ...]:
+        """The extents of tensor `value`; a `CompileError` where they depend on data."""
+        if value not in self.tensors:
+            raise CompileError(
+                f"a tensor of type {value.type} whose extents depend on data;"
+                " expected extents that follow from the inputs' shapes"
+            )
+        return self.tensors[value]
+
+
+def reassociation(operation: ir.Operation) -> list[list[int]]:
+    """The groups of dimensions that an expand_shape or collapse_shape makes of one, or one of."""
+    return [
+        [ir.IntegerAttr(index).value for index in ir.ArrayAttr(group)]
+        for group in ir.ArrayAttr(operation.attributes["reassociation"])
+    ]
+
+
+def _names(attribute: ir.DictAttr | None) -> list[str]:
+    if attribute is None or DIMS not in attribute:
+        return []
+    return [ir.StringAttr(name).value for name in ir.ArrayAttr(attribute[DIMS])]

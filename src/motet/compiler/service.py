@@ -1,0 +1,233 @@
+"""The compiler as the rest of Motet sees it: requests in, artifacts and text out, work done in another process.
+
+Importing this is light: neither MLIR nor LLVM is loaded in the caller's process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from motet import errors
+from motet.artifact.reader import Artifact
+from motet.compiler.cache import Cache
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message
+from motet.compiler.targets.expressions import DEFAULT_TARGETS, cpu_levels
+from motet.errors import CompileError, Location, MotetError, OptionError, WorkerCrash
+from motet.version import VERSION
+
+Progress = Callable[[str, float], None]
+
+__all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optimise", "verify"]
+
+# Every option that `--option` takes, with what it means.
+OPTIONS = {"jobs": "how many processes compile kernels at once; a number, default: the processors"}
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """What to compile. `source` is text, bytes or, where `path` alone is given, empty and read from there.
+    `devices` are (name or "", device expression); `options` are those of `OPTIONS`."""
+
+    source: str | bytes
+    path: str = ""
+    format: str = "auto"
+    devices: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    cache: bool = True
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """How results compare with the oracle's: one line per result, then what is known of a difference."""
+
+    ok: bool
+    lines: list[str]
+
+
+def compile(request: CompileRequest, progress: Progress | None = None) -> Artifact:
+    """Compile; raises `CompileError` for the program, `OptionError` for the request, `WorkerCrash`."""
+    job = _job(request, "compile")
+    cache = Cache() if request.cache else None
+    key = _key(job)
+    if cache is not None and (found := cache.get(key)) is not None:
+        return Artifact.from_bytes(found)
+    with _Folder() as folder:
+        data = _run(job, folder, progress)
+        if cache is not None:
+            cache.put(key, data)
+    return Artifact.from_bytes(data)
+
+
+def emit(request: CompileRequest, stage: str) -> str:
+    """The program at one of `STAGES`, as text."""
+    if stage not in STAGES:
+        raise OptionError(f"stage {stage}: unknown; available: {', '.join(STAGES)}")
+    with _Folder() as folder:
+        return _run(msgspec.structs.replace(_job(request, "emit"), stage=stage), folder, None).decode()
+
+
+def optimise(text: str, file: str, pipeline: str) -> str:
+    """`text` after a textual pass pipeline."""
+    job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline)
+    with _Folder() as folder:
+        return _run(job, folder, None).decode()
+
+
+def verify(
+    request: CompileRequest, function: str, inputs: list[np.ndarray], results: list[np.ndarray]
+) -> VerifyReport:
+    """Compare `results` of `function` on `inputs` with the oracle's."""
+    job = msgspec.structs.replace(_job(request, "verify"), function=function)
+    with _Folder() as folder:
+        arrays = {f"input{i}": _plain(a) for i, a in enumerate(inputs)}
+        arrays |= {f"result{i}": _plain(a) for i, a in enumerate(results)}
+        np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
+        return msgspec.json.decode(_run(job, folder, None), type=VerifyReport)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Types that numpy's own files cannot name travel as raw bytes of the same width."""
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+
+
+# -- the request as a job ------------------------------------------------------------------------
+
+
+def _job(request: CompileRequest, kind: str) -> Job:
+    options = dict(request.options)
+    for name in options:
+        if name not in OPTIONS:
+            raise OptionError(f"option {name}: unknown; available: {', '.join(OPTIONS)}")
+    targets: list[str] = []
+    for _, expression in request.devices:
+        targets += [level for level in cpu_levels(expression) if level not in targets]
+    source = request.source
+    data = source.encode() if isinstance(source, str) else source
+    if not data and request.path and request.path != "<string>":
+        data = _file(request.path)
+    return msgspec.convert(
+        {
+            "kind": kind, "path": request.path or "<string>", "source": data, "text": isinstance(source, str) and bool(source),
+            "format": request.format, "targets": tuple(targets or DEFAULT_TARGETS), "jobs": _jobs(options.get("jobs")),
+        },
+        Job,
+    )
+
+
+def _file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CompileError(f"cannot be read: {(error.strerror or str(error)).lower()}", Location(path)) from None
+
+
+def _jobs(given: str | None) -> int:
+    if given is None:
+        return len(os.sched_getaffinity(0))
+    if not given.isdigit() or int(given) < 1:
+        raise OptionError(f"option jobs={given}: not a positive number")
+    return int(given)
+
+
+def _key(job: Job) -> str:
+    """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
+    digest = hashlib.sha256()
+    wheels = [VERSION, *(_version(name) for name in ("torch-mlir", "llvmlite"))]
+    parts = [*wheels, job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
+    if "native" in job.targets:
+        from motet.runtime.cpu_features import host_features
+
+        parts += sorted(host_features())
+    digest.update(repr(parts).encode())
+    digest.update(job.source or b"")
+    return digest.hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        raise CompileError(f"compiling needs {name}; install it with: pip install 'motet[compile]'") from None
+
+
+# -- the worker ----------------------------------------------------------------------------------
+
+
+class _Folder:
+    """A folder for one job, removed in the end unless the worker crashed on it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="motet-job-"))
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, WorkerCrash):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _run(job: Job, folder: Path, progress: Progress | None) -> bytes:
+    (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
+    command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
+    log = folder / "stderr"
+    with log.open("wb") as stderr, subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=_environment()
+    ) as process:
+        try:
+            error = _listen(process, progress)
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+    if error is not None:
+        raise error
+    if status != 0:
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        last = log.read_text(errors="replace").strip().splitlines()
+        detail = f": {last[-1].strip()}" if last else ""
+        raise WorkerCrash(f"{job.path}: the compiler died with {how}{detail}", shlex.join(command))
+    return (folder / RESULT).read_bytes()
+
+
+def _environment() -> dict[str, str]:
+    """The worker finds the same packages as this process, however they were found here."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+
+
+def _listen(process: subprocess.Popen[bytes], progress: Progress | None) -> MotetError | None:
+    assert process.stdout is not None
+    error: MotetError | None = None
+    for line in process.stdout:
+        try:
+            message = msgspec.json.decode(line, type=Message)
+        except msgspec.DecodeError:
+            continue  # what a library printed
+        if message.error:
+            error = _error(message)
+        elif progress is not None:
+            progress(message.progress, message.fraction)
+    return error
+
+
+def _error(message: Message) -> MotetError:
+    kind = getattr(errors, message.error, MotetError)
+    if kind is CompileError:
+        place = Location(message.file, message.line, message.column) if message.file else None
+        return CompileError(message.text, place)
+    if kind is WorkerCrash:
+        return WorkerCrash(message.text, message.reproducer)
+    return kind(message.text)

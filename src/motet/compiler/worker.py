@@ -1,0 +1,153 @@
+"""A compiler worker: `python -m motet.compiler.worker FOLDER` does the job that the folder describes.
+
+MLIR and LLVM can crash on input that nobody foresaw; here they take down this process only. The folder is
+also the reproducer: the same command does the same job again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, Message
+from motet.errors import CompileError, MotetError, WorkerCrash
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
+    _die_with_parent()
+    try:
+        _perform(job, folder)
+    except MotetError as error:
+        _say(_message(error))
+        return 1
+    return 0
+
+
+def _perform(job: Job, folder: Path) -> None:
+    with _context() as diagnostics:
+        from motet.compiler.ir._mlir import ir
+
+        try:
+            if job.kind == "compile":
+                _compile(job, folder)
+            elif job.kind == "emit":
+                _emit(job, folder)
+            elif job.kind == "optimise":
+                _optimise(job, folder)
+            else:
+                _verify(job, folder)
+        except ir.MLIRError as error:
+            raise CompileError(f"{job.path}: {_one_line(str(error), diagnostics)}") from error
+
+
+@contextlib.contextmanager
+def _context() -> Iterator[list[str]]:
+    from motet.compiler.ir._mlir import ir
+
+    diagnostics: list[str] = []
+    context = ir.Context()
+    context.enable_multithreading(False)  # kernels are compiled in forked processes
+    with context, ir.Location.unknown():
+        yield diagnostics
+
+
+def _one_line(text: str, diagnostics: list[str]) -> str:
+    lines = [line.strip() for line in [*diagnostics, *text.splitlines()] if line.strip()]
+    found = next((line for line in lines if "error:" in line), lines[-1] if lines else "unknown error")
+    return found.removeprefix("error:").strip()
+
+
+def _load(job: Job) -> Any:
+    from motet.compiler.frontends import load_source
+
+    data = job.source if job.source is not None else _read(job.path)
+    return load_source(data.decode() if job.text else data, job.path, job.format)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise CompileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _targets(job: Job) -> list[Any]:
+    from motet.compiler.targets.native import resolve_cpu_target
+
+    return [resolve_cpu_target(name) for name in job.targets]
+
+
+def _compile(job: Job, folder: Path) -> None:
+    from motet.artifact.writer import write_artifact
+    from motet.compiler import pipeline
+
+    _progress("read", 0.0)
+    program = _load(job)
+    built = pipeline.build(program, _targets(job), job.jobs, _progress)
+    _progress("write", 0.95)
+    write_artifact(built.manifest, built.members, built.parameters, folder / RESULT)
+
+
+def _emit(job: Job, folder: Path) -> None:
+    from motet.compiler import stages
+
+    text = stages.emit(_load(job), job.stage, _targets(job), job.jobs)
+    (folder / RESULT).write_text(text)
+
+
+def _optimise(job: Job, folder: Path) -> None:
+    from motet.compiler import stages
+
+    data = job.source if job.source is not None else _read(job.path)
+    (folder / RESULT).write_text(stages.optimise(data.decode(), job.path, job.pipeline))
+
+
+def _verify(job: Job, folder: Path) -> None:
+    from motet.compiler import verification
+
+    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        report = verification.verify(_load(job), job.function, arrays, _targets(job), job.jobs)
+    (folder / RESULT).write_bytes(msgspec.json.encode(report))
+
+
+def _progress(what: str, fraction: float) -> None:
+    _say(Message(progress=what, fraction=fraction))
+
+
+def _say(message: Message) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _message(error: MotetError) -> Message:
+    if isinstance(error, CompileError):
+        place = error.location
+        if place is None:
+            return Message(error="CompileError", text=error.message)
+        return Message(error="CompileError", text=error.message, file=place.file, line=place.line, column=place.column)
+    reproducer = error.reproducer if isinstance(error, WorkerCrash) else ""
+    text = str(error).removesuffix(f"; reproduce with: {reproducer}") if reproducer else str(error)
+    return Message(error=type(error).__name__, text=text, reproducer=reproducer)
+
+
+def _die_with_parent() -> None:
+    """No worker outlives the process that asked; Ctrl-C is that process's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,3 @@
+"""The version of Motet that artifacts and caches are marked with."""
+
+VERSION = "0.1.0"
