@@ -53,7 +53,7 @@ def _is_onnx(data: bytes) -> bool:
 
     A model may have its fields in any order, but every writer puts them in the order of their numbers.
     """
-    return len(data) >= 2 and data[0] == 0x08 and data[1] < 0x80 and data[1] not in b"\t\n\r "
+    return len(data) >= 2 and data[0] == 0x08 and data[1] < 0x80
 
 
 def _text(source: str | bytes, file: str) -> str:
