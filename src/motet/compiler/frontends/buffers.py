@@ -67,7 +67,10 @@ def _tensor_type(kind: ir.Type, location: ir.Location, row_major: bool) -> ir.Ra
 def _is_row_major(kind: ir.MemRefType) -> bool:
     if kind.affine_map == ir.AffineMap.get_identity(kind.rank):
         return True
-    strides, offset = kind.get_strides_and_offset()
+    try:
+        strides, offset = kind.get_strides_and_offset()
+    except RuntimeError:  # the layout is no strided one
+        return False
     expected = 1
     for axis in reversed(range(kind.rank)):
         if strides[axis] != expected:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from motet.compiler.frontends.normaliser import Edited
 from motet.compiler.ir._mlir import ir
 from motet.errors import CompileError, Location
@@ -26,13 +28,21 @@ def locate(location: ir.Location, edited: Edited | None = None) -> Location | No
 
 
 def relocate(module: ir.Module, edited: Edited) -> None:
-    """Gives every operation that was parsed from `edited` its place in the user's text."""
+    """Gives every operation and argument that was parsed from `edited` its place in the user's text."""
+    def mapped(place: ir.Location) -> ir.Location:
+        if not (isinstance(place, ir.FileLineColLoc) and place.filename == PARSED):
+            return place
+        found = edited.location(place.start_line, place.start_col)
+        return ir.Location.file(found.file, found.line, found.column, place.context)
+
     def visit(op: ir.Operation) -> ir.WalkResult:
         operation = op.operation
-        place = operation.location
-        if isinstance(place, ir.FileLineColLoc) and place.filename == PARSED:
-            found = edited.location(place.start_line, place.start_col)
-            operation.location = ir.Location.file(found.file, found.line, found.column, place.context)
+        operation.location = mapped(operation.location)
+        if operation.name == "func.func":
+            for block in operation.regions[0].blocks:
+                for argument in list(block.arguments):  # an argument's location cannot be changed: replace it
+                    argument.replace_all_uses_with(block.add_argument(argument.type, mapped(argument.location)))
+                    block.erase_argument(0)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
@@ -47,8 +57,13 @@ def compile_error(error: ir.MLIRError, file: str, edited: Edited | None = None) 
     return CompileError(_sentence(error.message), Location(file))
 
 
+_UNKNOWN = re.compile(r"custom op '([^']+)' is unknown|not found for custom op '([^']+)'")
+
+
 def _sentence(message: str) -> str:
     """The first line, without the advice for users of MLIR's own tools."""
+    if match := _UNKNOWN.search(message):
+        return f"{match[1] or match[2]}: unknown operation; expected one of upstream MLIR's dialects"
     text = message.strip().split("\n")[0].split(". If this is intended")[0].strip()
     text = text.replace("`", "'").removesuffix(".")
     return text[:1].lower() + text[1:]

@@ -7,11 +7,12 @@ from typing import Any
 from torch_mlir import ir
 from torch_mlir.dialects import arith, func, linalg, llvm, math, memref, scf, tensor
 from torch_mlir.dialects.transform import interpreter
+from torch_mlir.execution_engine import ExecutionEngine
 from torch_mlir.passmanager import PassManager
 
 __all__ = [
-    "PassManager", "arith", "func", "interpreter", "ir", "linalg", "llvm", "math", "memref",
-    "onnx_importer", "register_torch_dialect", "run_pipeline", "scf", "tensor",
+    "ExecutionEngine", "PassManager", "arith", "func", "interpreter", "ir", "linalg", "llvm", "math", "memref",
+    "onnx_importer", "register_stablehlo", "register_torch_dialect", "run_pipeline", "scf", "tensor",
 ]
 
 
@@ -35,3 +36,13 @@ def register_torch_dialect(context: ir.Context) -> None:
     from torch_mlir.dialects import torch
 
     torch.register_dialect(context)
+
+
+def register_stablehlo(context: ir.Context) -> None:
+    """Make `context` know the `stablehlo` and `chlo` dialects, and the process their passes."""
+    # The torch library, imported for its passes alone: one of them brings `chlo` along, which has no binding.
+    from torch_mlir._mlir_libs import _stablehlo, _torchMlir  # noqa: F401  # pyright: ignore
+
+    _stablehlo.register_stablehlo_passes()
+    _stablehlo.register_dialect(context)
+    run_pipeline(ir.Module.parse("", context=context), "func.func(convert-torch-to-stablehlo)")

@@ -1,0 +1,194 @@
+"""Reads StableHLO text, as JAX and others export it, through upstream's conversion to linalg.
+
+CHLO operations are decomposed, except those that `math` has as they are (erf and friends): those keep their
+name and with it their accuracy. `composite` becomes its decomposition; `while`, `if` and `case` become `scf`.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.frontends.locations import compile_error, locate
+from motet.compiler.frontends.mlir import parse_module
+from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
+from motet.compiler.ir.program import Program
+from motet.errors import CompileError
+
+_BEFORE = (
+    "func.func(stablehlo-legalize-deprecated-ops,stablehlo-legalize-composite-to-call,chlo-legalize-to-stablehlo,"
+    "stablehlo-canonicalize-dynamism,shape-legalize-to-stablehlo),inline,symbol-dce"
+)
+# Unsigned integers lose their sign after they have chosen the operations (divui, uitofp, …).
+_LOWER = (
+    "stablehlo-legalize-to-linalg,stablehlo-convert-to-signless,reconcile-unrealized-casts,"
+    "func.func(shape-to-shape-lowering,remove-shape-constraints),convert-shape-to-std,"
+    "reconcile-unrealized-casts,canonicalize,cse"
+)
+
+_MATH = {
+    "chlo.erf": "math.erf", "chlo.erfc": "math.erfc", "chlo.acos": "math.acos", "chlo.acosh": "math.acosh",
+    "chlo.asin": "math.asin", "chlo.asinh": "math.asinh", "chlo.atan": "math.atan", "chlo.atanh": "math.atanh",
+    "chlo.cosh": "math.cosh", "chlo.sinh": "math.sinh", "chlo.tan": "math.tan",
+}
+
+
+def load_stablehlo(text: str, file: str) -> Program:
+    """The program that `text` holds; `file` is its name in messages.
+
+    Unsigned integers become signless ones of the same width. Raises CompileError with the place in `text`, also
+    for operations that have no lowering (sort, scatter, custom_call, …).
+    """
+    context = ir.Context()
+    register_stablehlo(context)
+    module, data = parse_module(text, file, context)
+    try:
+        with context, ir.Location.unknown():
+            _keep_math(module)
+            run_pipeline(module, _BEFORE)
+            _drop_barriers(module)
+            _structured_control_flow(module)
+            run_pipeline(module, _LOWER)
+            _refuse_left_over(module)
+    except ir.MLIRError as error:
+        raise compile_error(error, file) from None
+    return normal_form(module, file, data)
+
+
+def _all(module: ir.Module, *names: str) -> list[ir.Operation]:
+    """The operations with one of these names, inner ones first."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name in names:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _replace(op: ir.Operation, values: list[ir.Value]) -> None:
+    for result, value in zip(op.results, values, strict=True):
+        result.replace_all_uses_with(value)
+    op.erase()
+
+
+def _keep_math(module: ir.Module) -> None:
+    for op in _all(module, *_MATH):
+        kind = op.results[0].type
+        if isinstance(ir.ShapedType(kind).element_type, ir.ComplexType):
+            continue
+        new = ir.Operation.create(
+            _MATH[op.name], results=[kind], operands=list(op.operands), loc=op.location, ip=ir.InsertionPoint(op)
+        )
+        _replace(op, list(new.results))
+
+
+def _drop_barriers(module: ir.Module) -> None:
+    for op in _all(module, "stablehlo.optimization_barrier"):
+        _replace(op, list(op.operands))
+
+
+def _refuse_left_over(module: ir.Module) -> None:
+    """Names what has no lowering before later passes meet it."""
+    left: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        name = op.operation.name
+        if name.startswith(("stablehlo.", "chlo.", "vhlo.")) and name != "stablehlo.return":
+            left.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    if left:
+        raise CompileError(
+            f"{left[0].name}: this operation, with its types {_types(left[0])}, has no lowering to linalg; "
+            "rewrite it with other StableHLO operations",
+            locate(left[0].location),
+        )
+
+
+def _types(op: ir.Operation) -> str:
+    inputs = ", ".join(str(value.type) for value in op.operands)
+    return f"({inputs}) -> ({', '.join(str(value.type) for value in op.results)})"
+
+
+# -- control flow ----------------------------------------------------------------------------------
+
+
+def _structured_control_flow(module: ir.Module) -> None:
+    for op in _all(module, "stablehlo.while"):
+        _while(op)
+    for op in _all(module, "stablehlo.if", "stablehlo.case"):
+        _if(op) if op.name == "stablehlo.if" else _case(op)
+
+
+def _move(source: ir.Region, target: ir.Region) -> ir.Block:
+    block = source.blocks[0]
+    block.append_to(target)
+    return block
+
+
+def _end(block: ir.Block, name: str, operands: list[ir.Value]) -> None:
+    """Ends `block` with `name` in place of its stablehlo.return."""
+    last = block.operations[len(block.operations) - 1].operation
+    ir.Operation.create(name, operands=operands, loc=last.location, ip=ir.InsertionPoint(last))
+    last.erase()
+
+
+def _last_operands(block: ir.Block) -> list[ir.Value]:
+    return list(block.operations[len(block.operations) - 1].operation.operands)
+
+
+def _scalar(tensor: ir.Value, before: ir.Operation) -> ir.Value:
+    """The element of a tensor of rank 0."""
+    kind = ir.RankedTensorType(tensor.type).element_type
+    return ir.Operation.create(
+        "tensor.extract", results=[kind], operands=[tensor], loc=before.location, ip=ir.InsertionPoint(before)
+    ).result
+
+
+def _while(op: ir.Operation) -> None:
+    kinds = [value.type for value in op.results]
+    new = ir.Operation.create(
+        "scf.while", results=kinds, operands=list(op.operands), regions=2, loc=op.location, ip=ir.InsertionPoint(op)
+    )
+    condition, body = (_move(op.regions[i], new.regions[i]) for i in range(2))
+    last = condition.operations[len(condition.operations) - 1].operation
+    proceed = _scalar(last.operands[0], last)
+    _end(condition, "scf.condition", [proceed, *condition.arguments])
+    _end(body, "scf.yield", _last_operands(body))
+    _replace(op, list(new.results))
+
+
+def _branch(op: ir.Operation, condition: ir.Value, at: ir.InsertionPoint) -> ir.Operation:
+    return ir.Operation.create(
+        "scf.if", results=[value.type for value in op.results], operands=[condition], regions=2,
+        loc=op.location, ip=at,
+    )
+
+
+def _if(op: ir.Operation) -> None:
+    new = _branch(op, _scalar(op.operands[0], op), ir.InsertionPoint(op))
+    for source, target in zip(op.regions, new.regions, strict=True):
+        block = _move(source, target)
+        _end(block, "scf.yield", _last_operands(block))
+    _replace(op, list(new.results))
+
+
+def _case(op: ir.Operation) -> None:
+    """`scf.index_switch`; as StableHLO says, an index out of range takes the last branch."""
+    index = ir.Operation.create(
+        "arith.index_cast", results=[ir.IndexType.get()], operands=[_scalar(op.operands[0], op)],
+        loc=op.location, ip=ir.InsertionPoint(op),
+    ).result
+    branches = len(op.regions)
+    new = ir.Operation.create(
+        "scf.index_switch", results=[value.type for value in op.results], operands=[index], regions=branches,
+        attributes={"cases": ir.DenseI64ArrayAttr.get(list(range(branches - 1)))},
+        loc=op.location, ip=ir.InsertionPoint(op),
+    )
+    # The default region stands first.
+    for source, target in zip([op.regions[branches - 1], *list(op.regions)[:-1]], new.regions, strict=True):
+        block = _move(source, target)
+        _end(block, "scf.yield", _last_operands(block))
+    _replace(op, list(new.results))
