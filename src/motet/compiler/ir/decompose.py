@@ -1,0 +1,94 @@
+"""Rewrites by upstream's own patterns that its textual pass pipelines lack.
+
+`decompose` brings operations that nothing bufferizes or lowers into simpler ones, on tensors:
+
+    tensor.concat   →  tensor.empty and tensor.insert_slice
+    linalg.softmax  →  linalg.generic
+    linalg.pack     →  tensor.pad, tensor.expand_shape, linalg.transpose
+
+`copies_to_linalg` turns `memref.copy`, whose lowering may call a runtime library, into `linalg.copy`.
+`emulate_bfloat16` computes in f32, and rounds after each operation.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import interpreter, ir, linalg, run_pipeline
+
+_DECOMPOSE = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op) {
+    %functions = transform.structured.match ops{["func.func"]} in %root
+      : (!transform.any_op) -> !transform.any_op
+    transform.apply_patterns to %functions {
+      transform.apply_patterns.tensor.decompose_concat
+    } : !transform.any_op
+    %softmax = transform.structured.match ops{["linalg.softmax"]} in %root
+      : (!transform.any_op) -> !transform.any_op
+    transform.foreach %softmax : !transform.any_op {
+    ^bb0(%one: !transform.any_op):
+      %parts = transform.structured.decompose_interface %one : (!transform.any_op) -> !transform.any_op
+    }
+    %pack = transform.structured.match ops{["linalg.pack"]} in %root
+      : (!transform.any_op) -> !transform.op<"linalg.pack">
+    transform.foreach %pack : !transform.op<"linalg.pack"> {
+    ^bb0(%one: !transform.op<"linalg.pack">):
+      %pad, %expand, %transpose = transform.structured.lower_pack %one : (!transform.op<"linalg.pack">)
+        -> (!transform.op<"tensor.pad">, !transform.op<"tensor.expand_shape">,
+            !transform.op<"linalg.transpose">)
+    }
+    %unpack = transform.structured.match ops{["linalg.unpack"]} in %root
+      : (!transform.any_op) -> !transform.op<"linalg.unpack">
+    transform.foreach %unpack : !transform.op<"linalg.unpack"> {
+    ^bb0(%one: !transform.op<"linalg.unpack">):
+      %empty, %transpose, %collapse, %slice, %copy = transform.structured.lower_unpack %one
+        : (!transform.op<"linalg.unpack">) -> (!transform.op<"tensor.empty">,
+          !transform.op<"linalg.transpose">, !transform.op<"tensor.collapse_shape">,
+          !transform.op<"tensor.extract_slice">, !transform.op<"linalg.copy">)
+    }
+    transform.yield
+  }
+}
+"""
+_DECOMPOSED = ("tensor.concat", "linalg.softmax", "linalg.pack", "linalg.unpack")
+
+
+def decompose(module: ir.Module) -> None:
+    """Apply the rewrites above in `module`, in place."""
+    if not _operations(module, _DECOMPOSED):
+        return
+    with module.context, ir.Location.unknown():
+        script = ir.Module.parse(_DECOMPOSE)
+        interpreter.apply_named_sequence(module.operation, script.body.operations[0], script.operation)
+
+
+def copies_to_linalg(module: ir.Module) -> None:
+    """Replace each `memref.copy` by `linalg.copy`, in place."""
+    for copy in _operations(module, ("memref.copy",)):
+        source, target = copy.operands
+        with ir.InsertionPoint(copy), copy.location:
+            linalg.copy(source, outs=[target])
+        copy.erase()
+
+
+def emulate_bfloat16(module: ir.Module) -> None:
+    """Make arithmetic on bf16 arithmetic on f32 with rounding to bf16 after each operation, in place."""
+    if "bf16" not in str(module):
+        return
+    run_pipeline(module, "arith-emulate-unsupported-floats{source-types=bf16 target-type=f32}")
+    # The pass allows the roundings in between to be folded away, which changes results.
+    with module.context:
+        exact = ir.Attribute.parse("#arith.fastmath<none>")
+    for conversion in _operations(module, ("arith.extf", "arith.truncf")):
+        conversion.attributes["fastmath"] = exact
+
+
+def _operations(module: ir.Module, names: tuple[str, ...]) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def look(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name in names:
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found

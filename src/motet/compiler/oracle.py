@@ -1,0 +1,228 @@
+"""Runs a program by upstream's naive lowering, as the reference that Motet's own code is held against.
+
+Every operation becomes loops over memory (`convert-linalg-to-loops`), math goes to the C library, nothing is
+reordered or contracted, and the wheel's own LLVM compiles and runs it. No code generator of Motet takes part.
+Slow by design: an optimised kernel takes a hundredth of the time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
+from motet.compiler.ir._mlir import ExecutionEngine, func, ir, run_pipeline
+from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16
+from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.translate import foreign_operations, source_location
+from motet.errors import CallError, CompileError
+
+_BUFFERIZE = (
+    "func.func(linalg-generalize-named-ops),empty-tensor-to-alloc-tensor,"
+    "one-shot-bufferize{bufferize-function-boundaries=1 "
+    "function-boundary-type-conversion=identity-layout-map allow-return-allocs-from-loops=1},convert-bufferization-to-memref,func.func(buffer-loop-hoisting)"
+)
+_LOWER = (
+    "func.func(convert-linalg-to-loops),func.func(expand-realloc),memref-expand,"
+    "expand-strided-metadata,"
+    "lower-affine,"
+    "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-math-to-libm,"
+    "convert-complex-to-libm,convert-complex-to-standard,"
+    "convert-math-to-libm"
+)
+_TO_LLVM = (
+    "arith-expand{include-bf16=1},convert-scf-to-cf,finalize-memref-to-llvm{use-generic-functions=1},"
+    "convert-complex-to-llvm,convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
+)
+_COMPLEX = {"complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.complex128)}
+
+
+def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The results of `function` of `program` on `inputs` (without the parameters), as new arrays.
+
+    The module stays as it is. Raises `CallError` for inputs that do not fit the function's types and
+    `CompileError` for an operation that upstream cannot lower.
+    """
+    with program.module.context, ir.Location.unknown():
+        module = _clone(program.module)
+        entry = _enter(module, function)
+        arguments = [*inputs, *(program.parameters[key] for key in _parameters(entry))]
+        kinds = entry.type
+        arrays = _check(function, arguments, kinds.inputs)
+        results = [_Result.of(kind) for kind in kinds.results]
+        _lower(module)
+        return _call(module, function, arrays, results)
+
+
+def run_oracle_text(text: str, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """`run_oracle` on MLIR text without parameters."""
+    with ir.Context(), ir.Location.unknown():
+        return run_oracle(Program(ir.Module.parse(text)), function, inputs)
+
+
+# -- lowering ------------------------------------------------------------------------------------------
+
+
+def _clone(module: ir.Module) -> ir.Module:
+    copy = ir.Module.create()
+    for operation in module.body.operations:
+        copy.body.append(operation.operation.clone())
+    return copy
+
+
+def _enter(module: ir.Module, name: str) -> func.FuncOp:
+    """The function `name`, callable from outside; arguments are not to be written to."""
+    entry = None
+    for operation in module.body.operations:
+        if not isinstance(operation, func.FuncOp):
+            continue
+        if operation.sym_name.value == name:
+            entry = operation
+        elif not operation.is_external:
+            operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    if entry is None:
+        raise CallError(f"function {name!r}: the program has none of that name")
+    entry.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+    return entry
+
+
+def _parameters(entry: func.FuncOp) -> list[str]:
+    """The keys of the parameter arguments. Leaves on the arguments only what bufferization should know."""
+    attributes = [dict(_items(one)) for one in entry.arg_attrs] if "arg_attrs" in entry.attributes else []
+    read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
+    entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(entry.type.inputs))
+    if "res_attrs" in entry.attributes:
+        del entry.attributes["res_attrs"]
+    return [one[PARAMETER].value for one in attributes if PARAMETER in one]
+
+
+def _items(attributes: Any) -> list[tuple[str, Any]]:
+    return [(named.name, named.attr) for named in map(attributes.__getitem__, range(len(attributes)))]
+
+
+def _lower(module: ir.Module) -> None:
+    try:
+        run_pipeline(module, "symbol-dce")
+        decompose(module)
+        run_pipeline(module, _BUFFERIZE)
+        copies_to_linalg(module)
+        run_pipeline(module, _LOWER)
+        emulate_bfloat16(module)
+        run_pipeline(module, _TO_LLVM)
+    except ir.MLIRError as error:
+        raise CompileError(f"upstream's lowering fails: {' '.join(str(error).split())}") from error
+    for operation in foreign_operations(module):
+        raise CompileError(
+            f"{operation.name}: upstream has no lowering of this operation", source_location(operation)
+        )
+
+
+# -- calling -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Memory:
+    """What the compiled code allocates, kept until the results have been copied."""
+
+    blocks: dict[int, np.ndarray] = field(default_factory=dict[int, np.ndarray])
+
+    def allocate(self, alignment: int, size: int) -> int:
+        block = np.empty(size + alignment, np.uint8)
+        address = -(-block.ctypes.data // alignment) * alignment
+        self.blocks[address] = block
+        return address
+
+    def functions(self) -> dict[str, Any]:
+        """The three functions that `finalize-memref-to-llvm{use-generic-functions}` calls."""
+        size, pointer = ctypes.c_size_t, ctypes.c_void_p
+        return {
+            "_mlir_memref_to_llvm_alloc": ctypes.CFUNCTYPE(pointer, size)(lambda n: self.allocate(64, n)),
+            "_mlir_memref_to_llvm_aligned_alloc": ctypes.CFUNCTYPE(pointer, size, size)(self.allocate),
+            "_mlir_memref_to_llvm_free": ctypes.CFUNCTYPE(None, pointer)(lambda p: self.free(p)),
+        }
+
+    def free(self, address: int | None) -> None:
+        if address is not None:
+            self.blocks.pop(address, None)
+
+
+@dataclass(frozen=True)
+class _Result:
+    dtype: np.dtype[Any]
+    rank: int
+
+    @staticmethod
+    def of(kind: ir.Type) -> _Result:
+        return _Result(_dtype(kind), ir.RankedTensorType(kind).rank)
+
+    def read(self, words: Sequence[int]) -> np.ndarray:
+        """A copy of the memory that a descriptor (base, aligned base, offset, sizes, strides) describes."""
+        shape = words[3 : 3 + self.rank]
+        address = words[1] + words[2] * self.dtype.itemsize
+        length = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
+        memory = ctypes.string_at(address, length) if length else b""
+        return np.frombuffer(memory, self.dtype).reshape(shape).copy()
+
+
+def _dtype(kind: ir.Type) -> np.dtype[Any]:
+    spelling = str(ir.RankedTensorType(kind).element_type)
+    dtype = DTYPES.get(spelling, _COMPLEX.get(spelling))
+    if dtype is None:
+        raise CallError(f"tensors of {spelling} have no counterpart in numpy")
+    return dtype
+
+
+def _check(name: str, arguments: Sequence[np.ndarray], kinds: Sequence[ir.Type]) -> list[np.ndarray]:
+    """`arguments` dense and in the dtypes that `kinds` ask for."""
+    if len(arguments) != len(kinds):
+        raise CallError(f"function {name!r}: expected {len(kinds)} inputs, not {len(arguments)}")
+    arrays: list[np.ndarray] = []
+    for index, (argument, kind) in enumerate(zip(arguments, kinds, strict=True)):
+        tensor, array = ir.RankedTensorType(kind), np.asarray(argument)
+        extents = [
+            None if tensor.is_dynamic_dim(axis) else tensor.get_dim_size(axis) for axis in range(tensor.rank)
+        ]
+        fits = len(extents) == array.ndim and all(
+            want is None or want == have for want, have in zip(extents, array.shape, strict=True)
+        )
+        if not fits or array.dtype.itemsize != _dtype(kind).itemsize:
+            raise CallError(
+                f"function {name!r}: input {index}: expected {kind}, got {array.shape} {array.dtype}"
+            )
+        arrays.append(np.ascontiguousarray(array).reshape(array.shape))
+    return arrays
+
+
+def _call(
+    module: ir.Module, name: str, arrays: Sequence[np.ndarray], results: Sequence[_Result]
+) -> list[np.ndarray]:
+    memory = _Memory()
+    functions = memory.functions()
+    engine = ExecutionEngine(module, opt_level=3)
+    for symbol, function in functions.items():
+        engine.raw_register_runtime(symbol, ctypes.cast(function, ctypes.c_void_p))
+    words = (ctypes.c_int64 * sum(3 + 2 * result.rank for result in results))()
+    values = [_descriptor(array) for array in arrays]
+    if results:
+        values.insert(0, words)
+    pointers = [ctypes.c_void_p(ctypes.addressof(value)) for value in values]
+    packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, pointers))
+    engine.lookup(name)(packed)
+    found: list[np.ndarray] = []
+    begin = 0
+    for result in results:
+        end = begin + 3 + 2 * result.rank
+        found.append(result.read(words[begin:end]))
+        begin = end
+    return found
+
+
+def _descriptor(array: np.ndarray) -> Any:
+    """MLIR's descriptor of a dense array."""
+    strides = [stride // array.itemsize for stride in array.strides]
+    fields = [array.ctypes.data, array.ctypes.data, 0, *array.shape, *strides]
+    return (ctypes.c_int64 * len(fields))(*fields)
