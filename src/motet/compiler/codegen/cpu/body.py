@@ -9,9 +9,9 @@ What a value is *carried* as, against what stands in memory:
 | f16, f32, f64 | half, float, double | the same |
 | bf16 | i16 | float, rounded to bf16 (to nearest, ties to even) after every operation |
 
-A carried value is a scalar or a vector of `lanes`; where an operation meets both, the scalar counts for every lane.
-A body value that depends on scalars alone stays a scalar, so what is uniform over a loop is computed once, outside
-(see `evaluate`).
+A carried value is a scalar or a vector of `lanes`; where an operation meets both, the scalar counts for every
+lane. A body value that depends on scalars alone stays a scalar, so that what is uniform over a loop is computed
+once, outside (see `evaluate`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 
@@ -35,26 +36,26 @@ class Unsupported(Exception):
 
 
 FLOATS = ("f16", "bf16", "f32", "f64")
-_STORAGE = {"i1": I8, "bf16": I16, "f16": F16, "f32": F32, "f64": F64}
-_CARRIED = {"i1": I1, "bf16": F32, "f16": F16, "f32": F32, "f64": F64}
+_STORAGE: dict[str, Any] = {"i1": I8, "bf16": I16, "f16": F16, "f32": F32, "f64": F64}
+_CARRIED: dict[str, Any] = {"i1": I1, "bf16": F32, "f16": F16, "f32": F32, "f64": F64}
 
 
 def is_float(dtype: str) -> bool:
     return dtype in FLOATS
 
 
-def storage_type(dtype: str) -> ir.Type:
+def storage_type(dtype: str) -> Any:
     """The LLVM type of one element of `dtype` in memory."""
     return _STORAGE.get(dtype) or _integer_type(dtype)
 
 
-def carried_type(dtype: str, lanes: int = 1) -> ir.Type:
+def carried_type(dtype: str, lanes: int = 1) -> Any:
     """The LLVM type in which a body computes with `dtype`."""
     kind = _CARRIED.get(dtype) or _integer_type(dtype)
     return ir.VectorType(kind, lanes) if lanes > 1 else kind
 
 
-def _integer_type(dtype: str) -> ir.Type:
+def _integer_type(dtype: str) -> Any:
     if dtype.startswith("f") or dtype not in ITEM_BITS:
         raise Unsupported(f"dtype {dtype}")
     return ir.IntType(ITEM_BITS[dtype])
@@ -71,7 +72,7 @@ def from_storage(b: Builder, value: Value, dtype: str) -> Value:
 
 
 def to_storage(b: Builder, value: Value, dtype: str) -> Value:
-    """A carried value, as it stands in memory. A bf16 value must be rounded already, as every operation leaves it."""
+    """A carried value, as it stands in memory. A bf16 value is rounded already, as every operation leaves it."""
     if dtype == "i1":
         return b.zext(value, same_lanes(value.type, I8))
     if dtype == "bf16":
@@ -127,7 +128,7 @@ def widen(b: Builder, value: Value, lanes: int) -> Value:
 def emit_body(
     b: Builder, body: Sequence[Scalar], values: Sequence[Value], lanes: int, index: IndexOf
 ) -> list[Value]:
-    """All values of the body, each in `lanes`: `values` (inputs, then the outputs' running values, as carried),
+    """All values of the body, each in `lanes`: `values` (inputs, then the outputs' running values, carried),
     then one per operation. `index(d)` gives dimension `d` of the points as i64, a scalar or a vector.
 
     Raises `Unsupported` for an operation or dtype without code.
@@ -208,7 +209,11 @@ def _contract(name: str) -> Callable[[Builder, Value, Value], Value]:
 
 
 def _floating(name: str) -> Callable[..., Value]:
-    return lambda b, *operands: b.intrinsic(f"llvm.{name}.{type_suffix(operands[0].type)}", operands[0].type, operands)
+    def emit(b: Builder, *operands: Value) -> Value:
+        kind = operands[0].type
+        return b.intrinsic(f"llvm.{name}.{type_suffix(kind)}", kind, operands)
+
+    return emit
 
 
 def _compare_select(predicate: str, signed: bool) -> Callable[[Builder, Value, Value], Value]:
@@ -236,7 +241,7 @@ def _bounded(name: str, greater: bool) -> Callable[[Builder, Value, Value], Valu
 
 
 def _uniform_constant(value: Value) -> float | None:
-    if not isinstance(value, ir.Constant) or not isinstance(scalar_type(value.type), (ir.FloatType, ir.DoubleType)):
+    if not isinstance(value, ir.Constant) or scalar_type(value.type) not in (F32, F64):
         return None
     items = value.constant if isinstance(value.type, ir.VectorType) else [value.constant]
     first = items[0] if isinstance(items, list) else None
@@ -301,13 +306,15 @@ _ARITH: dict[str, Callable[..., Value]] = {
     "divf": lambda b, x, y: b.fdiv(x, y), "remf": vector_math.remainder, "negf": lambda b, x: b.fneg(x),
     "maximumf": _bounded("maximum", True), "minimumf": _bounded("minimum", False),
     "maxnumf": _floating("maxnum"), "minnumf": _floating("minnum"),
-    "addi": lambda b, x, y: b.add(x, y), "subi": lambda b, x, y: b.sub(x, y), "muli": lambda b, x, y: b.mul(x, y),
+    "addi": lambda b, x, y: b.add(x, y), "subi": lambda b, x, y: b.sub(x, y),
+    "muli": lambda b, x, y: b.mul(x, y),
     "divsi": _divsi, "divui": _divui, "remsi": _remsi, "remui": _remui,
     "ceildivsi": _rounding_division(True), "floordivsi": _rounding_division(False), "ceildivui": _ceildivui,
     "maxsi": _compare_select(">", True), "minsi": _compare_select("<", True),
     "maxui": _compare_select(">", False), "minui": _compare_select("<", False),
-    "andi": lambda b, x, y: b.and_(x, y), "ori": lambda b, x, y: b.or_(x, y), "xori": lambda b, x, y: b.xor(x, y),
-    "shli": lambda b, x, y: b.shl(x, y), "shrsi": lambda b, x, y: b.ashr(x, y), "shrui": lambda b, x, y: b.lshr(x, y),
+    "andi": lambda b, x, y: b.and_(x, y), "ori": lambda b, x, y: b.or_(x, y),
+    "xori": lambda b, x, y: b.xor(x, y), "shli": lambda b, x, y: b.shl(x, y),
+    "shrsi": lambda b, x, y: b.ashr(x, y), "shrui": lambda b, x, y: b.lshr(x, y),
     "select": lambda b, condition, x, y: b.select(condition, x, y),
 }
 
@@ -354,7 +361,7 @@ def _typed(b: Builder, name: str, scalar: Scalar, operands: Sequence[Value]) -> 
     return None
 
 
-def resize(b: Builder, x: Value, target: ir.Type, signed: bool) -> Value:
+def resize(b: Builder, x: Value, target: Any, signed: bool) -> Value:
     """An integer brought to the width of `target`."""
     have, want = scalar_type(x.type).width, scalar_type(target).width
     if have == want:
@@ -364,17 +371,17 @@ def resize(b: Builder, x: Value, target: ir.Type, signed: bool) -> Value:
     return b.sext(x, target) if signed else b.zext(x, target)
 
 
-_FLOAT_BITS = {F16: 16, F32: 32, F64: 64}
+_FLOAT_BITS: dict[Any, int] = {F16: 16, F32: 32, F64: 64}
 
 
-def _convert_float(b: Builder, x: Value, target: ir.Type, dtype: str) -> Value:
+def _convert_float(b: Builder, x: Value, target: Any, dtype: str) -> Value:
     have, want = _FLOAT_BITS[scalar_type(x.type)], _FLOAT_BITS[scalar_type(target)]
     if have != want:
         x = b.fptrunc(x, target) if have > want else b.fpext(x, target)
     return round_bf16(b, x) if dtype == "bf16" else x
 
 
-def _bitcast(b: Builder, x: Value, target: ir.Type, dtype: str) -> Value:
+def _bitcast(b: Builder, x: Value, target: Any, dtype: str) -> Value:
     """A float of 32 bits met by a type of 16 is a bf16."""
     if dtype == "bf16":
         if scalar_type(x.type) == F16:
@@ -387,7 +394,7 @@ def _bitcast(b: Builder, x: Value, target: ir.Type, dtype: str) -> Value:
     return b.bitcast(x, target)
 
 
-def _width(kind: ir.Type) -> int:
+def _width(kind: Any) -> int:
     element = scalar_type(kind)
     return element.width if isinstance(element, ir.IntType) else _FLOAT_BITS[element]
 
@@ -409,7 +416,9 @@ def _math(
     return _math_floating(b, name, operands, constants)
 
 
-def _math_floating(b: Builder, name: str, operands: Sequence[Value], constants: Constants) -> Value | None:
+def _math_floating(
+    b: Builder, name: str, operands: Sequence[Value], constants: Constants
+) -> Value | None:
     x = operands[0]
     f = Lanes(b, x.type)
     if (unary := vector_math.UNARY.get(name)) is not None:
@@ -502,8 +511,8 @@ class Combiner:
         bits = 1 if self.dtype == "i1" else ITEM_BITS[self.dtype]
         least = -(1 << (bits - 1))
         return {
-            "arith.addi": 0, "arith.ori": 0, "arith.xori": 0, "arith.maxui": 0, "arith.muli": 1, "arith.andi": -1,
-            "arith.minui": -1, "arith.maxsi": least, "arith.minsi": -1 - least,
+            "arith.addi": 0, "arith.ori": 0, "arith.xori": 0, "arith.maxui": 0, "arith.muli": 1,
+            "arith.andi": -1, "arith.minui": -1, "arith.maxsi": least, "arith.minsi": -1 - least,
         }[self.op]
 
     def combine(self, b: Builder, x: Value, y: Value) -> Value:

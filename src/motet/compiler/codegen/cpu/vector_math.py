@@ -8,7 +8,7 @@ numbers follow IEEE 754 and C.
 |---|---|---|---|
 | exp, exp2, expm1 | ≤ 2 | ≤ 2 | Cody and Waite's reduction; polynomial of Cephes' expf, Taylor's in f64 |
 | log, log2, log10, log1p | ≤ 3 | ≤ 3 | FreeBSD msun's e_logf.c and e_log.c |
-| tanh | ≤ 4 | ≤ 4 | Eigen's rational approximation in f32; by expm1 in f64 |
+| tanh | ≤ 5 | ≤ 3 | Eigen's rational approximation in f32; by expm1 in f64 |
 | erf | ≤ 4 | libm | XLA's rational approximation in f32 |
 | sinh, cosh | ≤ 4 | ≤ 4 | by expm1 and exp |
 | powf | ≤ 1 | libm | by log and exp in f64 |
@@ -30,20 +30,25 @@ from motet.compiler.codegen.cpu.builder import F16, F32, F64, I32, I64, Builder,
 Value = Any
 """An `ir.Value`: llvmlite declares no types for what its values and builders carry."""
 
-LIBM = ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc", "erf", "atan2", "pow", "fmod")
+LIBM = (
+    "sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc", "erf", "atan2", "pow",
+    "fmod",
+)
 """The C functions that may be called, in f64; in f32 they are called with an `f` behind the name."""
 
 
-def like(kind: ir.Type, value: float | int) -> ir.Constant:
+def like(kind: Any, value: float | int) -> ir.Constant:
     """`value` as a constant of `kind`, a scalar or a vector."""
-    return ir.Constant(kind, [value] * kind.count) if isinstance(kind, ir.VectorType) else ir.Constant(kind, value)
+    if isinstance(kind, ir.VectorType):
+        return ir.Constant(kind, [value] * kind.count)
+    return ir.Constant(kind, value)
 
 
-def scalar_type(kind: ir.Type) -> ir.Type:
+def scalar_type(kind: Any) -> Any:
     return kind.element if isinstance(kind, ir.VectorType) else kind
 
 
-def same_lanes(kind: ir.Type, element: ir.Type) -> ir.Type:
+def same_lanes(kind: Any, element: Any) -> Any:
     """`element`, in as many lanes as `kind` has."""
     return ir.VectorType(element, kind.count) if isinstance(kind, ir.VectorType) else element
 
@@ -128,17 +133,23 @@ class Lanes:
     def scale(self, x: Value, exponent: Value) -> Value:
         """`x * 2^n`, `n` as `split` gives it, in two steps, since 2^n itself may overflow or be subnormal."""
         b = self.builder
-        half = b.ashr(exponent, self.whole(1))
-        half = b.and_(half, self.whole(-1 << self.fraction))
-        rest = b.add(b.sub(exponent, half), self.whole(self.bias << self.fraction))
-        return b.fmul(self.as_number(b.add(self.as_bits(x), half)), self.as_number(rest))
+        half = b.and_(b.ashr(exponent, self.whole(1)), self.whole(-1 << self.fraction))
+        one = self.whole(self.bias << self.fraction)
+        rest = b.add(b.sub(exponent, half), one)
+        return b.fmul(b.fmul(x, self.as_number(b.add(half, one))), self.as_number(rest))
 
 
 # -- exponentials ----------------------------------------------------------------------------------
 
 _LOG2E = 1.4426950408889634
 _LN2 = math.log(2)
-_EXP_F32 = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_EXP_F32 = (
+    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+)
+_LN2_F32 = (0.693359375, -2.12194440e-4)  # two parts, so that n times the first is exact
+_LN2_F64 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
+_LOG10_2_F32 = (0.30102920532, 7.9034151668e-07)
+_LOG10_2_F64 = (3.01029995663611771306e-01, 3.69423907715893078616e-13)
 _EXP_F64 = tuple(1.0 / math.factorial(n) for n in range(13, 1, -1))
 
 
@@ -151,7 +162,7 @@ def _exp_core(f: Lanes, r: Value) -> Value:
 def _reduce(f: Lanes, x: Value) -> tuple[Value, Value]:
     """`r` and the exponent bits of `n` with `x = n ln 2 + r`."""
     n, exponent = f.split(x, _LOG2E)
-    high, low = (6.93147180369123816490e-01, 1.90821492927058770002e-10) if f.double else (0.693359375, -2.12194440e-4)
+    high, low = _LN2_F64 if f.double else _LN2_F32
     return f.fma(n, -low, f.fma(n, -high, x)), exponent
 
 
@@ -221,8 +232,7 @@ def _log_base(b: Builder, x: Value, factor: float, k_high: float, k_low: float) 
 
 
 def log(b: Builder, x: Value) -> Value:
-    double = scalar_type(x.type) == F64
-    high, low = (6.93147180369123816490e-01, 1.90821492927058770002e-10) if double else (0.693359375, -2.12194440e-4)
+    high, low = _LN2_F64 if scalar_type(x.type) == F64 else _LN2_F32
     return _log_base(b, x, 1.0, high, low)
 
 
@@ -231,8 +241,7 @@ def log2(b: Builder, x: Value) -> Value:
 
 
 def log10(b: Builder, x: Value) -> Value:
-    double = scalar_type(x.type) == F64
-    high, low = (3.01029995663611771306e-01, 3.69423907715893078616e-13) if double else (0.30102920532, 7.9034151668e-07)
+    high, low = _LOG10_2_F64 if scalar_type(x.type) == F64 else _LOG10_2_F32
     return _log_base(b, x, 1 / math.log(10), high, low)
 
 
@@ -255,7 +264,8 @@ _TANH_P = (
 )
 _TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 _ERF_P = (
-    0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145, 1.128379143519084,
+    0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145,
+    1.128379143519084,
 )
 _ERF_Q = (
     -1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
@@ -330,17 +340,17 @@ def power(b: Builder, x: Value, y: Value) -> Value:
     base = b.fpext(f.magnitude(x), wide.kind)
     product = wide.mul(b.fpext(y, wide.kind), log(b, base))
     result = b.fptrunc(exp(b, product), f.kind)
-    whole = f.compare("==", f.call("trunc", y), y)
+    whole: Value = f.compare("==", f.call("trunc", y), y)
     half = f.mul(y, 0.5)
     odd = b.and_(whole, b.fcmp_ordered("!=", f.call("trunc", half), half))
     negative = b.icmp_signed("<", f.as_bits(x), f.whole(0))
     result = f.choose(b.and_(negative, odd), b.fneg(result), result)
     finite_negative = b.and_(f.compare("<", x, 0.0), f.compare(">", x, -math.inf))
     infinite = f.compare("==", f.magnitude(y), math.inf)
-    defined = b.or_(whole, infinite)
+    defined: Value = b.or_(whole, infinite)
     invalid = b.select(finite_negative, b.xor(defined, like(defined.type, 1)), like(defined.type, 0))
     result = f.choose(invalid, math.nan, result)
-    one = b.or_(f.compare("==", x, 1.0), f.compare("==", y, 0.0))
+    one: Value = b.or_(f.compare("==", x, 1.0), f.compare("==", y, 0.0))
     one = b.or_(one, b.and_(f.compare("==", x, -1.0), infinite))
     return f.choose(one, 1.0, result)
 
@@ -353,8 +363,11 @@ def power_constant(b: Builder, x: Value, y: float) -> Value | None:
         return f.choose(f.compare("==", x, -math.inf), math.inf, root)
     if y != int(y) or not 1 <= abs(y) <= 4:
         return None
-    square = f.mul(x, x) if abs(y) > 1 else x
-    result = {1: lambda: x, 2: lambda: square, 3: lambda: f.mul(square, x), 4: lambda: f.mul(square, square)}[abs(int(y))]()
+    result = x if abs(y) == 1 else f.mul(x, x)
+    if abs(y) == 3:
+        result = f.mul(result, x)
+    elif abs(y) == 4:
+        result = f.mul(result, result)
     return result if y > 0 else f.div(1.0, result)
 
 
@@ -400,8 +413,8 @@ UNARY: dict[str, Callable[[Builder, Value], Value]] = {
     **{name: _libm_unary(name) for name in
        ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc")},
     **{name: _intrinsic_unary(llvm) for name, llvm in
-       (("absf", "fabs"), ("floor", "floor"), ("ceil", "ceil"), ("round", "round"), ("roundeven", "roundeven"),
-        ("trunc", "trunc"))},
+       (("absf", "fabs"), ("floor", "floor"), ("ceil", "ceil"), ("round", "round"),
+        ("roundeven", "roundeven"), ("trunc", "trunc"))},
 }
 """The functions of one operand by their names in MLIR's `math` dialect; f32 and f64."""
 

@@ -1,0 +1,89 @@
+"""How the rows of a phase are divided among tasks: up to 64 blocks of consecutive rows, each worth its dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.addressing import Frame, Nest, delinearise
+from motet.compiler.codegen.cpu.builder import Index
+from motet.compiler.codegen.cpu.extents import Extent
+
+GUESS = 256  # what a dynamic extent counts for, where work is divided
+_TASKS = 64
+_GRAIN = 20_000.0  # nanoseconds that a task should last at least
+_STRIP = 4096  # elements of a long innermost dimension that make a row of their own
+
+
+def guess(extent: Extent) -> int:
+    return extent.factor * GUESS ** len(extent.symbols)
+
+
+def nanoseconds(nest: Nest, lanes: int) -> float:
+    """A rough cost of one point of `nest`."""
+    heavy = sum(8 for scalar in nest.body if scalar.op.startswith("math."))
+    return (1 + len(nest.body) + heavy + len(nest.operands)) * 0.6 / lanes
+
+
+@dataclass(frozen=True)
+class Division:
+    """Rows are the points of `sizes` times the strips of `length` elements each that `last` is cut into."""
+
+    sizes: tuple[Extent, ...]
+    last: Extent | None
+    strip: int | None
+    grain: int
+
+    @staticmethod
+    def of(sizes: Sequence[Extent], last: Extent | None, cost: float, cut: bool, multiple: int = 1) -> Division:
+        """`cost` is what one element of a row (or one row, without `last`) takes in nanoseconds. `cut` allows
+        cutting rows, into a multiple of `multiple` elements."""
+        strip = None
+        if cut and last is not None and (last.known is None or last.known > 2 * _STRIP):
+            strip = max(1, _STRIP // multiple) * multiple
+        row = cost * (strip or (guess(last) if last is not None else 1))
+        return Division(tuple(sizes), last, strip, max(1, int(_GRAIN / max(row, 1.0))))
+
+    @property
+    def tasks(self) -> Expr:
+        if isinstance(rows := self._rows(), int):
+            return min(_TASKS, -(-rows // self.grain))
+        return ["min", _TASKS, ["ceildiv", rows, self.grain]]
+
+    def _rows(self) -> Expr:
+        total = Extent(1)
+        for size in self.sizes:
+            total = total * size
+        result: Expr = total.expression
+        if self.strip is None or self.last is None:
+            return result
+        if self.last.known is not None:
+            strips: Expr = -(-self.last.known // self.strip)
+            return result * strips if isinstance(result, int) and isinstance(strips, int) else ["*", result, strips]
+        return ["*", result, ["ceildiv", self.last.expression, self.strip]]
+
+    def loop(self, f: Frame, row: Callable[[list[Index], Index, Index], None]) -> None:
+        """Emit the rows of tasks `[begin, end)`: `row(indices of sizes, first, end)`, the range being that of the
+        innermost dimension."""
+        whole: Index = 0 if self.last is None else f.extent(self.last)
+        strips: Index = 1 if self.strip is None else f.idiv(f.iadd(whole, self.strip - 1), self.strip)
+        rows: Index = strips
+        for size in self.sizes:
+            rows = f.imul(rows, f.extent(size))
+        tasks = f.imin(_TASKS, f.idiv(f.iadd(rows, self.grain - 1), self.grain))
+        if not isinstance(tasks, int):
+            tasks = f.select(f.icmp_signed("<", tasks, f.index(1)), f.index(1), tasks)
+        block = f.idiv(f.iadd(rows, f.isub(tasks, 1)), tasks) if tasks != 0 else 0
+        begin = f.imul(f.arguments[2], block)
+        end = f.imin(f.imul(f.arguments[3], block), rows)
+
+        def body(i: Index, _: object) -> None:
+            if self.strip is None:
+                row(delinearise(f, i, self.sizes), 0, whole)
+                return
+            strip = f.irem(i, strips)
+            first = f.imul(strip, self.strip)
+            row(delinearise(f, f.idiv(i, strips), self.sizes), first, f.imin(f.iadd(first, self.strip), whole))
+
+        f.loop(begin, end, 1, body)

@@ -1,0 +1,591 @@
+"""The general class: any kernel of stages with affine accesses.
+
+Stages that share rows run together (see `rows.py`); each other stage is a phase of its own: vectors run along
+the dimension that lies side by side in its output, reductions inside, one accumulator per point. Inputs that lie
+side by side along another parallel dimension are transposed in registers. Temporaries between phases live in
+workspaces. A reduction to few results over many elements first makes partial results in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from llvmlite import ir
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu import rows
+from motet.compiler.codegen.cpu.addressing import (
+    Bound,
+    Frame,
+    Lanes,
+    Nest,
+    Operand,
+    index_values,
+    load_stored,
+    load_values,
+    nest_of,
+    physical_order,
+    store_values,
+)
+from motet.compiler.codegen.cpu.body import (
+    Combiner,
+    Unsupported,
+    carried_type,
+    combiner,
+    constant,
+    evaluate,
+    from_storage,
+    widen,
+)
+from motet.compiler.codegen.cpu.builder import I32, Builder, Index
+from motet.compiler.codegen.cpu.division import Division, guess, nanoseconds
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent
+from motet.compiler.codegen.cpu.vector_math import Value
+from motet.compiler.codegen.kernel import (
+    ITEM_BITS,
+    Access,
+    Affine,
+    Kernel,
+    KernelCode,
+    Phase,
+    Scalar,
+    Stage,
+    item_bytes,
+    multiply,
+)
+from motet.compiler.codegen.kernel import Value as KernelValue
+from motet.compiler.targets.cpu import CpuTarget
+
+Step = Callable[[Sequence[Index], list[Value]], list[Value]]
+_UNROLLED = 16  # points of a reduction that are written out
+
+
+def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for `kernel`, or None where a stage needs what there is no code for."""
+    try:
+        return _emit(split_reductions(kernel), target)
+    except Unsupported:
+        return None
+
+
+def _emit(kernel: Kernel, target: CpuTarget) -> KernelCode:
+    groups = _groups(kernel, target)
+    inside = {value for group in groups if isinstance(group, rows.Group) for value in group.private}
+    temporaries = [
+        i for i, value in enumerate(kernel.values) if value.role == "temporary" and i not in inside
+    ]
+    workspaces = {value: number for number, value in enumerate(temporaries)}
+    module = ir.Module(kernel.name)
+    phases: list[Phase] = []
+    scratch = 0
+    for number, group in enumerate(groups):
+        symbol = f"{kernel.name}_{number}" if len(groups) > 1 else kernel.name
+        if isinstance(group, rows.Group):
+            tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces)
+            scratch = max(scratch, group.scratch)
+        else:
+            tasks = _emit_stage(module, symbol, kernel, target, group, workspaces)
+        phases.append(Phase(symbol, tasks))
+    return KernelCode(
+        "loops" if any(isinstance(group, Stage) for group in groups) else "rows", str(module), tuple(phases),
+        scratch, tuple(_bytes(kernel.values[value]) for value in temporaries), flops=flops(kernel),
+        bytes=traffic(kernel),
+    )
+
+
+def _groups(kernel: Kernel, target: CpuTarget) -> list[rows.Group | Stage]:
+    """The stages, as many as possible in a group each time, in order."""
+    result: list[rows.Group | Stage] = []
+    first = 0
+    while first < len(kernel.stages):
+        for end in range(len(kernel.stages), first, -1):
+            if (group := rows.group(kernel, range(first, end), target)) is not None:
+                result.append(group)
+                first = end
+                break
+        else:
+            result.append(kernel.stages[first])
+            first += 1
+    return result
+
+
+def _bytes(value: KernelValue) -> Expr:
+    return multiply([*value.shape, item_bytes(value.dtype)])
+
+
+def flops(kernel: Kernel) -> int:
+    """Operations of all points; dynamic extents count as a guess."""
+    total = 0
+    for stage in kernel.stages:
+        points = Extent(1)
+        for size in stage.sizes:
+            points = points * Extent.of(size)
+        counted = [scalar for scalar in stage.body if scalar.op not in ("arith.constant", "linalg.index")]
+        total += guess(points) * len(counted)
+    return total
+
+
+def traffic(kernel: Kernel) -> int:
+    """Bytes of everything outside, once."""
+    total = 0
+    for index in kernel.externals:
+        points = Extent(item_bytes(kernel.values[index].dtype))
+        for size in kernel.values[index].shape:
+            points = points * Extent.of(size)
+        total += guess(points)
+    return total
+
+
+# -- partial reductions --------------------------------------------------------------------------------
+
+_SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divided
+
+
+def split_reductions(kernel: Kernel) -> Kernel:
+    """`kernel` with every long reduction to few results as two stages: partial results of up to 64 pieces, and
+    their combination. Only where the order does not matter and the pieces are equal."""
+    values = list(kernel.values)
+    stages: list[Stage] = []
+    for stage in kernel.stages:
+        stages += _split(stage, values) or [stage]
+    if len(values) == len(kernel.values):
+        return kernel
+    return replace(kernel, values=tuple(values), stages=tuple(stages))
+
+
+def _split(stage: Stage, values: list[KernelValue]) -> list[Stage] | None:
+    sizes = [Extent.of(size) for size in stage.sizes]
+    kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
+    if not stage.reductions or any(size.known is None for size in sizes):
+        return None
+    results, points = 1, 1
+    for d, size in enumerate(sizes):
+        points *= size.factor
+        results *= size.factor if d in kept else 1
+    combiners = [combiner(stage, k) for k in range(len(stage.outputs))]
+    if results > 64 or points < _SPLIT_AT or any(scalar.op == "linalg.index" for scalar in stage.body):
+        return None
+    along = max(stage.reductions, key=lambda d: sizes[d].factor)
+    pieces = max((n for n in range(1, 65) if sizes[along].factor % n == 0), default=1)
+    if pieces < 4 or any(found is None for found in combiners):
+        return None
+    return _halves(stage, values, [found for found in combiners if found], along, pieces)
+
+
+def _halves(stage: Stage, values: list[KernelValue], found: list[Combiner], along: int, pieces: int) -> list[Stage]:
+    rank = len(stage.sizes)
+    length = int(stage.sizes[along]) // pieces
+    kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
+    shape = (pieces, *(stage.sizes[d] for d in kept))
+    first = len(values)
+    for each in found:
+        values.append(KernelValue(shape, each.accumulator, "temporary", tuple(range(len(shape)))))
+
+    def moved(entry: Affine) -> Affine:
+        return Affine((entry.coefficients[along] * length, *entry.coefficients), entry.constant)
+
+    inputs = tuple(replace(access, map=tuple(map(moved, access.map))) for access in stage.inputs)
+    unit = [Affine(tuple(int(i == d) for i in range(rank + 1))) for d in (0, *(d + 1 for d in kept))]
+    outputs = tuple(Access(first + k, tuple(unit)) for k in range(len(found)))
+    body, yields = _widened(stage, found)
+    sizes = (pieces, *(length if d == along else size for d, size in enumerate(stage.sizes)))
+    partial = Stage(
+        sizes, ("parallel", *stage.iterators), inputs, outputs, tuple(each.identity for each in found), body,
+        yields, stage.source,
+    )
+    return [partial, _combination(stage, found, first, pieces, kept)]
+
+
+def _widened(stage: Stage, found: Sequence[Combiner]) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
+    """The stage's body with its terms gathered in the accumulators' dtypes."""
+    count = len(stage.inputs) + len(stage.outputs)
+    body = list(stage.body)
+    yields: list[int] = []
+    for k, each in enumerate(found):
+        term = each.term
+        if each.accumulator != each.dtype:
+            body.append(Scalar("arith.extf", (term,), each.accumulator))
+            term = count + len(body) - 1
+        body.append(Scalar(each.op, (len(stage.inputs) + k, term), each.accumulator))
+        yields.append(count + len(body) - 1)
+    return tuple(body), tuple(yields)
+
+
+def _combination(stage: Stage, found: Sequence[Combiner], first: int, pieces: int, kept: Sequence[int]) -> Stage:
+    """The stage that gathers the partial results in values `first` and following into the stage's outputs."""
+    rank = len(kept) + 1
+    entries = [Affine(tuple(int(i == d) for i in range(rank))) for d in range(rank)]
+    where = {d: position + 1 for position, d in enumerate(kept)}
+
+    def kept_only(access: Access) -> Access:
+        return replace(access, map=tuple(
+            Affine((0, *(entry.coefficients[d] for d in kept)), entry.constant) for entry in access.map
+        ))
+
+    inputs = tuple(Access(first + k, tuple(entries)) for k in range(len(found)))
+    body: list[Scalar] = []
+    yields: list[int] = []
+    count = 2 * len(found)
+    for k, each in enumerate(found):
+        term = k
+        if each.accumulator != each.dtype:
+            body.append(Scalar("arith.truncf", (term,), each.dtype))
+            term = count + len(body) - 1
+        body.append(Scalar(each.op, (len(found) + k, term), each.dtype))
+        yields.append(count + len(body) - 1)
+    sizes = (pieces, *(stage.sizes[d] for d in where))
+    return Stage(
+        sizes, ("reduction", *["parallel"] * len(kept)), inputs, tuple(map(kept_only, stage.outputs)),
+        tuple(kept_only(init) if isinstance(init, Access) else init for init in stage.inits), tuple(body),
+        tuple(yields), stage.source,
+    )
+
+
+# -- one stage -----------------------------------------------------------------------------------------
+
+
+def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
+    """As many lanes as the widest type that the stage computes with or moves allows."""
+    dtypes = [kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
+    dtypes += [scalar.dtype for scalar in stage.body if scalar.dtype not in ("index", "i1")]
+    widths = [max(32, ITEM_BITS[d]) if d in ("f16", "bf16") else ITEM_BITS[d] for d in dtypes]
+    return target.lanes(max(widths))
+
+
+def _emit_stage(
+    module: ir.Module, symbol: str, kernel: Kernel, target: CpuTarget, stage: Stage, workspaces: dict[int, int]
+) -> Expr:
+    nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
+    along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
+    lanes = 1 if along is None else vector_lanes(kernel, stage, target)
+    f = Frame(module, symbol, kernel, workspaces, {})
+    writer = _Writer(f, nest, along, lanes)
+    other = writer.transposed_dim()
+    outer = [d for d in nest.dims_of("parallel") if d not in (along, other)]
+    reduced = 1
+    for d in nest.dims_of("reduction"):
+        reduced *= guess(nest.sizes[d])
+    cost = nanoseconds(nest, lanes) * reduced * (2 if other is not None else 1)
+    if other is not None and along is not None:
+        tasks = _tiled(f, writer, outer, along, other, cost)
+    else:
+        tasks = _plain(f, writer, outer, along, cost)
+    f.finish()
+    return tasks
+
+
+def _plain(f: Frame, writer: _Writer, outer: Sequence[int], along: int | None, cost: float) -> Expr:
+    nest = writer.nest
+    last = None if along is None else nest.sizes[along]
+    division = Division.of(
+        [nest.sizes[d] for d in outer], last, cost, cut=True, multiple=writer.lanes * writer.vectors
+    )
+
+    def row(indices: list[Index], first: Index, end: Index) -> None:
+        at: list[Index] = [0] * len(nest.sizes)
+        for d, i in zip(outer, indices, strict=True):
+            at[d] = i
+        writer.row(at, first, end)
+
+    division.loop(f, row)
+    return division.tasks
+
+
+def _tiled(f: Frame, writer: _Writer, outer: Sequence[int], along: int, other: int, cost: float) -> Expr:
+    """Rows are bands of `other`, a few tiles wide, so that lines read are used whole."""
+    nest, lanes = writer.nest, writer.lanes
+    band = 4 * lanes
+    points = cost * guess(nest.sizes[along])
+    division = Division.of([nest.sizes[d] for d in outer], nest.sizes[other], points, cut=False)
+    division = replace(division, strip=band, grain=max(1, int(20_000 / max(1.0, points * band))))
+
+    def row(indices: list[Index], first: Index, end: Index) -> None:
+        at: list[Index] = [0] * len(nest.sizes)
+        for d, i in zip(outer, indices, strict=True):
+            at[d] = i
+        writer.band(at, other, first, end)
+
+    division.loop(f, row)
+    return division.tasks
+
+
+@dataclass
+class _Writer:
+    """Writes the points of a nest, vectors of `lanes` along dimension `along`."""
+
+    f: Frame
+    nest: Nest
+    along: int | None
+    lanes: int
+
+    def __post_init__(self) -> None:
+        heavy = any(scalar.op.startswith("math.") for scalar in self.nest.body)
+        self.vectors = 1 if self.along is None else 2 if heavy or len(self.nest.body) > 24 else 4
+        self.reductions = self.nest.dims_of("reduction")
+        self.count = len(self.nest.inputs) + len(self.nest.outputs)
+        self.gathers = [self._gather(k) for k in range(len(self.nest.outputs))]
+
+    def _gather(self, output: int) -> Combiner | None:
+        """The combiner, where its accumulator is wider than the output."""
+        found = combiner(self.nest.stage, output) if self.reductions else None
+        return found if found is not None and found.accumulator != found.dtype else None
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def row(self, at: Sequence[Index], first: Index, end: Index) -> None:
+        """All points at `at` with the vector dimension in `[first, end)`."""
+        f = self.f
+        if self.along is None:
+            self.block(at, {}, 0, 1, None)
+            return
+        known = self.uniform(at)
+        for vectors in (self.vectors, 1):
+            step = vectors * self.lanes
+            span = f.isub(end, first)
+            middle = f.isub(end, f.irem(span, step))
+            f.loop(first, middle, step, lambda i, _, n=vectors: self.block(at, known, i, n, None))
+            first = middle
+        if self.lanes > 1:
+            f.loop(first, end, self.lanes, lambda i, _: self.block(at, known, i, 1, f.isub(end, i)))
+
+    def uniform(self, at: Sequence[Index]) -> dict[int, Value]:
+        """The body values that are the same along a row."""
+        if self.reductions or self.along is None:
+            return {}
+        known = {
+            k: load_values(self.f, operand, at, Lanes(None, 1))
+            for k, operand in enumerate(self.nest.inputs)
+            if operand.strides[self.along] == ZERO and not operand.bounds
+        }
+        return evaluate(self.f, self.nest.body, self.count, known, None, self.nest.stage.yields)
+
+    def block(self, at: Sequence[Index], known: dict[int, Value], start: Index, vectors: int, active: Index | None) -> None:
+        """`vectors` vectors from `start`; `active` is how many points of a single last vector exist."""
+        f, nest = self.f, self.nest
+        points: list[list[Index]] = []
+        for u in range(vectors):
+            point = list(at)
+            if self.along is not None:
+                point[self.along] = f.iadd(start, u * self.lanes)
+            points.append(point)
+        lanes = Lanes(self.along, self.lanes, active)
+        if any(operand.bounds for operand in nest.inputs):
+            interior = self.interior(points[0], vectors, active)
+            results = f.branches(
+                interior, lambda: self.compute(points, lanes, known, False),
+                lambda: self.compute(points, lanes, known, True),
+            )
+        else:
+            results = self.compute(points, lanes, known, False)
+        for u, point in enumerate(points):
+            for k, operand in enumerate(nest.outputs):
+                store_values(f, results[u * len(nest.outputs) + k], operand, point, lanes)
+
+    def interior(self, point: Sequence[Index], vectors: int, active: Index | None) -> Value:
+        """Whether all reads of a block are inside."""
+        f = self.f
+        spans: list[Index] = [0] * len(self.nest.sizes)
+        for d in self.reductions:
+            spans[d] = f.isub(f.extent(self.nest.sizes[d]), 1)
+        if self.along is not None:
+            spans[self.along] = f.isub(vectors * self.lanes if active is None else active, 1)
+        result: Value = None
+        for bound in (bound for operand in self.nest.inputs for bound in operand.bounds):
+            test = _range_inside(f, bound, point, spans)
+            result = test if result is None else f.and_(result, test)
+        return result
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def compute(self, points: Sequence[list[Index]], lanes: Lanes, known: dict[int, Value], checked: bool) -> list[Value]:
+        """The outputs' values, as carried, for every point vector in turn."""
+        f = self.f
+        running = [value for point in points for value in self.initial(point, lanes)]
+
+        def step(indices: Sequence[Index], values: list[Value]) -> list[Value]:
+            result: list[Value] = []
+            for u, point in enumerate(points):
+                here = list(point)
+                for d, i in zip(self.reductions, indices, strict=True):
+                    here[d] = i
+                width = len(self.nest.outputs)
+                result += self.once(here, lanes, known, values[u * width : (u + 1) * width], checked)
+            return result
+
+        result = self.reduce(step, running)
+        narrow: list[Value] = []
+        for position, value in enumerate(result):
+            gather = self.gathers[position % len(self.nest.outputs)]
+            narrow.append(gather.narrowed(f, value) if gather is not None else value)
+        return narrow
+
+    def reduce(self, step: Step, running: list[Value]) -> list[Value]:
+        """`step` over all points of the reduction dimensions, written out where they are few."""
+        f = self.f
+        sizes = [self.nest.sizes[d] for d in self.reductions]
+        total = 1
+        for size in sizes:
+            total *= guess(size)
+        if all(size.known is not None for size in sizes) and total <= _UNROLLED:
+            for indices in product(*(range(size.factor) for size in sizes)):
+                running = step(indices, running)
+            return running
+
+        def level(depth: int, indices: list[Index], values: list[Value]) -> list[Value]:
+            if depth == len(sizes):
+                return step(indices, values)
+            return f.loop(
+                0, f.extent(sizes[depth]), 1, lambda i, inner: level(depth + 1, [*indices, i], inner), values
+            )
+
+        return level(0, [], running)
+
+    def initial(self, point: Sequence[Index], lanes: Lanes) -> list[Value]:
+        result: list[Value] = []
+        for k, init in enumerate(self.nest.inits):
+            dtype = self.nest.outputs[k].dtype
+            if init is None:
+                value: Value = constant(dtype, 0)
+            elif isinstance(init, Operand):
+                value = load_values(self.f, init, point, lanes)
+            else:
+                value = constant(dtype, init)
+            gather = self.gathers[k]
+            if gather is not None:
+                value = gather.widened(self.f, value)
+            result.append(widen(self.f, value, lanes.count))
+        return result
+
+    def once(
+        self, point: Sequence[Index], lanes: Lanes, known: dict[int, Value], running: Sequence[Value], checked: bool
+    ) -> list[Value]:
+        """One evaluation of the body."""
+        f, nest = self.f, self.nest
+        values = dict(known)
+        for k, operand in enumerate(nest.inputs):
+            if k not in values:
+                values[k] = load_values(f, operand, point, lanes, checked)
+        values = self.evaluated(point, lanes, values, running)
+        result: list[Value] = []
+        for k, position in enumerate(nest.stage.yields):
+            gather = self.gathers[k]
+            if gather is None:
+                result.append(widen(f, values[position], lanes.count))
+            else:
+                result.append(gather.combine(f, running[k], gather.widened(f, values[gather.term])))
+        return result
+
+    def evaluated(
+        self, point: Sequence[Index], lanes: Lanes, values: dict[int, Value], running: Sequence[Value]
+    ) -> dict[int, Value]:
+        nest = self.nest
+        wanted = [
+            position if gather is None else gather.term
+            for position, gather in zip(nest.stage.yields, self.gathers, strict=True)
+        ]
+        for k, value in enumerate(running):
+            values[len(nest.inputs) + k] = value
+
+        def index(d: int) -> Value:
+            return index_values(self.f, point[nest.dims[d]], lanes, nest.dims[d])
+
+        return evaluate(self.f, nest.body, self.count, values, index, wanted)
+
+    # -- transposed inputs -----------------------------------------------------------------------
+
+    def transposed_dim(self) -> int | None:
+        """The parallel dimension along which inputs lie side by side that do not along `along`, if that is all
+        that keeps them from being read as vectors."""
+        nest, along = self.nest, self.along
+        if along is None or self.lanes < 4 or self.reductions or any(operand.bounds for operand in nest.inputs):
+            return None
+        skewed = [operand for operand in nest.inputs if operand.strides[along] not in (ZERO, ONE)]
+        for d in nest.dims_of("parallel"):
+            if d != along and skewed and all(operand.strides[d] == ONE for operand in skewed):
+                sizes = (nest.sizes[d], nest.sizes[along])
+                if all(size.known is None or size.known >= self.lanes for size in sizes):
+                    return d
+        return None
+
+    def band(self, at: Sequence[Index], other: int, first: Index, end: Index) -> None:
+        """All points of the vector dimension for `other` in `[first, end)`, whole tiles transposed."""
+        f, lanes = self.f, self.lanes
+        along = self.along or 0
+        length = f.extent(self.nest.sizes[along])
+        whole = f.isub(length, f.irem(length, lanes))
+        tiles_end = f.isub(end, f.irem(f.isub(end, first), lanes))
+        f.loop(0, whole, lanes, lambda i, _: self._tiles(at, other, first, tiles_end, i))
+
+        def edge(j: Index, begin: Index) -> None:
+            point = list(at)
+            point[other] = j
+            self.row(point, begin, length)
+
+        f.loop(first, tiles_end, 1, lambda j, _: edge(j, whole))
+        f.loop(tiles_end, end, 1, lambda j, _: edge(j, 0))
+
+    def _tiles(self, at: Sequence[Index], other: int, first: Index, end: Index, start: Index) -> None:
+        f = self.f
+
+        def tile(j: Index, _: object) -> None:
+            point = list(at)
+            point[self.along or 0], point[other] = start, j
+            columns = {
+                k: self._turned(operand, point, other)
+                for k, operand in enumerate(self.nest.inputs)
+                if operand.strides[self.along or 0] not in (ZERO, ONE)
+            }
+            for step in range(self.lanes):
+                here = list(point)
+                here[other] = f.iadd(j, step)
+                known = {
+                    k: from_storage(f, vectors[step], self.nest.inputs[k].dtype) for k, vectors in columns.items()
+                }
+                lanes = Lanes(self.along, self.lanes)
+                values = self.once(here, lanes, known, self.initial(here, lanes), False)
+                for value, operand in zip(values, self.nest.outputs, strict=True):
+                    store_values(f, value, operand, here, lanes)
+
+        f.loop(first, end, self.lanes, tile)
+
+    def _turned(self, operand: Operand, point: Sequence[Index], other: int) -> list[Value]:
+        """A square of the operand as stored: one vector along `along` for each step of `other`."""
+        vectors: list[Value] = []
+        for lane in range(self.lanes):
+            here = list(point)
+            here[self.along or 0] = self.f.iadd(here[self.along or 0], lane)
+            vectors.append(load_stored(self.f, operand, here, Lanes(other, self.lanes)))
+        return transpose(self.f, vectors)
+
+
+def transpose(f: Builder, vectors: Sequence[Value]) -> list[Value]:
+    """The transpose of `n` vectors of `n` lanes, `n` a power of two, by exchanging ever smaller squares."""
+    result = list(vectors)
+    n = len(result)
+    kind = ir.VectorType(I32, n)
+    half = n // 2
+    while half:
+        low = [lane if not lane & half else n + lane - half for lane in range(n)]
+        high = [lane + half if not lane & half else n + lane for lane in range(n)]
+        for i in (i for i in range(n) if not i & half):
+            a, b = result[i], result[i + half]
+            result[i] = f.shuffle_vector(a, b, ir.Constant(kind, low))
+            result[i + half] = f.shuffle_vector(a, b, ir.Constant(kind, high))
+        half //= 2
+    return result
+
+
+def _range_inside(f: Frame, bound: Bound, point: Sequence[Index], spans: Sequence[Index]) -> Value:
+    low: Index = bound.constant
+    high: Index = 0
+    for c, i, span in zip(bound.coefficients, point, spans, strict=True):
+        low = f.iadd(low, f.imul(c, i))
+        if c > 0:
+            high = f.iadd(high, f.imul(c, span))
+        elif c < 0:
+            low = f.iadd(low, f.imul(c, span))
+            high = f.iadd(high, f.imul(-c, span))
+    inside = f.icmp_signed(">=", f.index(low), f.index(0))
+    return f.and_(inside, f.icmp_signed("<", f.index(f.iadd(low, high)), f.index(f.extent(bound.extent))))
