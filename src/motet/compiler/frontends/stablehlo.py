@@ -45,6 +45,8 @@ def load_stablehlo(text: str, file: str) -> Program:
             _keep_math(module)
             run_pipeline(module, _BEFORE)
             _drop_barriers(module)
+            _concatenations(module)
+            _dimension_sizes(module)
             _structured_control_flow(module)
             run_pipeline(module, _LOWER)
             _refuse_left_over(module)
@@ -86,6 +88,35 @@ def _keep_math(module: ir.Module) -> None:
 def _drop_barriers(module: ir.Module) -> None:
     for op in _all(module, "stablehlo.optimization_barrier"):
         _replace(op, list(op.operands))
+
+
+def _concatenations(module: ir.Module) -> None:
+    """`concatenate` becomes tensor.concat; upstream's lowering would choose the input element by element."""
+    for op in _all(module, "stablehlo.concatenate"):
+        new = ir.Operation.create(
+            "tensor.concat", results=[op.results[0].type], operands=list(op.operands),
+            attributes={"dim": op.attributes["dimension"]}, loc=op.location, ip=ir.InsertionPoint(op),
+        )
+        _replace(op, list(new.results))
+
+
+def _dimension_sizes(module: ir.Module) -> None:
+    """`get_dimension_size` becomes tensor.dim, as a tensor of rank 0."""
+    for op in _all(module, "stablehlo.get_dimension_size"):
+        at = ir.InsertionPoint(op)
+        axis = ir.IntegerAttr.get(ir.IndexType.get(), ir.IntegerAttr(op.attributes["dimension"]).value)
+        kind = ir.RankedTensorType(op.results[0].type)
+
+        def create(name: str, result: ir.Type, operands: list[ir.Value], at: ir.InsertionPoint = at,
+                   loc: ir.Location = op.location, attributes: dict[str, ir.Attribute] | None = None) -> ir.Value:
+            return ir.Operation.create(
+                name, results=[result], operands=operands, attributes=attributes or {}, loc=loc, ip=at
+            ).result
+
+        index = create("arith.constant", ir.IndexType.get(), [], attributes={"value": axis})
+        extent = create("tensor.dim", ir.IndexType.get(), [op.operands[0], index])
+        number = create("arith.index_cast", kind.element_type, [extent])
+        _replace(op, [create("tensor.from_elements", kind, [number])])
 
 
 def _refuse_left_over(module: ir.Module) -> None:
