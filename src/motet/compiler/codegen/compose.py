@@ -17,6 +17,7 @@ from motet.compiler.codegen.reader import identity_map, substitute
 
 def compose(kernel: Kernel) -> Kernel:
     """The same computation in as few stages as inlining allows; unused temporaries are gone."""
+    kernel = _without_unread_outputs(kernel)
     changed = True
     while changed:
         changed = False
@@ -137,6 +138,44 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
     return replace(
         reader, inputs=tuple(inputs), body=tuple(body), yields=tuple(outer[y] for y in reader.yields),
         source=f"{stage.source}; {reader.source}",
+    )
+
+
+def _without_unread_outputs(kernel: Kernel) -> Kernel:
+    """Stages without outputs that nobody reads, such as the positions of maxima whose values alone are used."""
+    read = {access.value for stage in kernel.stages for access in stage.inputs}
+    read |= {init.value for stage in kernel.stages for init in stage.inits if isinstance(init, Access)}
+    read |= {i for i, value in enumerate(kernel.values) if value.role == "result"}
+    stages = []
+    for stage in kernel.stages:
+        kept = [k for k, output in enumerate(stage.outputs) if output.value in read]
+        stages.append(stage if len(kept) == len(stage.outputs) else _keep_outputs(stage, kept))
+    return replace(kernel, stages=tuple(stage for stage in stages if stage.outputs))
+
+
+def _keep_outputs(stage: Stage, kept: list[int]) -> Stage:
+    inputs, outputs = len(stage.inputs), len(stage.outputs)
+    needed: set[int] = set()
+    stack = [stage.yields[k] for k in kept]
+    while stack:
+        index = stack.pop()
+        if index not in needed:
+            needed.add(index)
+            if index >= inputs + outputs:
+                stack.extend(stage.body[index - inputs - outputs].operands)
+    if any(inputs <= index < inputs + outputs and index - inputs not in kept for index in needed):
+        return stage  # what is kept depends on what would go
+    number = {index: index for index in range(inputs)}
+    number |= {inputs + k: inputs + position for position, k in enumerate(kept)}
+    body: list[Scalar] = []
+    for position, scalar in enumerate(stage.body):
+        index = inputs + outputs + position
+        if index in needed:
+            number[index] = inputs + len(kept) + len(body)
+            body.append(replace(scalar, operands=tuple(number[o] for o in scalar.operands)))
+    return replace(
+        stage, outputs=tuple(stage.outputs[k] for k in kept), inits=tuple(stage.inits[k] for k in kept),
+        body=tuple(body), yields=tuple(number[stage.yields[k]] for k in kept),
     )
 
 

@@ -189,6 +189,8 @@ class _Reader:
             self._read_insert_slice(operation)
         elif name == "tensor.concat":
             self._read_concat(operation)
+        elif name in ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"):
+            self._read_reshape(operation)
         elif name == "tensor.extract" and len(operation.operands) == 1:
             self.sources[operation.results[0]] = self._source(operation.operands[0])
         elif name == "tensor.dim":
@@ -284,6 +286,34 @@ class _Reader:
         if offset or stride != 1:
             raise Unreadable("a slice of dynamic size")
         return source.shape[axis]
+
+    def _read_reshape(self, operation: ir.Operation) -> None:
+        """A reshape that adds or drops unit dimensions."""
+        source = self._source(operation.operands[0])
+        if not isinstance(source, View) or operation.name == "tensor.cast":
+            self.sources[operation.results[0]] = source
+            self.shapes[operation.results[0]] = self.shapes.get(operation.operands[0], ())
+            return
+        expands = operation.name == "tensor.expand_shape"
+        result = ir.RankedTensorType(operation.results[0].type)
+        wide = result if expands else ir.RankedTensorType(operation.operands[0].type)
+        groups = [
+            [ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(operation.attributes["reassociation"])
+        ]
+        real = [[axis for axis in group if _extent(wide, axis) != 1] for group in groups]
+        if any(len(axes) > 1 for axes in real):
+            raise Unreadable("a reshape that merges or splits dimensions")
+        zero = Affine((0,) * result.rank)
+        identity = identity_map(result.rank)
+        inner = [zero] * len(source.shape)
+        shape: list[Size] = [1] * result.rank
+        for narrow, axes in enumerate(real):
+            axis = axes[0] if axes else groups[narrow][0]
+            old, new = (narrow, axis) if expands else (axis, narrow)
+            inner[old] = identity[new]
+            shape[new] = source.shape[old]
+        map_ = tuple(substitute(expression, inner, result.rank) for expression in source.map)
+        self.sources[operation.results[0]] = View(source.base, map_, tuple(shape), source.padding)
 
     def _read_insert_slice(self, operation: ir.Operation) -> None:
         source, destination = (self._source(operation.operands[i]) for i in range(2))

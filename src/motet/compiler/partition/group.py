@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.partition.roles import DENSE_ROLES, Role, Structure, role_of, structure_of
+from motet.compiler.partition.roles import DENSE_ROLES, Role, Structure, is_unit_reshape, role_of, structure_of
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 
@@ -99,7 +99,7 @@ class _Grouper:
         if structure is not None:
             group.domain, group.reduced = _domain(structure)
             if role in (*DENSE_ROLES, Role.WINDOW):
-                group.domain, group.reduced = group.outer, frozenset()
+                group.domain, group.reduced = _written(structure), frozenset()
         group.depends = producers
         self.groups.append(group)
         self.owner[operation] = group
@@ -160,12 +160,16 @@ class _Grouper:
             dims = [e.single for e in map_ if e.single is not None]
             while not isinstance(operand.owner, ir.Block):
                 owner = operand.owner.operation
+                role = self.roles.get(owner)
                 if self.owner.get(owner) is group:
                     if dims != sorted(dims):
                         return False
                     break
-                if self.roles.get(owner) is not Role.VIEW:
+                if role not in (Role.VIEW, Role.ALIAS) or owner in self.owner:
                     break
+                if role is Role.ALIAS and is_unit_reshape(owner):
+                    operand = owner.operands[0]
+                    continue
                 if owner.name != "linalg.generic":
                     if group in self._producers(owner):
                         return False
@@ -252,6 +256,12 @@ def _domain(structure: Structure) -> tuple[tuple[int | None, ...], frozenset[int
     kept = [i for i, size in enumerate(structure.sizes) if size != 1]
     reduced = frozenset(position for position, i in enumerate(kept) if i in structure.reduced)
     return tuple(structure.sizes[i] for i in kept), reduced
+
+
+def _written(structure: Structure) -> tuple[int | None, ...]:
+    """The extents of what a nest writes, in the order of the tensor's dimensions, without unit extents."""
+    written = [structure.sizes[e.single] for e in structure.maps[-1] if e.single is not None]
+    return tuple(size for size in written if size != 1)
 
 
 def _trailing(domain: Sequence[int | None], reduced: frozenset[int]) -> bool:

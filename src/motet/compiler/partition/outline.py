@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.codegen.reader import CONSTANT
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.program import PARAMETER
 from motet.compiler.partition.group import Group, Grouping, captured_values, group_block
-from motet.compiler.partition.roles import ALIASES, Role
+from motet.compiler.partition.roles import ALIASES, Role, is_unit_reshape
 
 KIND = "motet.kind"  # function attribute: the role of the group that the kernel was made of
 
@@ -32,6 +33,20 @@ def outline_kernels(module: ir.Module) -> None:
             _Outliner(module, symbols, function).run()
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """One kernel to be: the operations copied into its function, what they read from outside, and what of
+    theirs is read outside. Operations are hashed by their contents, so cuts are all made before the first
+    change."""
+
+    name: str
+    kind: str
+    location: ir.Location
+    operations: list[ir.Operation]
+    arguments: list[ir.Value]
+    results: list[ir.Value]
+
+
 class _Outliner:
     def __init__(self, module: ir.Module, symbols: ir.SymbolTable, function: ir.Operation) -> None:
         self.module = module
@@ -39,49 +54,74 @@ class _Outliner:
         self.function = function
         self.name = ir.StringAttr(function.attributes["sym_name"]).value
         self.block = function.regions[0].blocks[0]
+        self.terminator = self.block.operations[len(self.block.operations) - 1].operation
         self.grouping: Grouping = group_block(self.block)
         self.parameters = _parameters(function, self.block)
+        self.replaced: dict[ir.Value, ir.Value] = {}
+        self.settled: set[ir.Value] = set()
 
     def run(self) -> None:
-        terminator = self.block.operations[len(self.block.operations) - 1].operation
-        for group in _in_order(self.grouping):
-            self._outline(group, terminator)
+        for cut in [self._cut(group) for group in _in_order(self.grouping)]:
+            self._outline(cut)
+        for operand in self.terminator.operands:
+            self._settle(operand)
         self._drop_dead()
 
-    def _outline(self, group: Group, terminator: ir.Operation) -> None:
+    def _cut(self, group: Group) -> _Cut:
         members = set(group.operations)
         arguments: list[ir.Value] = []
         operations = self._with_copies(group, members, arguments)
         results = [
             result for member in group.operations for result in member.results
-            if any(use.owner.operation not in members and self._leaves(use.owner.operation, members) for use in result.uses)
+            if any(
+                use.owner.operation not in members and self._leaves(use.owner.operation, members)
+                for use in result.uses
+            )
         ]
-        location = group.operations[-1].location
         name = f"{self.name}_kernel_{self.grouping.groups.index(group)}"
-        with location:
+        return _Cut(name, group.role.value, group.operations[-1].location, operations, arguments, results)
+
+    def _outline(self, cut: _Cut) -> None:
+        arguments = [self.replaced.get(argument, argument) for argument in cut.arguments]
+        with cut.location:
             kernel = func.FuncOp(
-                name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in results]),
+                cut.name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in cut.results]),
                 visibility="private", ip=ir.InsertionPoint(self.module.body),
             )
         self.symbols.insert(kernel.operation)
-        kernel.operation.attributes[KIND] = ir.StringAttr.get(group.role.value)
+        kernel.operation.attributes[KIND] = ir.StringAttr.get(cut.kind)
         self._mark_constants(kernel.operation, arguments)
         block = kernel.add_entry_block()
-        mapping = dict(zip(arguments, block.arguments, strict=True))
-        with ir.InsertionPoint(block), location:
-            for operation in operations:
+        mapping = dict(zip(cut.arguments, block.arguments, strict=True))
+        mapping.update(zip(arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block), cut.location:
+            for operation in cut.operations:
                 _clone(operation, mapping)
-            func.ReturnOp([mapping[result] for result in results])
-        with ir.InsertionPoint(terminator), location:
-            call = func.CallOp([r.type for r in results], kernel.operation.attributes["sym_name"].value, arguments)
-        for result, replacement in zip(results, call.results, strict=True):
+            func.ReturnOp([mapping[result] for result in cut.results])
+        for argument in arguments:
+            self._settle(argument)
+        name = kernel.operation.attributes["sym_name"].value
+        with ir.InsertionPoint(self.terminator), cut.location:
+            call = func.CallOp([r.type for r in cut.results], name, arguments)
+        for result, replacement in zip(cut.results, call.results, strict=True):
             result.replace_all_uses_with(replacement)
-        self._move_aliases(call.results, terminator)
+            self.replaced[result] = replacement
+
+    def _settle(self, value: ir.Value) -> None:
+        """Aliases and sizes must follow the calls whose results they rename, and precede who reads them."""
+        if isinstance(value.owner, ir.Block) or value in self.settled:
+            return
+        self.settled.add(value)
+        owner = value.owner.operation
+        if owner.name != "func.call":
+            for operand in owner.operands:
+                self._settle(operand)
+            owner.move_before(self.terminator)
 
     def _leaves(self, user: ir.Operation, members: set[ir.Operation]) -> bool:
         """Whether a use by `user` needs the value outside the kernel: a view that is only copied into this
         kernel does not."""
-        if self.grouping.roles.get(user) not in COPIED or user in self.grouping.owner:
+        if not self._is_copied(user):
             return True
         return any(
             use.owner.operation not in members and self._leaves(use.owner.operation, members)
@@ -103,12 +143,7 @@ class _Outliner:
             done.add(operation)
             for value in captured_values(operation):
                 owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
-                copied = (
-                    owner is not None
-                    and self.grouping.roles.get(owner) in COPIED
-                    and owner not in self.grouping.owner
-                )
-                if owner is not None and (owner in members or copied):
+                if owner is not None and (owner in members or self._is_copied(owner)):
                     visit(owner)
                 elif value not in arguments and not _is_inside(value, operation):
                     arguments.append(value)
@@ -118,21 +153,19 @@ class _Outliner:
             visit(operation)
         return ordered
 
+    def _is_copied(self, operation: ir.Operation) -> bool:
+        role = self.grouping.roles.get(operation)
+        if role is Role.ALIAS:
+            return is_unit_reshape(operation) and any(
+                use.owner.operation.name == "linalg.generic" for use in operation.results[0].uses
+            )
+        return role in COPIED and operation not in self.grouping.owner
+
     def _mark_constants(self, kernel: ir.Operation, arguments: Sequence[ir.Value]) -> None:
         dictionaries = [
             ir.DictAttr.get({CONSTANT: ir.UnitAttr.get()} if a in self.parameters else {}) for a in arguments
         ]
         kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(dictionaries)
-
-    def _move_aliases(self, values: Sequence[ir.Value], terminator: ir.Operation) -> None:
-        """Aliases and sizes of new values must follow the call that makes them."""
-        for value in values:
-            for use in list(value.uses):
-                user = use.owner.operation
-                if user in self.grouping.owner or user == terminator or user.name in ("func.call", "func.return"):
-                    continue
-                user.move_before(terminator)
-                self._move_aliases(list(user.results), terminator)
 
     def _drop_dead(self) -> None:
         """Erase what the kernels replaced; erasing a reader may free what it read."""

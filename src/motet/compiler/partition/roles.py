@@ -67,6 +67,18 @@ def role_of(operation: ir.Operation) -> Role:
     return Role.OPAQUE
 
 
+def is_unit_reshape(operation: ir.Operation) -> bool:
+    """Whether a reshape adds or drops unit dimensions only: inside a kernel it then is a view."""
+    if operation.name == "tensor.cast":
+        return True
+    wide = operation.results[0] if operation.name == "tensor.expand_shape" else operation.operands[0]
+    kind = ir.RankedTensorType(wide.type)
+    groups = [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(operation.attributes["reassociation"])]
+    return all(
+        sum(kind.is_dynamic_dim(axis) or kind.shape[axis] != 1 for axis in group) <= 1 for group in groups
+    )
+
+
 def _is_static_view(operation: ir.Operation) -> bool:
     unknown = ir.ShapedType.get_dynamic_size()
     names = (
