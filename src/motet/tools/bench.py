@@ -76,7 +76,7 @@ def bench_function(
         metavar="N", min=1, show_default=False,
         help="Calls in a sample; chosen by --min-time if not given.",
     )] = None,
-    min_time: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds that all samples take.")] = 1.0,
+    min_time: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds for all samples.")] = 1.0,
     threads: arguments.Threads = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show the time of each kernel too.")] = False,
     json: arguments.Json = False,

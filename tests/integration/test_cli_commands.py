@@ -1,0 +1,169 @@
+"""The commands from end to end: compile, run, inspect, bench, opt, devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_compile_writes_one_file_named_after_the_input(motet: Run, add: Path, tmp_path: Path) -> None:
+    outcome = motet("compile", add.name)
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stderr == ""  # no progress in a pipe
+    assert {path.name for path in tmp_path.iterdir()} == {"add.mlir", "add.motet"}
+
+
+def test_compile_is_repeatable_to_the_byte(motet: Run, add: Path, tmp_path: Path) -> None:
+    for name in ("a.motet", "b.motet"):
+        assert motet("compile", add.name, "-o", name, "--no-cache").returncode == 0
+    assert (tmp_path / "a.motet").read_bytes() == (tmp_path / "b.motet").read_bytes()
+
+
+def test_program_is_read_from_standard_input(tmp_path: Path, add: Path) -> None:
+    outcome = subprocess.run(
+        [sys.executable, "-m", "motet", "opt", "-", "--pipeline", "cse"], input=add.read_text(), text=True,
+        capture_output=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")},
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert "linalg.add" in outcome.stdout
+
+
+def test_artifact_and_program_give_the_same_result(
+    motet: Run, add: Path, compiled: Path, tmp_path: Path
+) -> None:
+    x = np.random.default_rng(1).standard_normal((3, 5)).astype(np.float32)
+    y = np.random.default_rng(2).standard_normal((3, 5)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    for source in (add, compiled / "add.motet"):
+        outcome = motet("run", source, "--input", "@x.npy", "--input", "@y.npy", "--output", "z.npy")
+        assert outcome.returncode == 0, outcome.stderr
+        np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), x + y)
+
+
+def test_results_are_printed_with_their_type(motet: Run, compiled: Path) -> None:
+    outcome = motet(
+        "run", compiled / "rows.motet", "--function", "square", "--input", "6xi32=1,2,3,4,5,-6"
+    )
+    assert outcome.stdout == "result 0: 6xi32 = [ 1,  4,  9, 16, 25, 36]\n"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 0])
+def test_dynamic_extent_is_that_of_the_input(motet: Run, compiled: Path, rows: int) -> None:
+    outcome = motet(
+        "run", compiled / "rows.motet", "--function", "double", "--input", f"{rows}x4xf32=1.5",
+        "--expected", f"{rows}x4xf32=3",
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert f"result 0: {rows}x4xf32 = " in outcome.stdout
+    assert "result 0: as expected" in outcome.stdout
+
+
+def test_unexpected_result_is_status_1_and_names_the_first_index(motet: Run, compiled: Path) -> None:
+    outcome = motet(
+        "run", compiled / "rows.motet", "--function", "square", "--input", "6xi32=1,2,3,4,5,6",
+        "--expected", "6xi32=1,4,9,0,25,0",
+    )
+    assert outcome.returncode == 1
+    assert outcome.stderr.splitlines() == [
+        "error: result 0: 2 of 6 elements differ, the first at [3]: 16, expected 0; max abs error 36"
+    ]
+
+
+def test_example_fragment_agrees_with_the_oracle(motet: Run) -> None:
+    outcome = motet(
+        "run", EXAMPLES / "fragment.mlir", "--verify",
+        "--input", "64x128xf32=random:1", "--input", "128x128xf32=random:2", "--input", "64x128xf32=0",
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    assert "verified: result 0" in outcome.stdout
+
+
+def test_inspect_shows_functions_and_kernels(motet: Run, compiled: Path) -> None:
+    outcome = motet("inspect", compiled / "rows.motet")
+    assert outcome.returncode == 0, outcome.stderr
+    for text in ("double(", "square(", "6xi32", "1 dispatches", "kernel", "scratch per thread"):
+        assert text in outcome.stdout
+
+
+def test_inspect_json_is_complete(motet: Run, compiled: Path) -> None:
+    description = json.loads(motet("inspect", compiled / "add.motet", "--json").stdout)
+    assert description["bytes"] == (compiled / "add.motet").stat().st_size
+    assert [function["name"] for function in description["functions"]] == ["main"]
+    for variant in description["variants"]:
+        assert variant["code_bytes"] > 0
+        assert variant["schedules"]["main"]["dispatches"] == 1
+        assert variant["schedules"]["main"]["memory"]["results"] == 3 * 5 * 4
+
+
+def test_bench_measures(motet: Run, compiled: Path) -> None:
+    options = ("--repeat", "3", "--number", "5", "--threads", "1", "--json")
+    result = json.loads(motet("bench", compiled / "add.motet", *options).stdout)
+    assert len(result["samples"]) == 3
+    assert result["number"] == 5
+    assert result["threads"] == 1
+    assert 0 < result["fastest"] <= result["median"] < 1
+    assert result["fastest"] == min(result["samples"])
+
+
+def test_bench_prints_a_profile(motet: Run, compiled: Path) -> None:
+    outcome = motet("bench", compiled / "add.motet", "--min-time", "0.01", "--profile")
+    assert outcome.returncode == 0, outcome.stderr
+    assert "time per call" in outcome.stdout
+    assert "main_kernel_0" in outcome.stdout
+    assert outcome.stderr == ""
+
+
+def test_devices_lists_the_host(motet: Run) -> None:
+    found = json.loads(motet("devices", "--json").stdout)
+    host = next(device for device in found if device["uri"] == "host")
+    assert host["available"]
+    assert host["cores"] == len(os.sched_getaffinity(0))
+    assert "host" in motet("devices").stdout
+
+
+@pytest.mark.parametrize("stage", ["program", "normalised", "kernels", "scheduled", "llvm", "assembly"])
+def test_every_stage_can_be_printed(motet: Run, add: Path, tmp_path: Path, stage: str) -> None:
+    outcome = motet("compile", add.name, "--emit", stage, "-o", "stage.txt")
+    assert outcome.returncode == 0, outcome.stderr
+    assert "main" in (tmp_path / "stage.txt").read_text()
+    assert not (tmp_path / "add.motet").exists()
+
+
+def test_external_parameters_stand_beside_the_artifact(motet: Run, tmp_path: Path) -> None:
+    weights = np.random.default_rng(3).standard_normal((40, 70)).astype(np.float32)
+    text = f'dense<"0x{weights.tobytes().hex().upper()}"> : tensor<40x70xf32>'
+    (tmp_path / "dense.mlir").write_text(f"""
+func.func @main(%x: tensor<5x40xf32>) -> tensor<5x70xf32> {{
+  %w = arith.constant {text}
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<5x70xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<5x70xf32>) -> tensor<5x70xf32>
+  %y = linalg.matmul ins(%x, %w : tensor<5x40xf32>, tensor<40x70xf32>) outs(%init : tensor<5x70xf32>)
+    -> tensor<5x70xf32>
+  return %y : tensor<5x70xf32>
+}}
+""")
+    outcome = motet("compile", "dense.mlir", "--parameters", "external")
+    assert outcome.returncode == 0, outcome.stderr
+    assert (tmp_path / "dense.safetensors").stat().st_size >= weights.nbytes
+    x = np.random.default_rng(4).standard_normal((5, 40)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", (x.astype(np.float64) @ weights.astype(np.float64)).astype(np.float32))
+    outcome = motet("run", "dense.motet", "--input", "@x.npy", "--expected", "@y.npy")
+    assert outcome.returncode == 0, outcome.stderr
+    (tmp_path / "dense.safetensors").unlink()
+    outcome = motet("run", "dense.motet", "--input", "@x.npy")
+    assert outcome.returncode == 1
+    assert "dense.safetensors" in outcome.stderr and len(outcome.stderr.splitlines()) == 1
