@@ -24,7 +24,8 @@ from motet.errors import CallError, CompileError
 _BUFFERIZE = (
     "func.func(linalg-generalize-named-ops),empty-tensor-to-alloc-tensor,"
     "one-shot-bufferize{bufferize-function-boundaries=1 "
-    "function-boundary-type-conversion=identity-layout-map allow-return-allocs-from-loops=1},convert-bufferization-to-memref,func.func(buffer-loop-hoisting)"
+    "function-boundary-type-conversion=identity-layout-map allow-return-allocs-from-loops=1},"
+    "convert-bufferization-to-memref,func.func(buffer-loop-hoisting)"
 )
 _LOWER = (
     "func.func(convert-linalg-to-loops),func.func(expand-realloc),memref-expand,"
