@@ -139,7 +139,7 @@ def _read(source: Any) -> tuple[str | bytes, str, str]:
     if kind.__name__ == "ModelProto" and hasattr(source, "SerializeToString"):
         return source.SerializeToString(), source.graph.name or "<onnx>", "onnx"
     if kind.__module__.split(".")[:2] == ["motet", "builder"]:
-        return str(source), "<graph>", "mlir"
+        return source.serialize(), "<graph>", "mlir"
     raise OptionError(f"source: it is of type {kind.__module__}.{kind.__qualname__}; expected a path, MLIR "
                       "text with a line break, bytes, an onnx.ModelProto or a motet.builder graph")
 

@@ -14,12 +14,19 @@ _COMMENT = re.compile(r"//[^\n]*")
 
 
 def load_source(source: str | bytes, file: str, format: str = "auto") -> Program:
-    """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which looks inside.
+    """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
+    looks inside.
 
-    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX. Raises CompileError with the place.
+    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX or a serialised graph of `motet.builder`.
+    Raises CompileError with the place.
     """
     if format != "auto" and format not in FORMATS:
         raise CompileError(f"format {format}: unknown; expected auto, {', '.join(FORMATS)}", Location(file))
+    if isinstance(source, bytes) and format in ("auto", "mlir"):
+        from motet.compiler.frontends.graph import is_serialized, load_serialized
+
+        if is_serialized(source):
+            return load_serialized(source, file)
     kind = detect_format(source, file) if format == "auto" else format
     if kind == "onnx":
         from motet.compiler.frontends.onnx import load_onnx
@@ -64,5 +71,6 @@ def _text(source: str | bytes, file: str) -> str:
     except UnicodeDecodeError as error:
         raise CompileError(
             f"unknown format: neither text (byte {error.start} is not UTF-8) nor an ONNX model; "
-            "expected MLIR or StableHLO text, or an ONNX model", Location(file),
+            "expected MLIR or StableHLO text, or an ONNX model",
+            Location(file),
         ) from None

@@ -56,10 +56,13 @@ def _is_memref(kind: ir.Type) -> bool:
 
 def _tensor_type(kind: ir.Type, location: ir.Location, row_major: bool) -> ir.RankedTensorType:
     if not isinstance(kind, ir.MemRefType):
-        raise CompileError(f"{kind}: unranked memrefs are not supported; expected a ranked one", locate(location))
+        raise CompileError(
+            f"{kind}: unranked memrefs are not supported; expected a ranked one", locate(location)
+        )
     if row_major and not _is_row_major(kind):
         raise CompileError(
-            f"{kind}: this memref layout is not supported; expected row-major without an offset", locate(location)
+            f"{kind}: this memref layout is not supported; expected row-major without an offset",
+            locate(location),
         )
     return ir.RankedTensorType.get(kind.shape, kind.element_type)
 
@@ -108,11 +111,22 @@ class _Buffer:
         self.tensor, self.written = tensor, True
 
 
-def _create(name: str, results: list[ir.Type], operands: list[ir.Value], at: ir.Operation,
-            attributes: dict[str, ir.Attribute] | None = None, regions: int = 0) -> ir.Operation:
+def _create(
+    name: str,
+    results: list[ir.Type],
+    operands: list[ir.Value],
+    at: ir.Operation,
+    attributes: dict[str, ir.Attribute] | None = None,
+    regions: int = 0,
+) -> ir.Operation:
     return ir.Operation.create(
-        name, results=results, operands=operands, attributes=attributes or {}, regions=regions,
-        loc=at.location, ip=ir.InsertionPoint(at),
+        name,
+        results=results,
+        operands=operands,
+        attributes=attributes or {},
+        regions=regions,
+        loc=at.location,
+        ip=ir.InsertionPoint(at),
     )
 
 
@@ -180,7 +194,9 @@ class _Rewriter:
                 )
             self._linalg(op)
         elif any(_is_memref(result.type) for result in op.results):
-            raise CompileError(f"{op.name}: a memref made by this operation is not supported", locate(op.location))
+            raise CompileError(
+                f"{op.name}: a memref made by this operation is not supported", locate(op.location)
+            )
 
     def _visit_nested(self, region: ir.Region) -> None:
         """Inside regions buffers may be read, not written: what they hold would depend on control flow."""
@@ -190,7 +206,10 @@ class _Rewriter:
                     self._visit_nested(inner)
                 if nested.name in ("memref.load", "memref.dim", "bufferization.to_tensor"):
                     self.rules[nested.name](nested)
-                elif any(_is_memref(value.type) or value in self.buffers for value in (*nested.operands, *nested.results)):
+                elif any(
+                    _is_memref(value.type) or value in self.buffers
+                    for value in (*nested.operands, *nested.results)
+                ):
                     raise CompileError(
                         f"{nested.name}: writing memrefs inside loops and branches is not supported; "
                         "expected linalg operations at the top of the function, or loops that carry tensors",
@@ -200,7 +219,11 @@ class _Rewriter:
     def _read(self, memref: ir.Value, at: ir.Operation) -> ir.Value:
         """What `memref` holds, with as much of its shape known as its own type says."""
         tensor = self.buffers[memref].load(at)
-        kind = memref.type if not _is_memref(memref.type) else _tensor_type(memref.type, at.location, row_major=False)
+        kind = (
+            memref.type
+            if not _is_memref(memref.type)
+            else _tensor_type(memref.type, at.location, row_major=False)
+        )
         return _cast(tensor, kind, at)
 
     # -- operations ------------------------------------------------------------------------------
@@ -231,7 +254,7 @@ class _Rewriter:
 
     def _alloc(self, op: ir.Operation) -> None:
         kind = _tensor_type(op.result.type, op.location, row_major=True)
-        sizes = list(op.operands)[:sum(kind.is_dynamic_dim(axis) for axis in range(kind.rank))]
+        sizes = list(op.operands)[: sum(kind.is_dynamic_dim(axis) for axis in range(kind.rank))]
         self._own(op, _create("tensor.empty", [kind], sizes, op).result)
 
     def _alloc_tensor(self, op: ir.Operation) -> None:
@@ -240,7 +263,7 @@ class _Rewriter:
         if segments[1]:  # a copy of another tensor
             tensor = operands[segments[0]]
         else:
-            tensor = _create("tensor.empty", [op.result.type], operands[:segments[0]], op).result
+            tensor = _create("tensor.empty", [op.result.type], operands[: segments[0]], op).result
         op.result.replace_all_uses_with(_cast(tensor, op.result.type, op))
         self.dead.append(op)
 
@@ -248,17 +271,24 @@ class _Rewriter:
         name = ir.FlatSymbolRefAttr(op.attributes["name"]).value
         module = self.function.operation.parent
         held = next(
-            (other.operation for other in module.regions[0].blocks[0].operations
-             if other.operation.name == "memref.global" and ir.StringAttr(other.attributes["sym_name"]).value == name),
+            (
+                other.operation
+                for other in module.regions[0].blocks[0].operations
+                if other.operation.name == "memref.global"
+                and ir.StringAttr(other.attributes["sym_name"]).value == name
+            ),
             None,
         )
         if held is None or "constant" not in held.attributes or "initial_value" not in held.attributes:
             raise CompileError(
                 f"memref.get_global @{name}: only constants with a value are supported; expected "
-                f"`memref.global constant @{name} : … = dense<…>`", locate(op.location),
+                f"`memref.global constant @{name} : … = dense<…>`",
+                locate(op.location),
             )
         kind = _tensor_type(op.result.type, op.location, row_major=True)
-        self._own(op, _create("arith.constant", [kind], [], op, {"value": held.attributes["initial_value"]}).result)
+        self._own(
+            op, _create("arith.constant", [kind], [], op, {"value": held.attributes["initial_value"]}).result
+        )
 
     def _copy(self, op: ir.Operation) -> None:
         source, destination = op.operands
@@ -274,7 +304,9 @@ class _Rewriter:
     def _store(self, op: ir.Operation) -> None:
         value, memref, *indices = op.operands
         tensor = self._read(memref, op)
-        self.buffers[memref].store(_create("tensor.insert", [tensor.type], [value, tensor, *indices], op).result, op)
+        self.buffers[memref].store(
+            _create("tensor.insert", [tensor.type], [value, tensor, *indices], op).result, op
+        )
         self.dead.append(op)
 
     def _dim(self, op: ir.Operation) -> None:
@@ -287,8 +319,8 @@ class _Rewriter:
     def _linalg(self, op: ir.Operation) -> None:
         """The same operation on the tensors that its buffers hold; its outputs become results."""
         operands = [self._read(v, op) if v in self.buffers else v for v in op.operands]
-        outputs = list(op.operands)[-_output_count(op):]
-        results = [value.type for value in operands[len(operands) - len(outputs):]]
+        outputs = list(op.operands)[-_output_count(op) :]
+        results = [value.type for value in operands[len(operands) - len(outputs) :]]
         new = _create(op.name, results, operands, op, _attributes(op), regions=len(op.regions))
         for region, target in zip(op.regions, new.regions, strict=True):
             for block in list(region.blocks):
@@ -303,14 +335,20 @@ class _Rewriter:
 
     # -- views -----------------------------------------------------------------------------------
 
-    def _view(self, op: ir.Operation, read: Callable[[ir.Value, ir.Operation], ir.Value],
-              write: Callable[[ir.Value, ir.Value, ir.Operation], ir.Value]) -> None:
+    def _view(
+        self,
+        op: ir.Operation,
+        read: Callable[[ir.Value, ir.Operation], ir.Value],
+        write: Callable[[ir.Value, ir.Value, ir.Operation], ir.Value],
+    ) -> None:
         self.buffers[op.result] = _Buffer(base=self.buffers[op.operands[0]], read=read, write=write)
         self.dead.append(op)
 
     def _cast_view(self, op: ir.Operation) -> None:
         kind = _tensor_type(op.result.type, op.location, row_major=False)
-        self._view(op, lambda whole, at: _cast(whole, kind, at), lambda whole, part, at: _cast(part, whole.type, at))
+        self._view(
+            op, lambda whole, at: _cast(whole, kind, at), lambda whole, part, at: _cast(part, whole.type, at)
+        )
 
     def _subview(self, op: ir.Operation) -> None:
         kind = _tensor_type(op.result.type, op.location, row_major=False)
@@ -330,7 +368,9 @@ class _Rewriter:
     def _reshape_view(self, op: ir.Operation) -> None:
         kind = _tensor_type(op.result.type, op.location, row_major=False)
         if not kind.has_static_shape:
-            raise CompileError(f"{op.name}: a dynamic reshape of a memref is not supported", locate(op.location))
+            raise CompileError(
+                f"{op.name}: a dynamic reshape of a memref is not supported", locate(op.location)
+            )
         groups = {"reassociation": op.attributes["reassociation"]}
         expands = op.name == "memref.expand_shape"
 

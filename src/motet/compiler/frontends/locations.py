@@ -13,7 +13,9 @@ PARSED = "-"  # the file name that MLIR gives to text it parses from memory
 
 def locate(location: ir.Location, edited: Edited | None = None) -> Location | None:
     """The first place in a file that `location` names, mapped through `edited` when it is in parsed text."""
-    location = ir.Location.from_attr(location.attr, location.context)  # a diagnostic's location comes without its class
+    location = ir.Location.from_attr(
+        location.attr, location.context
+    )  # a diagnostic's location comes without its class
     if isinstance(location, ir.FileLineColLoc):
         if location.filename == PARSED:
             return edited.location(location.start_line, location.start_col) if edited is not None else None
@@ -29,6 +31,7 @@ def locate(location: ir.Location, edited: Edited | None = None) -> Location | No
 
 def relocate(module: ir.Module, edited: Edited) -> None:
     """Gives every operation and argument that was parsed from `edited` its place in the user's text."""
+
     def mapped(place: ir.Location) -> ir.Location:
         if not (isinstance(place, ir.FileLineColLoc) and place.filename == PARSED):
             return place
@@ -41,7 +44,9 @@ def relocate(module: ir.Module, edited: Edited) -> None:
         if operation.name == "func.func":
             for block in operation.regions[0].blocks:
                 for argument in list(block.arguments):  # an argument's location cannot be changed: replace it
-                    argument.replace_all_uses_with(block.add_argument(argument.type, mapped(argument.location)))
+                    argument.replace_all_uses_with(
+                        block.add_argument(argument.type, mapped(argument.location))
+                    )
                     block.erase_argument(0)
         return ir.WalkResult.ADVANCE
 

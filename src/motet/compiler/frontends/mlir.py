@@ -77,14 +77,21 @@ def _krnl_globals(module: ir.Module) -> None:
             raise CompileError("krnl.global without a `value` is not supported", locate(op.location))
         value = op.attributes["value"]
         constant = ir.Operation.create(
-            "arith.constant", results=[value.type], attributes={"value": value}, loc=op.location,
+            "arith.constant",
+            results=[value.type],
+            attributes={"value": value},
+            loc=op.location,
             ip=ir.InsertionPoint(op),
         )
         result = constant.result
         if result.type != op.results[0].type:
             result = ir.Operation.create(
-                "bufferization.to_buffer", results=[op.results[0].type], operands=[result], loc=op.location,
-                ip=ir.InsertionPoint(op), attributes={"read_only": ir.UnitAttr.get()},
+                "bufferization.to_buffer",
+                results=[op.results[0].type],
+                operands=[result],
+                loc=op.location,
+                ip=ir.InsertionPoint(op),
+                attributes={"read_only": ir.UnitAttr.get()},
             ).result
         op.results[0].replace_all_uses_with(result)
         op.erase()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import ml_dtypes
 import numpy as np
 
+from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.locations import compile_error, locate
@@ -15,23 +15,23 @@ from motet.compiler.ir.program import NAME, PARAMETER, Program
 from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.
-DIALECTS = frozenset({"builtin", "func", "arith", "math", "linalg", "tensor", "scf", "index", "affine", "complex", "ub"})
+DIALECTS = frozenset(
+    {"builtin", "func", "arith", "math", "linalg", "tensor", "scf", "index", "affine", "complex", "ub"}
+)
 PARAMETER_BYTES = 4096  # constants of this size and more become parameters
 
-_NUMPY = {
-    "f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
-    "bf16": np.dtype(ml_dtypes.bfloat16), "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2), "i1": np.dtype(np.bool_),
-    "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
-    "index": np.dtype(np.int64),
-}
 
-
-def normal_form(module: ir.Module, file: str, resources: Mapping[str, bytes] | None = None) -> Program:
+def normal_form(
+    module: ir.Module,
+    file: str,
+    resources: Mapping[str, bytes] | None = None,
+    given: Mapping[str, np.ndarray] | None = None,
+) -> Program:
     """The program that `module` holds; the module is rewritten in place and belongs to the result.
 
     `resources` has the data of `dense_resource<key>` attributes. The module may hold private functions, tosa and
-    affine operations, memrefs, and arguments marked `motet.parameter` already. Raises CompileError.
+    affine operations, memrefs, and arguments marked `motet.parameter` already, with their data in `given`.
+    Raises CompileError.
     """
     with module.context, ir.Location.unknown():
         _require_public(module, file)
@@ -42,9 +42,11 @@ def normal_form(module: ir.Module, file: str, resources: Mapping[str, bytes] | N
                     debufferise(function)
                 _tensors_only(function)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
-            parameters: dict[str, np.ndarray] = {}
+            parameters: dict[str, np.ndarray] = dict(given or {})
             for function in public_functions(module):
                 _hoist_constants(function, parameters, resources or {}, file)
+            for function in public_functions(module):
+                _require_parameters(function, parameters, file)
             _check_operations(module)
             module.operation.verify()
         except ir.MLIRError as error:
@@ -54,10 +56,7 @@ def normal_form(module: ir.Module, file: str, resources: Mapping[str, bytes] | N
 
 def public_functions(module: ir.Module) -> list[func.FuncOp]:
     """The functions that callers see, in the order of the module."""
-    return [
-        op for op in module.body.operations
-        if isinstance(op, func.FuncOp) and not _is_private(op)
-    ]
+    return [op for op in module.body.operations if isinstance(op, func.FuncOp) and not _is_private(op)]
 
 
 def _is_private(function: func.FuncOp) -> bool:
@@ -69,7 +68,9 @@ def _require_public(module: ir.Module, file: str) -> None:
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
     public = [function for function in functions if not _is_private(function)]
     if not public:
-        there = ", ".join(f"@{function.name.value} (private)" for function in functions) or "no function at all"
+        there = (
+            ", ".join(f"@{function.name.value} (private)" for function in functions) or "no function at all"
+        )
         raise CompileError(
             f"no public function; expected at least one func.func that is not private, there is {there}",
             locate(functions[0].location) if functions else Location(file),
@@ -140,7 +141,10 @@ def _tensors_only(function: func.FuncOp) -> None:
             argument.set_type(tensor)
             first = entry.operations[0]
             extract = ir.Operation.create(
-                "tensor.extract", results=[scalar], operands=[argument], loc=argument.location,
+                "tensor.extract",
+                results=[scalar],
+                operands=[argument],
+                loc=argument.location,
                 ip=ir.InsertionPoint(first),
             )
             argument.replace_all_uses_except(extract.result, extract)
@@ -153,7 +157,10 @@ def _tensors_only(function: func.FuncOp) -> None:
             tensor = _tensor_for(value.type, f"@{function.name.value}: result {index}", last.location)
             if tensor != value.type:
                 last.operands[index] = ir.Operation.create(
-                    "tensor.from_elements", results=[tensor], operands=[value], loc=last.location,
+                    "tensor.from_elements",
+                    results=[tensor],
+                    operands=[value],
+                    loc=last.location,
                     ip=ir.InsertionPoint(last),
                 ).result
         results = [value.type for value in last.operands]
@@ -173,13 +180,16 @@ def _tensor_for(kind: ir.Type, what: str, location: ir.Location) -> ir.RankedTen
 # -- constants -------------------------------------------------------------------------------------
 
 
-def _hoist_constants(function: func.FuncOp, parameters: dict[str, np.ndarray],
-                     resources: Mapping[str, bytes], file: str) -> None:
+def _hoist_constants(
+    function: func.FuncOp, parameters: dict[str, np.ndarray], resources: Mapping[str, bytes], file: str
+) -> None:
     """Large floating and i8 constants become arguments; the same constant is one parameter in all functions."""
     constants: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == "arith.constant" and isinstance(op.operation.results[0].type, ir.RankedTensorType):
+        if op.operation.name == "arith.constant" and isinstance(
+            op.operation.results[0].type, ir.RankedTensorType
+        ):
             constants.append(op.operation)
         return ir.WalkResult.ADVANCE
 
@@ -207,12 +217,37 @@ def _hoist_constants(function: func.FuncOp, parameters: dict[str, np.ndarray],
         return
     before = len(entry.arguments) - len(names)
     attributes = (
-        list(ir.ArrayAttr(function.attributes["arg_attrs"])) if "arg_attrs" in function.attributes
+        list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+        if "arg_attrs" in function.attributes
         else [ir.DictAttr.get({})] * before
     )
     kind = ir.FunctionType.get([argument.type for argument in entry.arguments], function.type.results)
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
     function.attributes["arg_attrs"] = ir.ArrayAttr.get([*attributes, *names])
+
+
+def _require_parameters(function: func.FuncOp, parameters: Mapping[str, np.ndarray], file: str) -> None:
+    """Every argument marked as a parameter has data of its type."""
+    if "arg_attrs" not in function.attributes:
+        return
+    for kind, attributes in zip(
+        function.type.inputs, ir.ArrayAttr(function.attributes["arg_attrs"]), strict=True
+    ):
+        named = ir.DictAttr(attributes)
+        if PARAMETER not in named:
+            continue
+        key = ir.StringAttr(named[PARAMETER]).value
+        array = parameters.get(key)
+        have = "no data" if array is None else f"{array.dtype} of shape {list(array.shape)}"
+        if (
+            array is None
+            or list(array.shape) != kind.shape
+            or array.dtype != DTYPES.get(str(kind.element_type))
+        ):
+            raise CompileError(
+                f"@{function.name.value}: parameter {key} is {kind}, there is {have}; expected data of that type",
+                locate(function.location) or Location(file),
+            )
 
 
 def _unique(key: str, parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
@@ -228,14 +263,14 @@ def _unique(key: str, parameters: dict[str, np.ndarray], array: np.ndarray) -> s
 
 def _is_parameter(kind: ir.RankedTensorType) -> bool:
     element = str(kind.element_type)
-    if element not in _NUMPY or not (element.startswith(("f", "bf")) or element == "i8"):
+    if element not in DTYPES or not (element.startswith(("f", "bf")) or element == "i8"):
         return False
-    return int(np.prod(kind.shape, dtype=np.int64)) * _NUMPY[element].itemsize >= PARAMETER_BYTES
+    return int(np.prod(kind.shape, dtype=np.int64)) * DTYPES[element].itemsize >= PARAMETER_BYTES
 
 
 def _dense_array(value: ir.DenseElementsAttr, kind: ir.RankedTensorType) -> np.ndarray:
     """The elements; a view of MLIR's own memory, which lives as long as the context, where numpy has the type."""
-    dtype = _NUMPY[str(kind.element_type)]
+    dtype = DTYPES[str(kind.element_type)]
     if isinstance(value, ir.DenseFPElementsAttr) and dtype.type in (np.float16, np.float32, np.float64):
         return np.asarray(value).reshape(kind.shape)
     if isinstance(value, ir.DenseIntElementsAttr):
@@ -252,9 +287,10 @@ def _resource_key(value: ir.Attribute) -> str | None:
     return text.removeprefix("dense_resource<").split("> :")[0].strip('"')
 
 
-def _resource_array(key: str, kind: ir.RankedTensorType, resources: Mapping[str, bytes],
-                    location: Location) -> np.ndarray:
-    dtype = _NUMPY.get(str(kind.element_type))
+def _resource_array(
+    key: str, kind: ir.RankedTensorType, resources: Mapping[str, bytes], location: Location
+) -> np.ndarray:
+    dtype = DTYPES.get(str(kind.element_type))
     if dtype is None:
         raise CompileError(f"resource {key}: element type {kind.element_type} is not supported", location)
     if key not in resources:
@@ -269,8 +305,11 @@ def _dense(array: np.ndarray, kind: ir.RankedTensorType) -> ir.Attribute:
     """A dense attribute of a few elements."""
     if array.dtype == np.bool_:
         array = np.packbits(array, bitorder="little")
-    return ir.DenseElementsAttr.get(np.ascontiguousarray(array).view(np.uint8).reshape(-1), type=kind) \
-        if array.dtype.kind == "V" else ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=kind)
+    return (
+        ir.DenseElementsAttr.get(np.ascontiguousarray(array).view(np.uint8).reshape(-1), type=kind)
+        if array.dtype.kind == "V"
+        else ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=kind)
+    )
 
 
 __all__ = ["DIALECTS", "NAME", "PARAMETER_BYTES", "normal_form", "public_functions"]

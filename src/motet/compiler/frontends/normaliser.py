@@ -84,7 +84,8 @@ class Source:
         self.lines = Lines(self.text)
         self.tokens = [
             Token(match.group(), match.start())
-            for match in _TOKEN.finditer(self.text) if match.lastgroup != "space"
+            for match in _TOKEN.finditer(self.text)
+            if match.lastgroup != "space"
         ]
 
     def location(self, offset: int) -> Location:
@@ -101,7 +102,7 @@ class Source:
 
     def slice(self, begin: int, end: int) -> str:
         """The text from token `begin` up to token `end`, the latter exclusive."""
-        return self.text[self.tokens[begin].start:self.tokens[end - 1].end] if begin < end else ""
+        return self.text[self.tokens[begin].start : self.tokens[end - 1].end] if begin < end else ""
 
     def group_end(self, index: int) -> int:
         """The token after the bracket that closes the one at `index`."""
@@ -135,7 +136,7 @@ class Edited:
         pieces: list[str] = []
         done = 0
         for edit in self.edits:
-            pieces += [source.text[done:edit.start], edit.text]
+            pieces += [source.text[done : edit.start], edit.text]
             done = edit.end
         pieces.append(source.text[done:])
         self.text = "".join(pieces)

@@ -28,11 +28,11 @@ def modernise(source: Source) -> Edited:
     for index, token in enumerate(source.tokens):
         if rule := RULES.get(token.text):
             edits += rule(source, index)
-        elif token.text.startswith(("hal.", "flow.", "#hal.", "!hal.", "stream.", "#stream.", '"hal.', '"flow.')):
+        elif token.text.startswith(
+            ("hal.", "flow.", "#hal.", "!hal.", "stream.", "#stream.", '"hal.', '"flow.')
+        ):
             name = token.text.strip('"')
-            raise source.error(
-                f"{name}: devices are not supported yet; remove the device annotations", index
-            )
+            raise source.error(f"{name}: devices are not supported yet; remove the device annotations", index)
         elif token.text.startswith("{-#"):
             # The data is read by `resources`; the parser need not see it.
             edits.append(Edit(token.start, token.end, ""))
@@ -53,7 +53,9 @@ def resources(source: Source) -> dict[str, bytes]:
                 # The first four bytes are the alignment.
                 found[match[1] or match[2]] = bytes.fromhex(match[3])[4:]
             except ValueError:
-                raise source.error(f"resource {match[1] or match[2]}: its data is not hexadecimal", index) from None
+                raise source.error(
+                    f"resource {match[1] or match[2]}: its data is not hexadecimal", index
+                ) from None
     return found
 
 
@@ -64,6 +66,7 @@ def _rename(name: str) -> Rule:
     def rule(source: Source, index: int) -> list[Edit]:
         token = source.tokens[index]
         return [Edit(token.start, token.end, name)]
+
     return rule
 
 
@@ -119,6 +122,7 @@ def _to_memref(source: Source, index: int) -> list[Edit]:
 
 def _elementwise(default: str) -> Rule:
     """`linalg.elemwise_unary {fun = #linalg.unary_fn<exp>} ins…` became `linalg.elementwise kind=…`."""
+
     def rule(source: Source, index: int) -> list[Edit]:
         start, end, kind = source.tokens[index].start, source.tokens[index].end, default
         if source.at(index + 1) == "{":
@@ -127,9 +131,12 @@ def _elementwise(default: str) -> Rule:
             if match := re.search(r"\bfun\s*=\s*#linalg\.(?:unary|binary)_fn<(\w+)>", attributes):
                 kind = match[1]
             if "cast_unsigned" in attributes:
-                raise source.error(f"{source.at(index)}: an unsigned cast is not supported; use linalg.generic", index)
+                raise source.error(
+                    f"{source.at(index)}: an unsigned cast is not supported; use linalg.generic", index
+                )
             end = source.tokens[close - 1].end
         return [Edit(start, end, f"linalg.elementwise kind=#linalg.elementwise_kind<{kind}>")]
+
     return rule
 
 
@@ -168,7 +175,9 @@ def _init_tensor(source: Source, index: int) -> list[Edit]:
         return []
     close = source.group_end(index + 1)
     sizes = [source.at(i) for i in range(index + 2, close - 1) if source.at(i).startswith("%")]
-    return [Edit(source.tokens[index].start, source.tokens[close - 1].end, f"tensor.empty({', '.join(sizes)})")]
+    return [
+        Edit(source.tokens[index].start, source.tokens[close - 1].end, f"tensor.empty({', '.join(sizes)})")
+    ]
 
 
 def _old_func(source: Source, index: int) -> list[Edit]:
@@ -196,10 +205,12 @@ RULES: dict[str, Rule] = {
     "linalg.elemwise_binary": _elementwise("add"),
     "linalg.matmul_transpose_a": _matmul("linalg.matmul", "m, n, k", "k, m", "k, n", "m, n"),
     "linalg.matmul_transpose_b": _matmul("linalg.matmul", "m, n, k", "m, k", "n, k", "m, n"),
-    "linalg.batch_matmul_transpose_a":
-        _matmul("linalg.batch_matmul", "b, m, n, k", "b, k, m", "b, k, n", "b, m, n"),
-    "linalg.batch_matmul_transpose_b":
-        _matmul("linalg.batch_matmul", "b, m, n, k", "b, m, k", "b, n, k", "b, m, n"),
+    "linalg.batch_matmul_transpose_a": _matmul(
+        "linalg.batch_matmul", "b, m, n, k", "b, k, m", "b, k, n", "b, m, n"
+    ),
+    "linalg.batch_matmul_transpose_b": _matmul(
+        "linalg.batch_matmul", "b, m, n, k", "b, m, k", "b, n, k", "b, m, n"
+    ),
     "linalg.matmul_unsigned": _unsigned_matmul("linalg.matmul"),
     "linalg.init_tensor": _init_tensor,
     "tensor.expand_shape": _expand_shape,

@@ -25,9 +25,17 @@ _LOWER = (
 )
 
 _MATH = {
-    "chlo.erf": "math.erf", "chlo.erfc": "math.erfc", "chlo.acos": "math.acos", "chlo.acosh": "math.acosh",
-    "chlo.asin": "math.asin", "chlo.asinh": "math.asinh", "chlo.atan": "math.atan", "chlo.atanh": "math.atanh",
-    "chlo.cosh": "math.cosh", "chlo.sinh": "math.sinh", "chlo.tan": "math.tan",
+    "chlo.erf": "math.erf",
+    "chlo.erfc": "math.erfc",
+    "chlo.acos": "math.acos",
+    "chlo.acosh": "math.acosh",
+    "chlo.asin": "math.asin",
+    "chlo.asinh": "math.asinh",
+    "chlo.atan": "math.atan",
+    "chlo.atanh": "math.atanh",
+    "chlo.cosh": "math.cosh",
+    "chlo.sinh": "math.sinh",
+    "chlo.tan": "math.tan",
 }
 
 
@@ -80,7 +88,11 @@ def _keep_math(module: ir.Module) -> None:
         if isinstance(ir.ShapedType(kind).element_type, ir.ComplexType):
             continue
         new = ir.Operation.create(
-            _MATH[op.name], results=[kind], operands=list(op.operands), loc=op.location, ip=ir.InsertionPoint(op)
+            _MATH[op.name],
+            results=[kind],
+            operands=list(op.operands),
+            loc=op.location,
+            ip=ir.InsertionPoint(op),
         )
         _replace(op, list(new.results))
 
@@ -94,8 +106,12 @@ def _concatenations(module: ir.Module) -> None:
     """`concatenate` becomes tensor.concat; upstream's lowering would choose the input element by element."""
     for op in _all(module, "stablehlo.concatenate"):
         new = ir.Operation.create(
-            "tensor.concat", results=[op.results[0].type], operands=list(op.operands),
-            attributes={"dim": op.attributes["dimension"]}, loc=op.location, ip=ir.InsertionPoint(op),
+            "tensor.concat",
+            results=[op.results[0].type],
+            operands=list(op.operands),
+            attributes={"dim": op.attributes["dimension"]},
+            loc=op.location,
+            ip=ir.InsertionPoint(op),
         )
         _replace(op, list(new.results))
 
@@ -107,8 +123,14 @@ def _dimension_sizes(module: ir.Module) -> None:
         axis = ir.IntegerAttr.get(ir.IndexType.get(), ir.IntegerAttr(op.attributes["dimension"]).value)
         kind = ir.RankedTensorType(op.results[0].type)
 
-        def create(name: str, result: ir.Type, operands: list[ir.Value], at: ir.InsertionPoint = at,
-                   loc: ir.Location = op.location, attributes: dict[str, ir.Attribute] | None = None) -> ir.Value:
+        def create(
+            name: str,
+            result: ir.Type,
+            operands: list[ir.Value],
+            at: ir.InsertionPoint = at,
+            loc: ir.Location = op.location,
+            attributes: dict[str, ir.Attribute] | None = None,
+        ) -> ir.Value:
             return ir.Operation.create(
                 name, results=[result], operands=operands, attributes=attributes or {}, loc=loc, ip=at
             ).result
@@ -181,7 +203,12 @@ def _scalar(tensor: ir.Value, before: ir.Operation) -> ir.Value:
 def _while(op: ir.Operation) -> None:
     kinds = [value.type for value in op.results]
     new = ir.Operation.create(
-        "scf.while", results=kinds, operands=list(op.operands), regions=2, loc=op.location, ip=ir.InsertionPoint(op)
+        "scf.while",
+        results=kinds,
+        operands=list(op.operands),
+        regions=2,
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
     )
     condition, body = (_move(op.regions[i], new.regions[i]) for i in range(2))
     last = condition.operations[len(condition.operations) - 1].operation
@@ -193,8 +220,12 @@ def _while(op: ir.Operation) -> None:
 
 def _branch(op: ir.Operation, condition: ir.Value, at: ir.InsertionPoint) -> ir.Operation:
     return ir.Operation.create(
-        "scf.if", results=[value.type for value in op.results], operands=[condition], regions=2,
-        loc=op.location, ip=at,
+        "scf.if",
+        results=[value.type for value in op.results],
+        operands=[condition],
+        regions=2,
+        loc=op.location,
+        ip=at,
     )
 
 
@@ -209,14 +240,21 @@ def _if(op: ir.Operation) -> None:
 def _case(op: ir.Operation) -> None:
     """`scf.index_switch`; as StableHLO says, an index out of range takes the last branch."""
     index = ir.Operation.create(
-        "arith.index_cast", results=[ir.IndexType.get()], operands=[_scalar(op.operands[0], op)],
-        loc=op.location, ip=ir.InsertionPoint(op),
+        "arith.index_cast",
+        results=[ir.IndexType.get()],
+        operands=[_scalar(op.operands[0], op)],
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
     ).result
     branches = len(op.regions)
     new = ir.Operation.create(
-        "scf.index_switch", results=[value.type for value in op.results], operands=[index], regions=branches,
+        "scf.index_switch",
+        results=[value.type for value in op.results],
+        operands=[index],
+        regions=branches,
         attributes={"cases": ir.DenseI64ArrayAttr.get(list(range(branches - 1)))},
-        loc=op.location, ip=ir.InsertionPoint(op),
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
     )
     # The default region stands first.
     for source, target in zip([op.regions[branches - 1], *list(op.regions)[:-1]], new.regions, strict=True):

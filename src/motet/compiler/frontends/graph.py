@@ -1,0 +1,74 @@
+"""Reads graphs of `motet.builder`: MLIR text with large constants as arrays beside it, together or in one file.
+
+The file is a safetensors file whose metadata has the text under `motet.program` (`Graph.serialize`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.dtypes import SAFETENSORS_DTYPES
+from motet.compiler.frontends.mlir import parse_module
+from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
+from motet.errors import CompileError, Location
+
+_KEY = "motet.program"
+_HEADER_LIMIT = 100 << 20  # as safetensors itself has it
+
+
+def load_graph(text: str, parameters: Mapping[str, np.ndarray], file: str) -> Program:
+    """The program of `text`, whose arguments marked `motet.parameter` have their data in `parameters`.
+
+    Raises CompileError for text that does not parse and for parameters without data.
+    """
+    context = ir.Context()
+    module, data = parse_module(text, file, context)
+    return normal_form(module, file, data, parameters)
+
+
+def load_serialized(data: bytes, file: str) -> Program:
+    """The program of a file written by `Graph.serialize`; its arrays are views of `data`.
+
+    Raises CompileError for a file that is truncated, damaged, or no graph.
+    """
+
+    def wrong(why: str) -> CompileError:
+        return CompileError(
+            f"not a graph of motet.builder: {why}; expected what Graph.serialize wrote", Location(file)
+        )
+
+    size = int.from_bytes(data[:8], "little")
+    if size > min(len(data) - 8, _HEADER_LIMIT):
+        raise wrong(f"its header needs {size:,} bytes, there are {len(data) - 8:,}")
+    try:
+        header: Any = json.loads(data[8 : 8 + size])
+        text = header.pop("__metadata__")[_KEY]
+        arrays = {key: _array(data, 8 + size, entry) for key, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise wrong(str(error).split("\n")[0] or type(error).__name__) from None
+    return load_graph(str(text), arrays, file)
+
+
+def is_serialized(data: bytes) -> bool:
+    """Whether the bytes begin as `Graph.serialize` begins."""
+    return data[8:9] == b"{" and _KEY.encode() in data[9:64]
+
+
+def _array(data: bytes, start: int, entry: Mapping[str, Any]) -> np.ndarray:
+    begin, end = entry["data_offsets"]
+    dtype = SAFETENSORS_DTYPES[entry["dtype"]]
+    shape = tuple(int(extent) for extent in entry["shape"])
+    if (
+        not 0 <= begin <= end <= len(data) - start
+        or end - begin != int(np.prod(shape, dtype=object)) * dtype.itemsize
+    ):
+        raise ValueError(
+            f"a tensor of {shape} {dtype} at {begin} to {end} is outside the file or of another size"
+        )
+    return np.frombuffer(data, dtype, (end - begin) // dtype.itemsize, start + begin).reshape(shape)
