@@ -1,8 +1,9 @@
-"""Runs emitted kernels in this process: object code by LLVM's JIT for this machine, numpy arrays as buffers."""
+"""Runs emitted kernels in this process: object code by LLVM's JIT, numpy arrays as buffers."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -16,11 +17,24 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode, Packing, Size, Val
 from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, CpuTarget
 
 DTYPES: dict[str, Any] = {
-    "i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64,
-    "ui8": np.uint8, "ui16": np.uint16, "ui32": np.uint32, "ui64": np.uint64,
-    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64,
+    "i1": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "index": np.int64,
+    "ui8": np.uint8,
+    "ui16": np.uint16,
+    "ui32": np.uint32,
+    "ui64": np.uint64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
 }
-PHASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+PHASE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+)
 
 
 @cache
@@ -39,8 +53,13 @@ def evaluate(expression: Expr, symbols: Mapping[str, int]) -> int:
         return symbols[expression]
     operator, a, b = expression[0], evaluate(expression[1], symbols), evaluate(expression[2], symbols)
     return {
-        "+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "//": lambda: a // b,
-        "ceildiv": lambda: -(-a // b), "max": lambda: max(a, b), "min": lambda: min(a, b),
+        "+": lambda: a + b,
+        "-": lambda: a - b,
+        "*": lambda: a * b,
+        "//": lambda: a // b,
+        "ceildiv": lambda: -(-a // b),
+        "max": lambda: max(a, b),
+        "min": lambda: min(a, b),
     }[operator]()
 
 
@@ -52,7 +71,12 @@ def compile_llvm(text: str, target: CpuTarget | None = None) -> Any:
     """An execution engine that holds the module; keep it while its functions are used."""
     target = target or native_target()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault", abiname=target.abi
+        cpu=target.cpu,
+        features=target.features,
+        opt=3,
+        reloc="pic",
+        codemodel="jitdefault",
+        abiname=target.abi,
     )
     module = llvm.parse_assembly(text)
     module.triple = target.triple
@@ -89,7 +113,7 @@ def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
 
 
 class Executable:
-    """A compiled kernel. Calling it runs all its phases, each in the partition of tasks that `split` gives."""
+    """A compiled kernel. Calling it runs all its phases, the tasks of each in `split` ranges."""
 
     def __init__(self, kernel: Kernel, code: KernelCode, target: CpuTarget | None = None) -> None:
         self.kernel = kernel
@@ -111,7 +135,9 @@ class Executable:
 class Invocation:
     """One set of buffers. `run` may be called again and again."""
 
-    def __init__(self, executable: Executable, arrays: Sequence[np.ndarray], symbols: Mapping[str, int]) -> None:
+    def __init__(
+        self, executable: Executable, arrays: Sequence[np.ndarray], symbols: Mapping[str, int]
+    ) -> None:
         self._executable = executable
         kernel, code = executable.kernel, executable.code
         self._symbols = symbols
@@ -141,12 +167,12 @@ class Invocation:
         self.tasks = [evaluate(phase.tasks, symbols) for phase in code.phases]
 
     def run(self, split: int = 1) -> None:
-        """All phases, one after the other; each as `split` calls over consecutive ranges, the last range first."""
+        """All phases, one after the other; each as `split` calls over ranges of tasks, the last range first."""
         pointers, sizes = ctypes.addressof(self._pointers), ctypes.addressof(self._sizes)
         scratch = self._scratch.ctypes.data
         for phase, tasks in zip(self._executable._phases, self.tasks, strict=True):
             bounds = [tasks * part // split for part in range(split + 1)]
-            for begin, end in reversed(list(zip(bounds[:-1], bounds[1:], strict=True))):
+            for begin, end in reversed(list(itertools.pairwise(bounds))):
                 if begin < end:
                     phase(pointers, sizes, begin, end, scratch)
 

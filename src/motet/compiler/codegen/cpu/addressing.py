@@ -1,7 +1,7 @@
 """Where a stage's elements lie, and how vectors of them are read and written.
 
-An access becomes an *operand*: an offset and one stride per loop dimension, counted in elements. A *nest* is a
-stage whose accesses are operands, its dimensions brought to the order in which its first output lies in memory.
+An access becomes an *operand*: an offset and one stride per loop dimension, counted in elements. A *nest* is
+a stage whose accesses are operands; its dimensions can be brought to another order, and merged.
 """
 
 from __future__ import annotations
@@ -12,9 +12,16 @@ from typing import Any, Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.body import Unsupported, constant, from_storage, storage_type, to_storage, widen
+from motet.compiler.codegen.cpu.body import (
+    Unsupported,
+    constant,
+    from_storage,
+    storage_type,
+    to_storage,
+    widen,
+)
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Builder, Index
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, memory_strides, place_of
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, place_of
 from motet.compiler.codegen.cpu.vector_math import Value
 from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage, item_bytes
 
@@ -68,13 +75,15 @@ class Nest:
         where = {old: new for new, old in enumerate(order)}
         return self._with(
             lambda operand: replace(
-                operand, strides=tuple(operand.strides[d] for d in order),
+                operand,
+                strides=tuple(operand.strides[d] for d in order),
                 bounds=tuple(
                     replace(bound, coefficients=tuple(bound.coefficients[d] for d in order))
                     for bound in operand.bounds
                 ),
             ),
-            sizes=tuple(self.sizes[d] for d in order), kinds=tuple(self.kinds[d] for d in order),
+            sizes=tuple(self.sizes[d] for d in order),
+            kinds=tuple(self.kinds[d] for d in order),
             dims=tuple(where.get(d, -1) for d in self.dims),
         )
 
@@ -109,8 +118,13 @@ class Nest:
 
     def _with(self, change: Any, sizes: Any, kinds: Any, dims: Any) -> Nest:
         return Nest(
-            self.stage, sizes, kinds, tuple(map(change, self.inputs)), tuple(map(change, self.outputs)),
-            tuple(change(init) if isinstance(init, Operand) else init for init in self.inits), dims,
+            self.stage,
+            sizes,
+            kinds,
+            tuple(map(change, self.inputs)),
+            tuple(map(change, self.outputs)),
+            tuple(change(init) if isinstance(init, Operand) else init for init in self.inits),
+            dims,
         )
 
 
@@ -126,10 +140,13 @@ def nest_of(kernel: Kernel, stage: Stage) -> Nest:
             if any(entry.coefficients[d] for entry in output.map):
                 raise Unsupported("a write that moves along a reduction")
     return Nest(
-        stage, tuple(Extent.of(size) for size in stage.sizes), stage.iterators,
+        stage,
+        tuple(Extent.of(size) for size in stage.sizes),
+        stage.iterators,
         tuple(operand_of(kernel, stage, access) for access in stage.inputs),
         tuple(operand_of(kernel, stage, access) for access in stage.outputs),
-        inits, tuple(range(len(stage.sizes))),
+        inits,
+        tuple(range(len(stage.sizes))),
     )
 
 
@@ -157,7 +174,12 @@ def operand_of(kernel: Kernel, stage: Stage, access: Access) -> Operand:
             if not _always_inside(bound, stage):
                 bounds.append(bound)
     return Operand(
-        access.value, value.dtype, place.offset, place.strides, tuple(bounds), access.padding if bounds else None
+        access.value,
+        value.dtype,
+        place.offset,
+        place.strides,
+        tuple(bounds),
+        access.padding if bounds else None,
     )
 
 
@@ -183,7 +205,12 @@ class Frame(Builder):
     """
 
     def __init__(
-        self, module: ir.Module, name: str, kernel: Kernel, workspaces: Mapping[int, int], scratch: Mapping[int, int]
+        self,
+        module: ir.Module,
+        name: str,
+        kernel: Kernel,
+        workspaces: Mapping[int, int],
+        scratch: Mapping[int, int],
     ) -> None:
         function: Any = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
         super().__init__(function.append_basic_block("entry"))
@@ -210,7 +237,9 @@ class Frame(Builder):
 
     def symbol(self, name: str) -> Value:
         number = self.kernel.symbols.index(name)
-        return self._in_entry(name, lambda: self.load(self.at(self.arguments[1], number, I64), typ=I64, align=8))
+        return self._in_entry(
+            name, lambda: self.load(self.at(self.arguments[1], number, I64), typ=I64, align=8)
+        )
 
     def pointer(self, value: int) -> Value:
         """Where the kernel's value begins."""
@@ -220,7 +249,9 @@ class Frame(Builder):
             number = len(self.kernel.externals) + self._workspaces[value]
         else:
             number = self.kernel.externals.index(value)
-        return self._in_entry(value, lambda: self.load(self.at(self.arguments[0], number, PTR), typ=PTR, align=8))
+        return self._in_entry(
+            value, lambda: self.load(self.at(self.arguments[0], number, PTR), typ=PTR, align=8)
+        )
 
     def extent(self, extent: Extent) -> Index:
         if not extent.symbols:
@@ -244,7 +275,9 @@ class Frame(Builder):
         return result
 
     def address(self, operand: Operand, indices: Sequence[Index]) -> Value:
-        return self.at(self.pointer(operand.value), self.offset(operand, indices), storage_type(operand.dtype))
+        return self.at(
+            self.pointer(operand.value), self.offset(operand, indices), storage_type(operand.dtype)
+        )
 
     def branches(self, condition: Value, then: Any, otherwise: Any) -> list[Value]:
         """Values that `then()` or `otherwise()` gives, by a branch."""
@@ -268,7 +301,7 @@ class Frame(Builder):
 
 @dataclass(frozen=True)
 class Lanes:
-    """`count` points along dimension `dim` (None for a single point); `active` of them exist where it is given."""
+    """`count` points along dimension `dim` (None for a single one); `active` of them exist, where given."""
 
     dim: int | None
     count: int
@@ -279,9 +312,11 @@ class Lanes:
         return self.active is None
 
 
-def load_values(f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes, checked: bool = True) -> Value:
-    """The elements at `indices` and the following ones along `lanes.dim`, as carried; a scalar where the operand
-    stands still along it. Lanes that do not exist are not read. `checked` tests the operand's bounds."""
+def load_values(
+    f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes, checked: bool = True
+) -> Value:
+    """The elements at `indices` and the following ones along `lanes.dim`, as carried; a scalar where the
+    operand stands still along it. Lanes that do not exist are not read. `checked` tests the bounds."""
     if operand.bounds and checked:
         return _load_padded(f, operand, indices, lanes)
     return from_storage(f, load_stored(f, operand, indices, lanes), operand.dtype)
@@ -360,18 +395,18 @@ def inside(f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes) -
 
 def _load_padded(f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes) -> Value:
     kind = storage_type(operand.dtype)
-    padding = constant(operand.dtype, operand.padding or 0)
+    padding = constant(operand.dtype, 0 if operand.padding is None else operand.padding)
     test = inside(f, operand, indices, lanes)
     stride = ZERO if lanes.dim is None else operand.strides[lanes.dim]
     address = f.address(operand, indices)
     if lanes.count > 1 and stride == ONE:
-        mask = widen(f, test, lanes.count)
+        mask: Value = widen(f, test, lanes.count)
         if lanes.active is not None:
             mask = f.and_(mask, f.lane_mask(lanes.active, lanes.count))
         loaded = from_storage(f, f.masked_load(address, kind, lanes.count, mask), operand.dtype)
         return f.select(mask, loaded, widen(f, padding, lanes.count))
     base = f.pointer(operand.value)
-    if lanes.count == 1 or not isinstance(test.type, ir.VectorType) and stride == ZERO:
+    if lanes.count == 1 or (not isinstance(test.type, ir.VectorType) and stride == ZERO):
         value = f.load_vector(f.select(test, address, base), kind, 1)
         return f.select(test, from_storage(f, value, operand.dtype), padding)
     mask = widen(f, test, lanes.count)
@@ -409,7 +444,7 @@ def store_values(
 
 
 def _store_strided(f: Frame, stored: Value, address: Value, kind: Any, lanes: Lanes, stride: Index) -> None:
-    """One store per lane; lanes that do not exist, last ones, write the first lane again before it is written."""
+    """One store per lane, the first one last: lanes that do not exist write in its place before."""
     for lane in reversed(range(lanes.count)):
         at: Index = f.imul(lane, stride)
         value = f.extract_element(stored, ir.Constant(I32, lane))
@@ -436,5 +471,3 @@ def delinearise(f: Frame, index: Index, sizes: Sequence[Extent]) -> list[Index]:
         result.append(f.irem(index, extent))
         index = f.idiv(index, extent)
     return [*([index] if sizes else []), *reversed(result)]
-
-

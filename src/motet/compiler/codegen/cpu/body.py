@@ -10,8 +10,8 @@ What a value is *carried* as, against what stands in memory:
 | bf16 | i16 | float, rounded to bf16 (to nearest, ties to even) after every operation |
 
 A carried value is a scalar or a vector of `lanes`; where an operation meets both, the scalar counts for every
-lane. A body value that depends on scalars alone stays a scalar, so that what is uniform over a loop is computed
-once, outside (see `evaluate`).
+lane. A body value that depends on scalars alone stays a scalar, so that what is uniform over a loop is
+computed once, outside (see `evaluate`).
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ def from_storage(b: Builder, value: Value, dtype: str) -> Value:
 
 
 def to_storage(b: Builder, value: Value, dtype: str) -> Value:
-    """A carried value, as it stands in memory. A bf16 value is rounded already, as every operation leaves it."""
+    """A carried value, as it stands in memory. A bf16 value is rounded already: every operation does."""
     if dtype == "i1":
         return b.zext(value, same_lanes(value.type, I8))
     if dtype == "bf16":
-        bits = b.bitcast(value, same_lanes(value.type, I32))
+        bits: Value = b.bitcast(value, same_lanes(value.type, I32))
         return b.trunc(b.lshr(bits, like(bits.type, 16)), same_lanes(value.type, I16))
     return value
 
 
 def round_bf16(b: Builder, value: Value) -> Value:
     """A float rounded to the nearest bf16, ties to even; a NaN stays one."""
-    bits = b.bitcast(value, same_lanes(value.type, I32))
+    bits: Value = b.bitcast(value, same_lanes(value.type, I32))
     kind = bits.type
     odd = b.and_(b.lshr(bits, like(kind, 16)), like(kind, 1))
     rounded = b.add(bits, b.add(odd, like(kind, 0x7FFF)))
@@ -138,7 +138,11 @@ def emit_body(
 
 
 def evaluate(
-    b: Builder, body: Sequence[Scalar], inputs: int, known: Mapping[int, Value], index: IndexOf | None,
+    b: Builder,
+    body: Sequence[Scalar],
+    inputs: int,
+    known: Mapping[int, Value],
+    index: IndexOf | None,
     wanted: Collection[int] | None = None,
 ) -> dict[int, Value]:
     """`known` and all body values that follow from it: `inputs` counts the body's inputs and running values,
@@ -182,7 +186,7 @@ Constants = Sequence[float | int | None]
 
 def _operation(b: Builder, scalar: Scalar, operands: Sequence[Value], constants: Constants) -> Value:
     if scalar.op == "arith.constant":
-        return constant(scalar.dtype, scalar.value or 0)
+        return constant(scalar.dtype, 0 if scalar.value is None else scalar.value)
     lanes = max((value.type.count for value in operands if isinstance(value.type, ir.VectorType)), default=1)
     operands = [widen(b, value, lanes) for value in operands]
     dialect, _, name = scalar.op.partition(".")
@@ -196,8 +200,18 @@ def _operation(b: Builder, scalar: Scalar, operands: Sequence[Value], constants:
 
 
 def _rounded_to(b: Builder, scalar: Scalar, result: Value) -> Value:
-    exact = scalar.op in ("arith.negf", "math.absf", "math.copysign", "arith.maximumf", "arith.minimumf",
-                          "arith.maxnumf", "arith.minnumf", "math.floor", "math.ceil", "math.trunc")
+    exact = scalar.op in (
+        "arith.negf",
+        "math.absf",
+        "math.copysign",
+        "arith.maximumf",
+        "arith.minimumf",
+        "arith.maxnumf",
+        "arith.minnumf",
+        "math.floor",
+        "math.ceil",
+        "math.trunc",
+    )
     if scalar.dtype == "bf16" and not exact:
         return round_bf16(b, result)
     return result
@@ -302,27 +316,55 @@ def _rounding_division(up: bool) -> Callable[[Builder, Value, Value], Value]:
 
 
 _ARITH: dict[str, Callable[..., Value]] = {
-    "addf": _contract("fadd"), "subf": _contract("fsub"), "mulf": _contract("fmul"),
-    "divf": lambda b, x, y: b.fdiv(x, y), "remf": vector_math.remainder, "negf": lambda b, x: b.fneg(x),
-    "maximumf": _bounded("maximum", True), "minimumf": _bounded("minimum", False),
-    "maxnumf": _floating("maxnum"), "minnumf": _floating("minnum"),
-    "addi": lambda b, x, y: b.add(x, y), "subi": lambda b, x, y: b.sub(x, y),
+    "addf": _contract("fadd"),
+    "subf": _contract("fsub"),
+    "mulf": _contract("fmul"),
+    "divf": lambda b, x, y: b.fdiv(x, y),
+    "remf": vector_math.remainder,
+    "negf": lambda b, x: b.fneg(x),
+    "maximumf": _bounded("maximum", True),
+    "minimumf": _bounded("minimum", False),
+    "maxnumf": _floating("maxnum"),
+    "minnumf": _floating("minnum"),
+    "addi": lambda b, x, y: b.add(x, y),
+    "subi": lambda b, x, y: b.sub(x, y),
     "muli": lambda b, x, y: b.mul(x, y),
-    "divsi": _divsi, "divui": _divui, "remsi": _remsi, "remui": _remui,
-    "ceildivsi": _rounding_division(True), "floordivsi": _rounding_division(False), "ceildivui": _ceildivui,
-    "maxsi": _compare_select(">", True), "minsi": _compare_select("<", True),
-    "maxui": _compare_select(">", False), "minui": _compare_select("<", False),
-    "andi": lambda b, x, y: b.and_(x, y), "ori": lambda b, x, y: b.or_(x, y),
-    "xori": lambda b, x, y: b.xor(x, y), "shli": lambda b, x, y: b.shl(x, y),
-    "shrsi": lambda b, x, y: b.ashr(x, y), "shrui": lambda b, x, y: b.lshr(x, y),
+    "divsi": _divsi,
+    "divui": _divui,
+    "remsi": _remsi,
+    "remui": _remui,
+    "ceildivsi": _rounding_division(True),
+    "floordivsi": _rounding_division(False),
+    "ceildivui": _ceildivui,
+    "maxsi": _compare_select(">", True),
+    "minsi": _compare_select("<", True),
+    "maxui": _compare_select(">", False),
+    "minui": _compare_select("<", False),
+    "andi": lambda b, x, y: b.and_(x, y),
+    "ori": lambda b, x, y: b.or_(x, y),
+    "xori": lambda b, x, y: b.xor(x, y),
+    "shli": lambda b, x, y: b.shl(x, y),
+    "shrsi": lambda b, x, y: b.ashr(x, y),
+    "shrui": lambda b, x, y: b.lshr(x, y),
     "select": lambda b, condition, x, y: b.select(condition, x, y),
 }
 
 
 _FCMP = {
-    "oeq": ("o", "=="), "ogt": ("o", ">"), "oge": ("o", ">="), "olt": ("o", "<"), "ole": ("o", "<="),
-    "one": ("o", "!="), "ord": ("o", "ord"), "ueq": ("u", "=="), "ugt": ("u", ">"), "uge": ("u", ">="),
-    "ult": ("u", "<"), "ule": ("u", "<="), "une": ("u", "!="), "uno": ("u", "uno"),
+    "oeq": ("o", "=="),
+    "ogt": ("o", ">"),
+    "oge": ("o", ">="),
+    "olt": ("o", "<"),
+    "ole": ("o", "<="),
+    "one": ("o", "!="),
+    "ord": ("o", "ord"),
+    "ueq": ("u", "=="),
+    "ugt": ("u", ">"),
+    "uge": ("u", ">="),
+    "ult": ("u", "<"),
+    "ule": ("u", "<="),
+    "une": ("u", "!="),
+    "uno": ("u", "uno"),
 }
 _ICMP = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
@@ -409,16 +451,16 @@ def _math(
     if isinstance(scalar_type(x.type), ir.IntType):
         return _math_integer(b, name, operands)
     if scalar_type(x.type) == F16:
-        wide = [b.fpext(value, same_lanes(value.type, F32)) if scalar_type(value.type) == F16 else value
-                for value in operands]
+        wide = [
+            b.fpext(value, same_lanes(value.type, F32)) if scalar_type(value.type) == F16 else value
+            for value in operands
+        ]
         result = _math_floating(b, name, wide, constants)
         return b.fptrunc(result, x.type) if result is not None and scalar_type(result.type) == F32 else result
     return _math_floating(b, name, operands, constants)
 
 
-def _math_floating(
-    b: Builder, name: str, operands: Sequence[Value], constants: Constants
-) -> Value | None:
+def _math_floating(b: Builder, name: str, operands: Sequence[Value], constants: Constants) -> Value | None:
     x = operands[0]
     f = Lanes(b, x.type)
     if (unary := vector_math.UNARY.get(name)) is not None:
@@ -484,8 +526,12 @@ def _power_integer(b: Builder, x: Value, n: Value) -> Value:
 
 _INFINITY = float("inf")
 _FLOAT_IDENTITY: dict[str, float] = {
-    "arith.addf": -0.0, "arith.mulf": 1.0, "arith.maximumf": -_INFINITY, "arith.minimumf": _INFINITY,
-    "arith.maxnumf": -_INFINITY, "arith.minnumf": _INFINITY,
+    "arith.addf": -0.0,
+    "arith.mulf": 1.0,
+    "arith.maximumf": -_INFINITY,
+    "arith.minimumf": _INFINITY,
+    "arith.maxnumf": -_INFINITY,
+    "arith.minnumf": _INFINITY,
 }
 
 
@@ -511,8 +557,15 @@ class Combiner:
         bits = 1 if self.dtype == "i1" else ITEM_BITS[self.dtype]
         least = -(1 << (bits - 1))
         return {
-            "arith.addi": 0, "arith.ori": 0, "arith.xori": 0, "arith.maxui": 0, "arith.muli": 1,
-            "arith.andi": -1, "arith.minui": -1, "arith.maxsi": least, "arith.minsi": -1 - least,
+            "arith.addi": 0,
+            "arith.ori": 0,
+            "arith.xori": 0,
+            "arith.maxui": 0,
+            "arith.muli": 1,
+            "arith.andi": -1,
+            "arith.minui": -1,
+            "arith.maxsi": least,
+            "arith.minsi": -1 - least,
         }[self.op]
 
     def combine(self, b: Builder, x: Value, y: Value) -> Value:

@@ -1,4 +1,4 @@
-"""How the rows of a phase are divided among tasks: up to 64 blocks of consecutive rows, each worth its dispatch."""
+"""How the rows of a phase are divided among tasks: up to 64 blocks of rows, each worth its dispatch."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ class Division:
     grain: int
 
     @staticmethod
-    def of(sizes: Sequence[Extent], last: Extent | None, cost: float, cut: bool, multiple: int = 1) -> Division:
+    def of(
+        sizes: Sequence[Extent], last: Extent | None, cost: float, cut: bool, multiple: int = 1
+    ) -> Division:
         """`cost` is what one element of a row (or one row, without `last`) takes in nanoseconds. `cut` allows
-        cutting rows, into a multiple of `multiple` elements."""
+        cutting rows, into multiples of `multiple` elements."""
         strip = None
         if cut and last is not None and (last.known is None or last.known > 2 * _STRIP):
             strip = max(1, _STRIP // multiple) * multiple
@@ -59,13 +61,13 @@ class Division:
         if self.strip is None or self.last is None:
             return result
         if self.last.known is not None:
-            strips: Expr = -(-self.last.known // self.strip)
-            return result * strips if isinstance(result, int) and isinstance(strips, int) else ["*", result, strips]
+            strips = -(-self.last.known // self.strip)
+            return result * strips if isinstance(result, int) else ["*", result, strips]
         return ["*", result, ["ceildiv", self.last.expression, self.strip]]
 
     def loop(self, f: Frame, row: Callable[[list[Index], Index, Index], None]) -> None:
-        """Emit the rows of tasks `[begin, end)`: `row(indices of sizes, first, end)`, the range being that of the
-        innermost dimension."""
+        """Emit the rows of tasks `[begin, end)`: `row(indices of sizes, first, end)`, the range being that of
+        the innermost dimension."""
         whole: Index = 0 if self.last is None else f.extent(self.last)
         strips: Index = 1 if self.strip is None else f.idiv(f.iadd(whole, self.strip - 1), self.strip)
         rows: Index = strips
@@ -84,6 +86,8 @@ class Division:
                 return
             strip = f.irem(i, strips)
             first = f.imul(strip, self.strip)
-            row(delinearise(f, f.idiv(i, strips), self.sizes), first, f.imin(f.iadd(first, self.strip), whole))
+            row(
+                delinearise(f, f.idiv(i, strips), self.sizes), first, f.imin(f.iadd(first, self.strip), whole)
+            )
 
         f.loop(begin, end, 1, body)

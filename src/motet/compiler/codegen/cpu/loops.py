@@ -1,9 +1,9 @@
 """The general class: any kernel of stages with affine accesses.
 
 Stages that share rows run together (see `rows.py`); each other stage is a phase of its own: vectors run along
-the dimension that lies side by side in its output, reductions inside, one accumulator per point. Inputs that lie
-side by side along another parallel dimension are transposed in registers. Temporaries between phases live in
-workspaces. A reduction to few results over many elements first makes partial results in parallel.
+the dimension that lies side by side in its output, reductions inside, one accumulator per point. Inputs that
+lie side by side along another parallel dimension are transposed in registers. Temporaries between phases live
+in workspaces. A reduction to few results over many elements first makes partial results in parallel.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from motet.compiler.codegen.cpu.addressing import (
 from motet.compiler.codegen.cpu.body import (
     Combiner,
     Unsupported,
-    carried_type,
     combiner,
     constant,
+    dependencies,
     evaluate,
     from_storage,
     widen,
@@ -89,8 +89,12 @@ def _emit(kernel: Kernel, target: CpuTarget) -> KernelCode:
             tasks = _emit_stage(module, symbol, kernel, target, group, workspaces)
         phases.append(Phase(symbol, tasks))
     return KernelCode(
-        "loops" if any(isinstance(group, Stage) for group in groups) else "rows", str(module), tuple(phases),
-        scratch, tuple(_bytes(kernel.values[value]) for value in temporaries), flops=flops(kernel),
+        "loops" if any(isinstance(group, Stage) for group in groups) else "rows",
+        str(module),
+        tuple(phases),
+        scratch,
+        tuple(_bytes(kernel.values[value]) for value in temporaries),
+        flops=flops(kernel),
         bytes=traffic(kernel),
     )
 
@@ -144,18 +148,18 @@ _SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divide
 
 
 def split_reductions(kernel: Kernel) -> Kernel:
-    """`kernel` with every long reduction to few results as two stages: partial results of up to 64 pieces, and
-    their combination. Only where the order does not matter and the pieces are equal."""
+    """`kernel` with every long reduction to few results as two stages: partial results of up to 64 pieces,
+    and their combination. Only where the order does not matter and the pieces are equal."""
     values = list(kernel.values)
     stages: list[Stage] = []
     for stage in kernel.stages:
-        stages += _split(stage, values) or [stage]
+        stages += _split(kernel, stage, values) or [stage]
     if len(values) == len(kernel.values):
         return kernel
     return replace(kernel, values=tuple(values), stages=tuple(stages))
 
 
-def _split(stage: Stage, values: list[KernelValue]) -> list[Stage] | None:
+def _split(kernel: Kernel, stage: Stage, values: list[KernelValue]) -> list[Stage] | None:
     sizes = [Extent.of(size) for size in stage.sizes]
     kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
     if not stage.reductions or any(size.known is None for size in sizes):
@@ -167,14 +171,18 @@ def _split(stage: Stage, values: list[KernelValue]) -> list[Stage] | None:
     combiners = [combiner(stage, k) for k in range(len(stage.outputs))]
     if results > 64 or points < _SPLIT_AT or any(scalar.op == "linalg.index" for scalar in stage.body):
         return None
-    along = max(stage.reductions, key=lambda d: sizes[d].factor)
-    pieces = max((n for n in range(1, 65) if sizes[along].factor % n == 0), default=1)
-    if pieces < 4 or any(found is None for found in combiners):
+    if any(found is None for found in combiners):
         return None
-    return _halves(stage, values, [found for found in combiners if found], along, pieces)
+    for along in physical_order(kernel, stage):
+        pieces = max(n for n in range(1, 65) if sizes[along].factor % n == 0)
+        if along in stage.reductions and pieces >= 4:
+            return _halves(stage, values, [found for found in combiners if found], along, pieces)
+    return None
 
 
-def _halves(stage: Stage, values: list[KernelValue], found: list[Combiner], along: int, pieces: int) -> list[Stage]:
+def _halves(
+    stage: Stage, values: list[KernelValue], found: list[Combiner], along: int, pieces: int
+) -> list[Stage]:
     rank = len(stage.sizes)
     length = int(stage.sizes[along]) // pieces
     kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
@@ -192,19 +200,30 @@ def _halves(stage: Stage, values: list[KernelValue], found: list[Combiner], alon
     body, yields = _widened(stage, found)
     sizes = (pieces, *(length if d == along else size for d, size in enumerate(stage.sizes)))
     partial = Stage(
-        sizes, ("parallel", *stage.iterators), inputs, outputs, tuple(each.identity for each in found), body,
-        yields, stage.source,
+        sizes,
+        ("parallel", *stage.iterators),
+        inputs,
+        outputs,
+        tuple(each.identity for each in found),
+        body,
+        yields,
+        stage.source,
     )
     return [partial, _combination(stage, found, first, pieces, kept)]
 
 
 def _widened(stage: Stage, found: Sequence[Combiner]) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
-    """The stage's body with its terms gathered in the accumulators' dtypes."""
+    """The stage's terms, gathered in the accumulators' dtypes."""
     count = len(stage.inputs) + len(stage.outputs)
-    body = list(stage.body)
+    needed = sorted(dependencies(stage.body, count, [each.term for each in found]) - set(range(count)))
+    moved = {i: i for i in range(count)} | {old: count + new for new, old in enumerate(needed)}
+    body: list[Scalar] = []
+    for old in needed:
+        scalar = stage.body[old - count]
+        body.append(replace(scalar, operands=tuple(moved[i] for i in scalar.operands)))
     yields: list[int] = []
     for k, each in enumerate(found):
-        term = each.term
+        term = moved[each.term]
         if each.accumulator != each.dtype:
             body.append(Scalar("arith.extf", (term,), each.accumulator))
             term = count + len(body) - 1
@@ -213,16 +232,21 @@ def _widened(stage: Stage, found: Sequence[Combiner]) -> tuple[tuple[Scalar, ...
     return tuple(body), tuple(yields)
 
 
-def _combination(stage: Stage, found: Sequence[Combiner], first: int, pieces: int, kept: Sequence[int]) -> Stage:
+def _combination(
+    stage: Stage, found: Sequence[Combiner], first: int, pieces: int, kept: Sequence[int]
+) -> Stage:
     """The stage that gathers the partial results in values `first` and following into the stage's outputs."""
     rank = len(kept) + 1
     entries = [Affine(tuple(int(i == d) for i in range(rank))) for d in range(rank)]
     where = {d: position + 1 for position, d in enumerate(kept)}
 
     def kept_only(access: Access) -> Access:
-        return replace(access, map=tuple(
-            Affine((0, *(entry.coefficients[d] for d in kept)), entry.constant) for entry in access.map
-        ))
+        return replace(
+            access,
+            map=tuple(
+                Affine((0, *(entry.coefficients[d] for d in kept)), entry.constant) for entry in access.map
+            ),
+        )
 
     inputs = tuple(Access(first + k, tuple(entries)) for k in range(len(found)))
     body: list[Scalar] = []
@@ -237,9 +261,14 @@ def _combination(stage: Stage, found: Sequence[Combiner], first: int, pieces: in
         yields.append(count + len(body) - 1)
     sizes = (pieces, *(stage.sizes[d] for d in where))
     return Stage(
-        sizes, ("reduction", *["parallel"] * len(kept)), inputs, tuple(map(kept_only, stage.outputs)),
-        tuple(kept_only(init) if isinstance(init, Access) else init for init in stage.inits), tuple(body),
-        tuple(yields), stage.source,
+        sizes,
+        ("reduction", *(stage.iterators[d] for d in kept)),
+        inputs,
+        tuple(map(kept_only, stage.outputs)),
+        tuple(kept_only(init) if isinstance(init, Access) else init for init in stage.inits),
+        tuple(body),
+        tuple(yields),
+        stage.source,
     )
 
 
@@ -255,7 +284,12 @@ def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
 
 
 def _emit_stage(
-    module: ir.Module, symbol: str, kernel: Kernel, target: CpuTarget, stage: Stage, workspaces: dict[int, int]
+    module: ir.Module,
+    symbol: str,
+    kernel: Kernel,
+    target: CpuTarget,
+    stage: Stage,
+    workspaces: dict[int, int],
 ) -> Expr:
     nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
     along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
@@ -361,7 +395,9 @@ class _Writer:
         }
         return evaluate(self.f, self.nest.body, self.count, known, None, self.nest.stage.yields)
 
-    def block(self, at: Sequence[Index], known: dict[int, Value], start: Index, vectors: int, active: Index | None) -> None:
+    def block(
+        self, at: Sequence[Index], known: dict[int, Value], start: Index, vectors: int, active: Index | None
+    ) -> None:
         """`vectors` vectors from `start`; `active` is how many points of a single last vector exist."""
         f, nest = self.f, self.nest
         points: list[list[Index]] = []
@@ -374,7 +410,8 @@ class _Writer:
         if any(operand.bounds for operand in nest.inputs):
             interior = self.interior(points[0], vectors, active)
             results = f.branches(
-                interior, lambda: self.compute(points, lanes, known, False),
+                interior,
+                lambda: self.compute(points, lanes, known, False),
                 lambda: self.compute(points, lanes, known, True),
             )
         else:
@@ -399,7 +436,9 @@ class _Writer:
 
     # -- values ----------------------------------------------------------------------------------
 
-    def compute(self, points: Sequence[list[Index]], lanes: Lanes, known: dict[int, Value], checked: bool) -> list[Value]:
+    def compute(
+        self, points: Sequence[list[Index]], lanes: Lanes, known: dict[int, Value], checked: bool
+    ) -> list[Value]:
         """The outputs' values, as carried, for every point vector in turn."""
         f = self.f
         running = [value for point in points for value in self.initial(point, lanes)]
@@ -459,7 +498,12 @@ class _Writer:
         return result
 
     def once(
-        self, point: Sequence[Index], lanes: Lanes, known: dict[int, Value], running: Sequence[Value], checked: bool
+        self,
+        point: Sequence[Index],
+        lanes: Lanes,
+        known: dict[int, Value],
+        running: Sequence[Value],
+        checked: bool,
     ) -> list[Value]:
         """One evaluation of the body."""
         f, nest = self.f, self.nest
@@ -496,10 +540,15 @@ class _Writer:
     # -- transposed inputs -----------------------------------------------------------------------
 
     def transposed_dim(self) -> int | None:
-        """The parallel dimension along which inputs lie side by side that do not along `along`, if that is all
-        that keeps them from being read as vectors."""
+        """The parallel dimension along which those inputs lie side by side that do not along `along`, if that
+        is all that keeps them from being read as vectors."""
         nest, along = self.nest, self.along
-        if along is None or self.lanes < 4 or self.reductions or any(operand.bounds for operand in nest.inputs):
+        if (
+            along is None
+            or self.lanes < 4
+            or self.reductions
+            or any(operand.bounds for operand in nest.inputs)
+        ):
             return None
         skewed = [operand for operand in nest.inputs if operand.strides[along] not in (ZERO, ONE)]
         for d in nest.dims_of("parallel"):
@@ -541,7 +590,8 @@ class _Writer:
                 here = list(point)
                 here[other] = f.iadd(j, step)
                 known = {
-                    k: from_storage(f, vectors[step], self.nest.inputs[k].dtype) for k, vectors in columns.items()
+                    k: from_storage(f, vectors[step], self.nest.inputs[k].dtype)
+                    for k, vectors in columns.items()
                 }
                 lanes = Lanes(self.along, self.lanes)
                 values = self.once(here, lanes, known, self.initial(here, lanes), False)

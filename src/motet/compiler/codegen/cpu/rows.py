@@ -1,9 +1,9 @@
 """Row kernels: stages over the same rows, with reductions along what lies side by side.
 
-Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a block
-of rows. A row is gone over in *passes*: one loop runs all stages that do not wait for each other's reductions,
-so that softmax is three passes (maximum; exponential and sum; scaling). Reductions keep several accumulators.
-What a row's later passes read again stays where the result will be, or in the thread's scratch.
+Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a
+block of rows. A row is gone over in *passes*: one loop runs all stages that do not wait for each other's
+reductions, so that softmax is three passes (maximum; exponential and sum; scaling). Reductions keep several
+accumulators. What a row's later passes read again stays where the result will be, or in the thread's scratch.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
 
 @dataclass(frozen=True)
 class Group:
-    """Stages that run row by row. Every nest has the same outer dimensions; those in `wide` have one more, the
-    row's, last. `passes` are indices of nests. `places` says where private temporaries are kept between passes."""
+    """Stages that run row by row. Every nest has the same outer dimensions; those in `wide` have one
+    more, the row's, last. `passes` are indices of nests. `places` says where private temporaries are kept."""
 
     nests: tuple[Nest, ...]
     wide: tuple[bool, ...]
@@ -158,14 +158,24 @@ def _arrange(
     classes = sorted(classes, key=lambda members: order.index(members[widest]))
 
     def is_outer(members: dict[int, int]) -> bool:
-        return len(members) == len(stages) and all(nests[s].kinds[d] == "parallel" for s, d in members.items())
+        return len(members) == len(stages) and all(
+            nests[s].kinds[d] == "parallel" for s, d in members.items()
+        )
 
     outer = [members for members in classes if is_outer(members)]
     inner = [members for members in classes if not is_outer(members)]
-    pinned = {(s, nests[s].dims[int(op.value or 0)]) for s, stage in enumerate(stages) for op in stage.body
-              if op.op == "linalg.index"}
+    pinned = {
+        (s, nests[s].dims[int(op.value or 0)])
+        for s, stage in enumerate(stages)
+        for op in stage.body
+        if op.op == "linalg.index"
+    }
     outer, inner = (
-        [members for members in part if nests[widest].sizes[members[widest]] != ONE or set(members.items()) & pinned]
+        [
+            members
+            for members in part
+            if nests[widest].sizes[members[widest]] != ONE or set(members.items()) & pinned
+        ]
         for part in (outer, inner)
     )
     if not inner:
@@ -179,13 +189,17 @@ def _arrange(
 
 
 def _aligned(nests: Sequence[Nest], classes: list[dict[int, int]]) -> list[dict[int, int]]:
-    """Classes of different stages and equal extent put together: no data ties them, but they may share a loop."""
+    """Classes of different stages and equal extent, together: no data ties them, but they may share a loop."""
     result: list[dict[int, int]] = []
     for members in classes:
         (s, d), *_ = members.items()
         host = next(
-            (other for other in result if not other.keys() & members.keys()
-             and all(nests[t].sizes[e] == nests[s].sizes[d] for t, e in other.items())),
+            (
+                other
+                for other in result
+                if not other.keys() & members.keys()
+                and all(nests[t].sizes[e] == nests[s].sizes[d] for t, e in other.items())
+            ),
             None,
         )
         if host is None:
@@ -206,7 +220,9 @@ def _collapse(
         if any(here[c] != here[c + 1] for here in present):
             continue
         at = [sum(here[:c]) for here in present]
-        if all(not here[c] or nest.mergeable(d, d + 1) for nest, here, d in zip(nests, present, at, strict=True)):
+        if all(
+            not here[c] or nest.mergeable(d, d + 1) for nest, here, d in zip(nests, present, at, strict=True)
+        ):
             nests = [
                 nest.merge(d, d + 1) if here[c] else nest
                 for nest, here, d in zip(nests, present, at, strict=True)
@@ -258,10 +274,15 @@ def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...
         joins = bool(passes) and wide[s] and wide[passes[-1][-1]]
         if joins:
             reduced = {
-                output.value for t in passes[-1] if nests[t].kinds[-1] == "reduction" for output in nests[t].outputs
+                output.value
+                for t in passes[-1]
+                if nests[t].kinds[-1] == "reduction"
+                for output in nests[t].outputs
             }
             same = {_sequential(nests[t]) for t in passes[-1]}
-            joins = same == {_sequential(nest)} and not any(operand.value in reduced for operand in nest.inputs)
+            joins = same == {_sequential(nest)} and not any(
+                operand.value in reduced for operand in nest.inputs
+            )
         if joins:
             passes[-1].append(s)
         else:
@@ -282,7 +303,9 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
     """`found`, with a place for every temporary that only the group sees."""
     pass_of = {s: number for number, each in enumerate(found.passes) for s in each}
     elsewhere = {
-        access.value for s, stage in enumerate(kernel.stages) if s not in stages
+        access.value
+        for s, stage in enumerate(kernel.stages)
+        if s not in stages
         for access in (*stage.inputs, *stage.outputs, *(i for i in stage.inits if isinstance(i, Access)))
     }
     private: set[int] = set()
@@ -297,7 +320,9 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
             if kernel.values[value].role != "temporary" or value in elsewhere:
                 continue
             readers = [
-                t for t, other in enumerate(found.nests) if any(operand.value == value for operand in other.inputs)
+                t
+                for t, other in enumerate(found.nests)
+                if any(operand.value == value for operand in other.inputs)
             ]
             in_row = found.wide[s] and nest.kinds[-1] == "parallel"
             if not in_row or all(pass_of[t] == pass_of[s] for t in readers):
@@ -317,16 +342,26 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
             private.add(value)
             kept.add(value)
     return replace(
-        found, private=frozenset(private), places=places, kept=frozenset(kept), offsets=offsets, scratch=scratch
+        found,
+        private=frozenset(private),
+        places=places,
+        kept=frozenset(kept),
+        offsets=offsets,
+        scratch=scratch,
     )
 
 
 def _host(
-    kernel: Kernel, found: Group, pass_of: Mapping[int, int], producer: int, output: Operand, readers: Sequence[int],
+    kernel: Kernel,
+    found: Group,
+    pass_of: Mapping[int, int],
+    producer: int,
+    output: Operand,
+    readers: Sequence[int],
     taken: set[int],
 ) -> Operand | None:
     """A result that is written only when the temporary has been read for the last time, and can hold it till
-    then. A result may lie in an argument's memory, so that no argument like it may be read after that."""
+    then. A result may lie in an argument's memory, so that no argument like it may be read meanwhile."""
     for w, nest in enumerate(found.nests):
         for result in nest.outputs:
             value = kernel.values[result.value]
@@ -352,7 +387,7 @@ def _host(
 def _multiplied(nest: Nest) -> Nest:
     """`nest` with every f32 or f64 division of a row's elements by one number as a multiplication.
 
-    The divisor and the dividend are first scaled by 2^±64 where the reciprocal could overflow or be subnormal.
+    Both are first scaled by 2^±64 where the reciprocal could overflow or be subnormal.
     """
     stage = nest.stage
     inputs = len(stage.inputs) + len(stage.outputs)
@@ -361,7 +396,9 @@ def _multiplied(nest: Nest) -> Nest:
     moved = {i: i for i in range(inputs)}
     body: list[Scalar] = []
 
-    def add(op: str, operands: tuple[int, ...], dtype: str, value: float | None = None, predicate: str = "") -> int:
+    def add(
+        op: str, operands: tuple[int, ...], dtype: str, value: float | None = None, predicate: str = ""
+    ) -> int:
         body.append(Scalar(op, operands, dtype, value, predicate))
         return inputs + len(body) - 1
 
@@ -394,7 +431,12 @@ def _multiplied(nest: Nest) -> Nest:
 
 
 def emit_group(
-    module: ir.Module, symbol: str, kernel: Kernel, target: CpuTarget, found: Group, workspaces: Mapping[int, int]
+    module: ir.Module,
+    symbol: str,
+    kernel: Kernel,
+    target: CpuTarget,
+    found: Group,
+    workspaces: Mapping[int, int],
 ) -> Expr:
     """Define `symbol`, the phase that runs the group; how many tasks it has."""
     f = Frame(module, symbol, kernel, workspaces, found.offsets)
@@ -425,8 +467,8 @@ def _lanes(nest: Nest, target: CpuTarget) -> int:
 
 @dataclass
 class _Row:
-    """Emits one row. `scalars` holds the row's own values, one per stage without the row's dimension or reducing
-    it, as carried."""
+    """Emits one row. `scalars` holds the row's own values, as carried: results of stages without the row's
+    dimension, or that reduce it."""
 
     f: Frame
     group: Group
@@ -469,7 +511,9 @@ class _Row:
 
     # -- values ----------------------------------------------------------------------------------
 
-    def read(self, operand: Operand, point: Sequence[Index], lanes: Lanes, fresh: Mapping[int, Value]) -> Value:
+    def read(
+        self, operand: Operand, point: Sequence[Index], lanes: Lanes, fresh: Mapping[int, Value]
+    ) -> Value:
         if operand.value in fresh:
             return fresh[operand.value]
         if operand.value in self.scalars:
@@ -484,7 +528,9 @@ class _Row:
         values: list[Value] = []
         for init, output in zip(nest.inits, nest.outputs, strict=True):
             if isinstance(init, Operand):
-                values.append(load_values(self.f, init, [*self.indices, 0][: len(nest.sizes)], Lanes(None, 1)))
+                values.append(
+                    load_values(self.f, init, [*self.indices, 0][: len(nest.sizes)], Lanes(None, 1))
+                )
             else:
                 values.append(constant(output.dtype, 0 if init is None else init))
         return values
@@ -494,7 +540,8 @@ class _Row:
         point = [*self.indices, 0]
         known = {
             k: self.read(operand, point, Lanes(None, 1), {})
-            for k, operand in enumerate(nest.inputs) if operand.strides[-1] == ZERO
+            for k, operand in enumerate(nest.inputs)
+            if operand.strides[-1] == ZERO
         }
         count = len(nest.inputs) + len(nest.outputs)
         return evaluate(self.f, nest.body, count, known, None, self.wanted(nest))
@@ -505,7 +552,12 @@ class _Row:
         return [found.term for found in _combiners(nest) if found is not None]
 
     def evaluated(
-        self, nest: Nest, known: Mapping[int, Value], running: Sequence[Value], point: Sequence[Index], lanes: Lanes,
+        self,
+        nest: Nest,
+        known: Mapping[int, Value],
+        running: Sequence[Value],
+        point: Sequence[Index],
+        lanes: Lanes,
         wanted: Sequence[int],
     ) -> dict[int, Value]:
         values = {**known, **{len(nest.inputs) + k: value for k, value in enumerate(running)}}
@@ -540,7 +592,9 @@ class _Step:
             if _sequential(nest):
                 one += self.row.initial(nest)
                 continue
-            one += [constant(found.accumulator, found.identity, self.lanes) for found in _combiners(nest) if found]
+            one += [
+                constant(found.accumulator, found.identity, self.lanes) for found in _combiners(nest) if found
+            ]
         return one * vectors
 
     def __call__(self, start: Index, vectors: int, active: Index | None, carried: list[Value]) -> list[Value]:
@@ -576,13 +630,19 @@ class _Step:
 
     def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
         return [
-            load_values(self.row.f, init, point, lanes) if isinstance(init, Operand)
+            load_values(self.row.f, init, point, lanes)
+            if isinstance(init, Operand)
             else constant(output.dtype, 0 if init is None else init)
             for init, output in zip(nest.inits, nest.outputs, strict=True)
         ]
 
     def reduce(
-        self, nest: Nest, known: dict[int, Value], point: Sequence[Index], lanes: Lanes, carried: Sequence[Value]
+        self,
+        nest: Nest,
+        known: dict[int, Value],
+        point: Sequence[Index],
+        lanes: Lanes,
+        carried: Sequence[Value],
     ) -> list[Value]:
         row, f = self.row, self.row.f
         if _sequential(nest):
@@ -624,5 +684,3 @@ def _tree(found: Combiner, f: Frame, values: Sequence[Value]) -> Value:
         pairs = [found.combine(f, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
         values = [*pairs, *(values[-1:] if len(values) % 2 else [])]
     return values[0]
-
-

@@ -1,15 +1,15 @@
 """Elementary functions on scalars and vectors of f32 and f64, written out in arithmetic.
 
-Every function takes and returns an `Value` of type float, double, or a vector of either. Errors are in units
-in the last place (ulp) over the whole range unless said otherwise; infinities, NaN, signed zeros and subnormal
-numbers follow IEEE 754 and C.
+Every function takes and returns an `Value` of type float, double, or a vector of either. Errors are in
+units in the last place (ulp) over the whole range; infinities, NaN, signed zeros and subnormal numbers follow
+IEEE 754 and C.
 
 | function | f32 | f64 | source |
 |---|---|---|---|
 | exp, exp2, expm1 | ≤ 2 | ≤ 2 | Cody and Waite's reduction; polynomial of Cephes' expf, Taylor's in f64 |
 | log, log2, log10, log1p | ≤ 3 | ≤ 3 | FreeBSD msun's e_logf.c and e_log.c |
 | tanh | ≤ 5 | ≤ 3 | Eigen's rational approximation in f32; by expm1 in f64 |
-| erf | ≤ 4 | libm | XLA's rational approximation in f32 |
+| erf | ≤ 6 | libm | XLA's rational approximation in f32 |
 | sinh, cosh | ≤ 4 | ≤ 4 | by expm1 and exp |
 | powf | ≤ 1 | libm | by log and exp in f64 |
 | sqrt, rsqrt, floor, ceil, round, roundeven, trunc, absf, copysign, fma | as IEEE | as IEEE | instructions |
@@ -31,7 +31,20 @@ Value = Any
 """An `ir.Value`: llvmlite declares no types for what its values and builders carry."""
 
 LIBM = (
-    "sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc", "erf", "atan2", "pow",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "cbrt",
+    "erfc",
+    "erf",
+    "atan2",
+    "pow",
     "fmod",
 )
 """The C functions that may be called, in f64; in f32 they are called with an `f` behind the name."""
@@ -144,7 +157,12 @@ class Lanes:
 _LOG2E = 1.4426950408889634
 _LN2 = math.log(2)
 _EXP_F32 = (
-    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
 )
 _LN2_F32 = (0.693359375, -2.12194440e-4)  # two parts, so that n times the first is exact
 _LN2_F64 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
@@ -194,8 +212,13 @@ def expm1(b: Builder, x: Value) -> Value:
 
 _LOG_F32 = (0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693)
 _LOG_F64 = (
-    1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01,
-    2.857142874366239149e-01, 3.999999999940941908e-01, 6.666666666666735130e-01,
+    1.479819860511658591e-01,
+    1.531383769920937332e-01,
+    1.818357216161805012e-01,
+    2.222219843214978396e-01,
+    2.857142874366239149e-01,
+    3.999999999940941908e-01,
+    6.666666666666735130e-01,
 )
 _SQRT_HALF_BITS = {False: 0x3F3504F3, True: 0x3FE6A09E667F3BCD}
 
@@ -259,17 +282,30 @@ def log1p(b: Builder, x: Value) -> Value:
 # -- hyperbolic functions and the error function ---------------------------------------------------
 
 _TANH_P = (
-    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
-    1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
+    -2.76076847742355e-16,
+    2.00018790482477e-13,
+    -8.60467152213735e-11,
+    5.12229709037114e-08,
+    1.48572235717979e-05,
+    6.37261928875436e-04,
+    4.89352455891786e-03,
 )
 _TANH_Q = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
 _ERF_P = (
-    0.00022905065861350646, 0.0034082910107109506, 0.050955695062380861, 0.18520832239976145,
+    0.00022905065861350646,
+    0.0034082910107109506,
+    0.050955695062380861,
+    0.18520832239976145,
     1.128379143519084,
 )
 _ERF_Q = (
-    -1.1791602954361697e-7, 0.000023547966471313185, 0.0010179625278914885, 0.014070470171167667,
-    0.11098505178285362, 0.49746925110067538, 1.0,
+    -1.1791602954361697e-7,
+    0.000023547966471313185,
+    0.0010179625278914885,
+    0.014070470171167667,
+    0.11098505178285362,
+    0.49746925110067538,
+    1.0,
 )
 
 
@@ -408,13 +444,33 @@ def remainder(b: Builder, x: Value, y: Value) -> Value:
 
 
 UNARY: dict[str, Callable[[Builder, Value], Value]] = {
-    "exp": exp, "exp2": exp2, "expm1": expm1, "log": log, "log2": log2, "log10": log10, "log1p": log1p,
-    "tanh": tanh, "erf": erf, "sinh": sinh, "cosh": cosh, "sqrt": sqrt, "rsqrt": rsqrt,
-    **{name: _libm_unary(name) for name in
-       ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc")},
-    **{name: _intrinsic_unary(llvm) for name, llvm in
-       (("absf", "fabs"), ("floor", "floor"), ("ceil", "ceil"), ("round", "round"),
-        ("roundeven", "roundeven"), ("trunc", "trunc"))},
+    "exp": exp,
+    "exp2": exp2,
+    "expm1": expm1,
+    "log": log,
+    "log2": log2,
+    "log10": log10,
+    "log1p": log1p,
+    "tanh": tanh,
+    "erf": erf,
+    "sinh": sinh,
+    "cosh": cosh,
+    "sqrt": sqrt,
+    "rsqrt": rsqrt,
+    **{
+        name: _libm_unary(name)
+        for name in ("sin", "cos", "tan", "asin", "acos", "atan", "asinh", "acosh", "atanh", "cbrt", "erfc")
+    },
+    **{
+        name: _intrinsic_unary(llvm)
+        for name, llvm in (
+            ("absf", "fabs"),
+            ("floor", "floor"),
+            ("ceil", "ceil"),
+            ("round", "round"),
+            ("roundeven", "roundeven"),
+            ("trunc", "trunc"),
+        )
+    },
 }
 """The functions of one operand by their names in MLIR's `math` dialect; f32 and f64."""
-
