@@ -167,7 +167,7 @@ class Invocation:
         self.tasks = [evaluate(phase.tasks, symbols) for phase in code.phases]
 
     def run(self, split: int = 1) -> None:
-        """All phases, one after the other; each as `split` calls over ranges of tasks, the last range first."""
+        """All phases in turn; each as `split` calls over ranges of tasks, the last range first."""
         pointers, sizes = ctypes.addressof(self._pointers), ctypes.addressof(self._sizes)
         scratch = self._scratch.ctypes.data
         for phase, tasks in zip(self._executable._phases, self.tasks, strict=True):
