@@ -1,0 +1,266 @@
+"""Code for any function on tensors, by upstream's lowering to loops and LLVM's own vectorisers.
+
+    func.func private @k(%a: tensor<?x8xf32>) -> tensor<?x8xf32>
+      →  memory: each result becomes a buffer to write into                  (one-shot-bufferize)
+      →  loops: the outermost ones become tasks where no iteration depends on another
+      →  elementary functions: calls of definitions that are inlined before LLVM vectorises
+      →  LLVM IR: a body on memory descriptors, and `@k` with the signature of every kernel
+
+It takes what no other generator takes: control flow, gathers, complex numbers, integers of any width.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.elementary import call_elementary, define_elementary
+from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
+from motet.compiler.codegen.cpu.row_tasks import Rows, split_rows
+from motet.compiler.codegen.kernel import KernelCode, Phase
+from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16
+from motet.compiler.ir.translate import source_location, translate_to_llvm
+from motet.compiler.targets.cpu import CpuTarget
+from motet.errors import CompileError
+
+Extent = tuple[Literal["argument", "result"], int, int]
+
+_BODY = "motet.body"
+_STACK_BYTES = 4096  # a temporary of up to so many bytes lives on the stack
+_DYNAMIC = -1
+_INTERNAL = re.compile(r"^define (?!internal |private )", re.MULTILINE)
+
+_BUFFERIZE = (
+    "inline,symbol-dce,func.func(linalg-generalize-named-ops,linalg-fuse-elementwise-ops),canonicalize,cse,"
+    "eliminate-empty-tensors,empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 "
+    "function-boundary-type-conversion=identity-layout-map allow-return-allocs-from-loops=1},"
+    "canonicalize,cse,func.func(buffer-hoisting,buffer-loop-hoisting)"
+)
+_LOOPS = (
+    "ownership-based-buffer-deallocation,canonicalize,buffer-deallocation-simplification,"
+    "bufferization-lower-deallocations,convert-bufferization-to-memref,func.func(convert-linalg-to-loops),"
+    "fold-memref-alias-ops,canonicalize,cse,func.func(loop-invariant-code-motion),canonicalize"
+)
+_MATH = (
+    "func.func(expand-realloc),memref-expand,expand-strided-metadata,lower-affine,"
+    "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-complex-to-libm,"
+    "convert-complex-to-standard,convert-math-to-llvm,convert-math-to-libm"
+)
+_TO_LLVM = (
+    "arith-expand{include-bf16=1},convert-scf-to-cf,finalize-memref-to-llvm,convert-complex-to-llvm,"
+    "convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
+)
+
+@dataclass(frozen=True)
+class GenericCode:
+    """`code`, and the dynamic extents that it receives as sizes: those of every argument, then of every result,
+    axis by axis. Task counts call them `s0`, `s1`, … in that order."""
+
+    code: KernelCode
+    extents: tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    shape: tuple[int, ...]  # _DYNAMIC where not known
+    item: ir.Type
+
+    @property
+    def memory(self) -> ir.Type:
+        with self.item.context:
+            dynamic = ir.ShapedType.get_dynamic_size()
+            return ir.MemRefType.get([dynamic if n == _DYNAMIC else n for n in self.shape], self.item)
+
+
+def emit_generic(function: ir.Operation, symbol: str, target: CpuTarget) -> GenericCode:
+    """Code of `function`, a `func.func` on ranked tensors that its module's other functions may help.
+
+    The buffers of the compiled function are the arguments, then the results, dense and row-major. `function`
+    stays as it is. Raises `CompileError` for an operation, or a type, that upstream cannot lower.
+    """
+    with function.context, ir.Location.unknown():
+        module, entry = _extract(function)
+        arguments = [_buffer(argument.type, function) for argument in entry.regions[0].blocks[0].arguments]
+        results = [_buffer(kind, function) for kind in ir.FunctionType(_type(entry)).results]
+        extents = _extents(arguments, results)
+        _write_into_buffers(entry, arguments, results)
+        llvm, tasks, rows = _lower(module, len(arguments), extents, function)
+    wrapper = _wrapper(symbol, [*arguments, *results], rows)
+    code = KernelCode(kind="generic", llvm=f"{llvm}\n{wrapper}", phases=(Phase(symbol, tasks),))
+    return GenericCode(code, extents)
+
+
+# -- the function to lower -----------------------------------------------------------------------------
+
+
+def _extract(function: ir.Operation) -> tuple[ir.Module, ir.Operation]:
+    """A module of its own for `function` and the functions it may call, and its copy there."""
+    module = ir.Module.create()
+    for operation in function.parent.regions[0].blocks[0].operations:
+        clone = operation.operation.clone()
+        module.body.append(clone)
+        if operation.operation == function:
+            entry = clone
+            entry.attributes["sym_name"] = ir.StringAttr.get(_BODY)
+            if "sym_visibility" in entry.attributes:
+                del entry.attributes["sym_visibility"]
+        elif clone.name == "func.func":
+            clone.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    return module, entry
+
+
+def _type(function: ir.Operation) -> ir.Type:
+    return ir.TypeAttr(function.attributes["function_type"]).value
+
+
+def _buffer(kind: ir.Type, function: ir.Operation) -> _Buffer:
+    try:
+        tensor = ir.RankedTensorType(kind)
+    except ValueError:
+        raise CompileError(
+            f"kernel functions take and give ranked tensors, not {kind}", source_location(function)
+        ) from None
+    shape = [_DYNAMIC if tensor.is_dynamic_dim(i) else tensor.get_dim_size(i) for i in range(tensor.rank)]
+    return _Buffer(tuple(shape), tensor.element_type)
+
+
+def _extents(arguments: Sequence[_Buffer], results: Sequence[_Buffer]) -> tuple[Extent, ...]:
+    found: list[Extent] = []
+    which: Literal["argument", "result"]
+    for which, buffers in (("argument", arguments), ("result", results)):
+        for index, buffer in enumerate(buffers):
+            found += [(which, index, axis) for axis, size in enumerate(buffer.shape) if size == _DYNAMIC]
+    return tuple(found)
+
+
+def _write_into_buffers(entry: ir.Operation, arguments: Sequence[_Buffer], results: Sequence[_Buffer]) -> None:
+    """Give `entry` an argument for the memory of each result, written to instead of returned."""
+    block = entry.regions[0].blocks[0]
+    inputs = [argument.type for argument in block.arguments]
+    outputs = [block.add_argument(result.memory, ir.Location.unknown()) for result in results]
+    terminator = block.operations[len(block.operations) - 1]
+    with ir.InsertionPoint(terminator), terminator.location:
+        flags = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
+        for value, memory in zip(terminator.operands, outputs, strict=True):
+            ir.Operation.create(
+                "bufferization.materialize_in_destination", operands=[value, memory], attributes=flags
+            )
+        ir.Operation.create("func.return")
+    terminator.operation.erase()
+    read_only = ir.DictAttr.get({"bufferization.writable": ir.BoolAttr.get(False)})
+    nothing = ir.DictAttr.get({})
+    for name in [name for name in entry.attributes if name not in ("sym_name", "function_type")]:
+        del entry.attributes[name]
+    entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(arguments) + [nothing] * len(results))
+    _set_inputs(entry, [*inputs, *(result.memory for result in results)])
+
+
+def _set_inputs(entry: ir.Operation, kinds: Sequence[ir.Type]) -> None:
+    entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(kinds), []))
+
+
+# -- lowering ------------------------------------------------------------------------------------------
+
+
+def _lower(
+    module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation
+) -> tuple[str, Expr, bool]:
+    """LLVM IR of the body; its number of tasks; whether it takes `begin` and `end`."""
+    try:
+        decompose(module)
+        run_pipeline(module, _BUFFERIZE)
+        copies_to_linalg(module)
+        _small_to_stack(_body(module))
+        run_pipeline(module, _LOOPS)
+        rows = _split(_body(module))
+        called = call_elementary(module)
+        run_pipeline(module, _MATH)
+        emulate_bfloat16(module)
+        run_pipeline(module, _TO_LLVM)
+    except ir.MLIRError as error:
+        detail = " ".join(str(error).split())
+        raise CompileError(f"upstream's lowering fails: {detail}", source_location(function)) from error
+    text = _INTERNAL.sub("define internal ", to_llvmlite(translate_to_llvm(module)))
+    return define_elementary(text, called), _tasks(rows, arguments, extents), rows is not None
+
+
+def _body(module: ir.Module) -> ir.Operation:
+    return ir.SymbolTable(module.operation)[_BODY].operation
+
+
+def _small_to_stack(entry: ir.Operation) -> None:
+    """Small temporaries of the outermost block live on the stack; one in a loop would take more at each turn."""
+    for operation in list(entry.regions[0].blocks[0].operations):
+        if operation.name != "memref.alloc":
+            continue
+        kind = ir.MemRefType(operation.results[0].type)
+        if not kind.has_static_shape or _bytes(kind) > _STACK_BYTES:
+            continue
+        with ir.InsertionPoint(operation), operation.location:
+            attributes = {name: operation.attributes[name] for name in operation.attributes}
+            local = ir.Operation.create("memref.alloca", results=[kind], attributes=attributes)
+        operation.results[0].replace_all_uses_with(local.results[0])
+        operation.operation.erase()
+
+
+def _bytes(kind: ir.MemRefType) -> int:
+    """A bound of the bytes that memory of `kind` takes."""
+    match = re.search(r"\d+", str(kind.element_type))
+    bits = int(match[0]) if match else 64
+    return math.prod(kind.shape) * max(1, bits // 8) * (2 if "complex" in str(kind.element_type) else 1)
+
+
+def _split(entry: ir.Operation) -> Rows | None:
+    rows = split_rows(entry)
+    if rows is not None:
+        _set_inputs(entry, [argument.type for argument in entry.regions[0].blocks[0].arguments])
+        if "arg_attrs" in entry.attributes:
+            del entry.attributes["arg_attrs"]
+    return rows
+
+
+def _tasks(rows: Rows | None, arguments: int, extents: Sequence[Extent]) -> Expr:
+    if rows is None or isinstance(rows, int):
+        return 1 if rows is None else rows
+    position, axis = rows
+    which = ("argument", position, axis) if position < arguments else ("result", position - arguments, axis)
+    return f"s{list(extents).index(which)}"
+
+
+# -- the kernel's own signature ------------------------------------------------------------------------
+
+
+def _wrapper(symbol: str, buffers: Sequence[_Buffer], rows: bool) -> str:
+    """LLVM IR of the function that is called: makes descriptors of buffers and sizes, and calls the body."""
+    lines: list[str] = []
+    operands: list[str] = []
+    sizes = 0
+    for number, buffer in enumerate(buffers):
+        lines.append(f"  %at{number} = getelementptr inbounds ptr, ptr %buffers, i64 {number}")
+        lines.append(f"  %buffer{number} = load ptr, ptr %at{number}")
+        shape: list[str] = []
+        for extent in buffer.shape:
+            if extent == _DYNAMIC:
+                lines.append(f"  %sizeat{sizes} = getelementptr inbounds i64, ptr %sizes, i64 {sizes}")
+                lines.append(f"  %size{sizes} = load i64, ptr %sizeat{sizes}")
+                shape.append(f"%size{sizes}")
+                sizes += 1
+            else:
+                shape.append(str(extent))
+        strides = ["1"] * len(shape)
+        for axis in range(len(shape) - 2, -1, -1):
+            strides[axis] = f"%stride{number}_{axis}"
+            lines.append(f"  {strides[axis]} = mul nsw i64 {strides[axis + 1]}, {shape[axis + 1]}")
+        operands += [f"ptr %buffer{number}", f"ptr %buffer{number}", "i64 0"]
+        operands += [f"i64 {word}" for word in (*shape, *strides)]
+    if rows:
+        operands += ["i64 %begin", "i64 %end"]
+    return "\n".join([
+        f'define void @"{symbol}"(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch) {{',
+        *lines, f'  call void @"{_BODY}"({", ".join(operands)})', "  ret void", "}", "",
+    ])
