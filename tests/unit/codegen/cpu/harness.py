@@ -176,6 +176,14 @@ class Invocation:
                 if begin < end:
                     phase(pointers, sizes, begin, end, scratch)
 
+    def move_results(self, offset: int) -> None:
+        """Give results new buffers, `offset` bytes after a multiple of 64."""
+        kernel = self._executable.kernel
+        for number, index in enumerate(kernel.externals):
+            if kernel.values[index].role == "result":
+                self._buffers[number] = aligned(self._buffers[number].nbytes + offset)[offset:]
+                self._pointers[number] = self._buffers[number].ctypes.data
+
     def results(self) -> list[np.ndarray]:
         kernel = self._executable.kernel
         found: list[np.ndarray] = []

@@ -287,3 +287,25 @@ def test_lanes_that_do_not_exist_do_not_divide_by_zero():
     )
     x, y = np.arange(19, dtype=np.int32) * 7, np.full(19, 3, np.int32)
     np.testing.assert_array_equal(build(loops.emit, found)(x, y)[0], x // 3)
+
+
+def test_large_results_are_written_whole_whether_aligned_or_not():
+    """Results of 32 MiB and more go past the caches, if they begin at a multiple of 64 bytes."""
+    rows, columns = 4099, 2064
+    shape = (rows, columns)
+    found = kernel(
+        [value(shape), value(shape, role="result")],
+        stage(shape, "pp", [at(0, 2, 0, 1)], [at(1, 2, 0, 1)], [op("negf", 0)]),
+    )
+    turned = kernel(
+        [value(shape[::-1]), value(shape, role="result")],
+        stage(shape, "pp", [at(0, 2, 1, 0)], [at(1, 2, 0, 1)], [op("negf", 0)]),
+    )
+    x = random(*shape)
+    assert "nontemporal" in build(loops.emit, found).code.llvm
+    np.testing.assert_array_equal(build(loops.emit, found)(x, split=3)[0], -x)
+    np.testing.assert_array_equal(build(loops.emit, turned)(x.T.copy(), split=3)[0], -x)
+    unaligned = build(loops.emit, found).prepare([x])
+    unaligned.move_results(4)
+    unaligned.run()
+    np.testing.assert_array_equal(unaligned.results()[0], -x)

@@ -42,8 +42,9 @@ class Division:
         """`cost` is what one element of a row (or one row, without `last`) takes in nanoseconds. `cut` allows
         cutting rows, into multiples of `multiple` elements."""
         strip = None
-        if cut and last is not None and (last.known is None or last.known > 2 * _STRIP):
-            strip = max(1, _STRIP // multiple) * multiple
+        length = max(4 * multiple, min(_STRIP, int(4 * _GRAIN / max(cost, 1e-3))) // multiple * multiple)
+        if cut and last is not None and (last.known is None or last.known > 2 * length):
+            strip = length
         row = cost * (strip or (guess(last) if last is not None else 1))
         return Division(tuple(sizes), last, strip, max(1, int(_GRAIN / max(row, 1.0))))
 

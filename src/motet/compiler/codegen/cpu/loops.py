@@ -39,7 +39,7 @@ from motet.compiler.codegen.cpu.body import (
     from_storage,
     widen,
 )
-from motet.compiler.codegen.cpu.builder import I32, Builder, Index
+from motet.compiler.codegen.cpu.builder import I32, I64, Builder, Index
 from motet.compiler.codegen.cpu.division import Division, guess, nanoseconds
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent
 from motet.compiler.codegen.cpu.vector_math import Value
@@ -59,6 +59,7 @@ from motet.compiler.codegen.kernel import Value as KernelValue
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
+_STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
 _UNROLLED = 16  # points of a reduction that are written out
 
 
@@ -321,7 +322,7 @@ def _plain(f: Frame, writer: _Writer, outer: Sequence[int], along: int | None, c
         at: list[Index] = [0] * len(nest.sizes)
         for d, i in zip(outer, indices, strict=True):
             at[d] = i
-        writer.row(at, first, end)
+        writer.streamed(lambda: writer.row(at, first, end))
 
     division.loop(f, row)
     return division.tasks
@@ -339,7 +340,7 @@ def _tiled(f: Frame, writer: _Writer, outer: Sequence[int], along: int, other: i
         at: list[Index] = [0] * len(nest.sizes)
         for d, i in zip(outer, indices, strict=True):
             at[d] = i
-        writer.band(at, other, first, end)
+        writer.streamed(lambda: writer.band(at, other, first, end))
 
     division.loop(f, row)
     return division.tasks
@@ -359,12 +360,52 @@ class _Writer:
         self.vectors = 1 if self.along is None else 2 if heavy or len(self.nest.body) > 24 else 4
         self.reductions = self.nest.dims_of("reduction")
         self.count = len(self.nest.inputs) + len(self.nest.outputs)
+        self.streaming = False
         self.gathers = [self._gather(k) for k in range(len(self.nest.outputs))]
 
     def _gather(self, output: int) -> Combiner | None:
         """The combiner, where its accumulator is wider than the output."""
         found = combiner(self.nest.stage, output) if self.reductions else None
         return found if found is not None and found.accumulator != found.dtype else None
+
+    # -- results that go past the caches -----------------------------------------------------------
+
+    def streamed(self, write: Callable[[], None]) -> None:
+        """`write()`, with stores past the caches where results are large and lie at whole vectors."""
+        f = self.f
+        if not self._large():
+            write()
+            return
+        bits: Value = None
+        for operand in self.nest.outputs:
+            address: Value = f.ptrtoint(f.pointer(operand.value), I64)
+            bits = address if bits is None else f.or_(bits, address)
+
+        def stream() -> None:
+            self.streaming = True
+            write()
+            self.streaming = False
+            f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
+
+        f.branches(
+            f.icmp_unsigned("==", f.and_(bits, ir.Constant(I64, 63)), ir.Constant(I64, 0)), stream, write
+        )
+
+    def _large(self) -> bool:
+        read = {access.value for stage in self.f.kernel.stages for access in stage.inputs}
+        for operand in self.nest.outputs:
+            shape = self.f.kernel.values[operand.value].shape
+            elements = 1
+            for size in shape:
+                elements *= size if isinstance(size, int) else 0
+            steps = [*operand.offset, *(s for d, s in enumerate(operand.strides) if d != self.along)]
+            if operand.value in read or elements * item_bytes(operand.dtype) < _STREAM:
+                return False
+            if self.along is None or operand.strides[self.along] != ONE:
+                return False
+            if any(step.known is None or step.known % self.lanes for step in steps):
+                return False
+        return True
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -418,7 +459,7 @@ class _Writer:
             results = self.compute(points, lanes, known, False)
         for u, point in enumerate(points):
             for k, operand in enumerate(nest.outputs):
-                store_values(f, results[u * len(nest.outputs) + k], operand, point, lanes)
+                store_values(f, results[u * len(nest.outputs) + k], operand, point, lanes, self.streaming)
 
     def interior(self, point: Sequence[Index], vectors: int, active: Index | None) -> Value:
         """Whether all reads of a block are inside."""
@@ -596,7 +637,7 @@ class _Writer:
                 lanes = Lanes(self.along, self.lanes)
                 values = self.once(here, lanes, known, self.initial(here, lanes), False)
                 for value, operand in zip(values, self.nest.outputs, strict=True):
-                    store_values(f, value, operand, here, lanes)
+                    store_values(f, value, operand, here, lanes, self.streaming)
 
         f.loop(first, end, self.lanes, tile)
 

@@ -189,7 +189,7 @@ def _arrange(
 
 
 def _aligned(nests: Sequence[Nest], classes: list[dict[int, int]]) -> list[dict[int, int]]:
-    """Classes of different stages and equal extent, together: nothing ties them, but they may share a loop."""
+    """Classes of different stages and equal extent, together: nothing ties them, but a loop can hold them."""
     result: list[dict[int, int]] = []
     for members in classes:
         (s, d), *_ = members.items()
