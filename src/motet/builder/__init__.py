@@ -8,9 +8,9 @@
         g.result(y, name="y")
     artifact = motet.compile(g)
 
-Needs numpy alone; MLIR enters when the graph is compiled. Shapes and dtypes are checked at the call: a mistake is a
-CompileError that names the operator, the shapes and the caller's line. Every operator takes `device=`, the name of the
-device on which it shall run, kept as the attribute `motet.device`.
+Needs numpy alone; MLIR enters when the graph is compiled. Shapes and dtypes are checked at the call: a
+mistake is a CompileError that names the operator, the shapes and the caller's line. Every operator takes
+`device=`, the name of the device on which it shall run, kept as the attribute `motet.device`.
 """
 
 from motet.builder.contraction import avg_pool2d, conv2d, matmul, max_pool2d
@@ -66,10 +66,11 @@ from motet.builder.reduction import (
 )
 
 __all__ = [
-    "Graph", "Tensor", "abs", "add", "avg_pool2d", "broadcast_to", "cast", "ceil", "clip", "concat", "conv2d", "cos",
-    "div", "equal", "erf", "exp", "floor", "gelu", "greater", "greater_equal", "layernorm", "leaky_relu", "less",
-    "less_equal", "log", "logical_and", "logical_not", "logical_or", "matmul", "max_pool2d", "maximum", "minimum",
-    "mul", "neg", "not_equal", "pad", "pow", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
-    "relu", "reshape", "round", "rsqrt", "sigmoid", "silu", "sin", "slice", "softmax", "sqrt", "sub", "tanh",
-    "transpose", "where",
+    "Graph", "Tensor", "abs", "add", "avg_pool2d", "broadcast_to", "cast", "ceil", "clip", "concat",
+    "conv2d", "cos", "div", "equal", "erf", "exp", "floor", "gelu", "greater", "greater_equal",
+    "layernorm", "leaky_relu", "less", "less_equal", "log", "logical_and", "logical_not",
+    "logical_or", "matmul", "max_pool2d", "maximum", "minimum", "mul", "neg", "not_equal", "pad",
+    "pow", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum", "relu",
+    "reshape", "round", "rsqrt", "sigmoid", "silu", "sin", "slice", "softmax", "sqrt", "sub",
+    "tanh", "transpose", "where",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Matrix products, convolutions and pooling.
 
-Sums of floats narrower than f32 are accumulated in f32. Functions raise CompileError, with all shapes, for operands
-that do not fit.
+Sums of floats narrower than f32 are accumulated in f32. Functions raise CompileError, with all shapes,
+for operands that do not fit.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def matmul(
 ) -> Tensor:
     """The matrix product over the last two axes; leading axes broadcast.
 
-    `lhs` is …×M×K (…×K×M with `transpose_lhs`), `rhs` …×K×N (…×N×K with `transpose_rhs`); the result …×M×N has
-    `dtype`, by default that of the operands. Integers are extended to `dtype` before they are multiplied.
+    `lhs` is …×M×K (…×K×M with `transpose_lhs`), `rhs` …×K×N (…×N×K with `transpose_rhs`); the result
+    …×M×N has `dtype`, by default that of the operands. Integers are extended to `dtype` before they are
+    multiplied.
     """
     op = Operation("matmul", device, lhs, rhs)
     a, b = op.tensors(lhs, rhs)
@@ -52,8 +53,8 @@ def matmul(
     if k1 != k2:
         wanted = f"…×N×{k1}" if transpose_rhs else f"…×{k1}×N"
         raise op.error(
-            f"inner extents differ: lhs is {shape_text(a.shape)}{' transposed' if transpose_lhs else ''}, rhs is "
-            f"{shape_text(b.shape)}{' transposed' if transpose_rhs else ''}; expected rhs {wanted}"
+            f"inner extents differ: lhs is {shape_text(a.shape)}{' transposed' if transpose_lhs else ''}, "
+            f"rhs is {shape_text(b.shape)}{' transposed' if transpose_rhs else ''}; expected rhs {wanted}"
         )
     wide = _accumulator(target)
     if b.rank == 2 and a.rank > 2 and not transpose_lhs:
@@ -134,8 +135,9 @@ def conv2d(
 ) -> Tensor:
     """A 2-D convolution (cross-correlation, as in every framework).
 
-    NCHW: x is N×C×H×W, `weight` F×(C/groups)×KH×KW. NHWC: x is N×H×W×C, `weight` KH×KW×(C/groups)×F. `bias` has
-    F elements. `padding` is a number, (vertical, horizontal), or ((top, bottom), (left, right)).
+    NCHW: x is N×C×H×W, `weight` F×(C/groups)×KH×KW. NHWC: x is N×H×W×C, `weight` KH×KW×(C/groups)×F.
+    `bias` has F elements. `padding` is a number, (vertical, horizontal), or ((top, bottom), (left,
+    right)).
     """
     op = Operation("conv2d", device, x, weight, bias)
     tensor, kernel = op.tensors(x, weight)
@@ -158,8 +160,9 @@ def conv2d(
     outputs, inputs, height, width, total = static
     if groups < 1 or total != inputs * groups or outputs % groups:
         raise op.error(
-            f"channels differ: x is {shape_text(tensor.shape)} ({layout}), weight is {shape_text(kernel.shape)}, "
-            f"{groups} groups; expected a weight with {total}/{groups} input channels and features a multiple of groups"
+            f"channels differ: x is {shape_text(tensor.shape)} ({layout}), "
+            f"weight is {shape_text(kernel.shape)}, {groups} groups; expected a weight with {total}/{groups} "
+            "input channels and features a multiple of groups"
         )
     strides, dilations = _pair(op, "stride", stride, 1), _pair(op, "dilation", dilation, 1)
     padded = _padded(op, tensor, spatial, padding, 0.0, device)
@@ -344,7 +347,8 @@ def _padding(op: Operation, padding: Padding) -> list[tuple[int, int]]:
     pairs = [(part, part) if isinstance(part, int) else tuple(part) for part in parts]
     if len(pairs) != 2 or any(len(pair) != 2 or min(pair) < 0 for pair in pairs):
         raise op.error(
-            f"padding {padding!r}; expected a number, (vertical, horizontal), or ((top, bottom), (left, right))"
+            f"padding {padding!r}; expected a number, (vertical, horizontal), or "
+            "((top, bottom), (left, right))"
         )
     return [(pair[0], pair[1]) for pair in pairs]
 

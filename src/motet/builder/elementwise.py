@@ -1,7 +1,7 @@
 """Element-wise operators, with numpy's broadcasting: arithmetic, activations, comparisons, casts.
 
-Operands are tensors of one dtype; Python numbers take the dtype of the tensors beside them. Every function raises
-CompileError, with all shapes and dtypes, for operands that do not fit.
+Operands are tensors of one dtype; Python numbers take the dtype of the tensors beside them. Every
+function raises CompileError, with all shapes and dtypes, for operands that do not fit.
 """
 
 from __future__ import annotations
@@ -299,7 +299,8 @@ def where(condition: Any, then: Any, otherwise: Any, device: str | None = None) 
 
 
 def cast(x: Any, dtype: Any, device: str | None = None) -> Tensor:
-    """Every element as `dtype`: integers from floats by truncation, i1 from numbers by comparing with zero."""
+    """Every element as `dtype`: integers from floats by truncation, i1 from numbers by comparing with
+    zero."""
     op = Operation("cast", device, x)
     tensor, target = op.tensor(x), dtype_name(dtype)
     if tensor.dtype.startswith("ui") or target.startswith("ui"):

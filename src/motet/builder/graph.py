@@ -1,7 +1,8 @@
 """Graphs and tensors: the state behind the Python builder, and the MLIR text it writes.
 
-A graph is one function. Operators append text to it as they are called, with the caller's line as location, so
-that an error in a later stage names the user's Python. MLIR itself is not needed to build a graph.
+A graph is one function. Operators append text to it as they are called, with the caller's line as
+location, so that an error in a later stage names the user's Python. MLIR itself is not needed to
+build a graph.
 """
 
 from __future__ import annotations
@@ -236,8 +237,9 @@ class Graph:
     # -- the interface of the user -----------------------------------------------------------------
 
     def input(self, name: str, shape: Sequence[Dim], dtype: Any = "f32", device: str | None = None) -> Tensor:
-        """An input. `shape` has ints and, for extents known only when the function is called, names; equal names
-        are equal extents. Raises CompileError for negative extents, unknown dtypes and names used twice."""
+        """An input. `shape` has ints and, for extents known only when the function is called, names;
+        equal names are equal extents. Raises CompileError for negative extents, unknown dtypes and
+        names used twice."""
         self._new_label(name, "input")
         for extent in shape:
             if isinstance(extent, str):
@@ -261,7 +263,8 @@ class Graph:
         return tensor
 
     def constant(self, value: Any, name: str | None = None, dtype: Any = None) -> Tensor:
-        """A constant tensor from an array or nested lists; data of 4 KiB and more is kept as the array it is."""
+        """A constant tensor from an array or nested lists; data of 4 KiB and more is kept as the array it
+        is."""
         array = np.asarray(value)
         if dtype is not None:
             array = array.astype(DTYPES[dtype_name(dtype)])
@@ -306,7 +309,8 @@ class Graph:
         return dict(self._parameters)
 
     def to_mlir(self) -> str:
-        """MLIR text in normal form. Large constants are arguments marked `motet.parameter`, see `parameters`."""
+        """MLIR text in normal form. Large constants are arguments marked `motet.parameter`, see
+        `parameters`."""
         if not self._results:
             raise CompileError(f"graph {self.name}: no result; call result(tensor) at least once", caller())
         ordered = sorted(self._arguments, key=lambda argument: argument.parameter)

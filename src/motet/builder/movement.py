@@ -32,7 +32,8 @@ def transpose(x: Any, permutation: Sequence[int] | None = None, device: str | No
     shape = tuple(tensor.shape[axis] for axis in order)
     out = op.empty(shape, tensor.dtype)
     return op.value(
-        f"linalg.transpose ins({tensor.name} : {tensor.type}) outs({out.name} : {out.type}) permutation = {order} @@",
+        f"linalg.transpose ins({tensor.name} : {tensor.type}) outs({out.name} : {out.type}) "
+        f"permutation = {order} @@",
         shape,
         tensor.dtype,
     )
@@ -89,7 +90,8 @@ def reshape(x: Any, shape: Sequence[Dim], device: str | None = None) -> Tensor:
     _known(op, target)
     if _product(op.graph, tensor.shape) != _product(op.graph, target):
         raise op.error(
-            f"{shape_text(tensor.shape)} has not as many elements as {shape_text(target)}; expected equal products"
+            f"{shape_text(tensor.shape)} has not as many elements as {shape_text(target)}; "
+            "expected equal products"
         )
     if target == tensor.shape:
         return tensor
@@ -103,7 +105,8 @@ def reshape(x: Any, shape: Sequence[Dim], device: str | None = None) -> Tensor:
         )
     if len(middle) != len(target):
         extents = ", ".join(op.graph.extent(e) if isinstance(e, str) else str(e) for e in target)
-        text = f"tensor.expand_shape {value.name} {_reassociation([t for _, t in groups])} output_shape [{extents}] @@"
+        axes = _reassociation([t for _, t in groups])
+        text = f"tensor.expand_shape {value.name} {axes} output_shape [{extents}] @@"
         return op.value(f"{text} : {value.type} into {type_text(target, tensor.dtype)}", target, tensor.dtype)
     return Tensor(op.graph, value.name, target, tensor.dtype)
 
@@ -201,8 +204,8 @@ def pad(
     tensor = op.tensor(x)
     if len(low) != tensor.rank or len(high) != tensor.rank or any(amount < 0 for amount in (*low, *high)):
         raise op.error(
-            f"low {list(low)} and high {list(high)} for {shape_text(tensor.shape)}; expected a non-negative number "
-            "per axis"
+            f"low {list(low)} and high {list(high)} for {shape_text(tensor.shape)}; "
+            "expected a non-negative number per axis"
         )
     if not any((*low, *high)):
         return tensor
@@ -214,7 +217,8 @@ def pad(
     indices = ", ".join(f"%i{axis}: index" for axis in range(tensor.rank))
     return op.value(
         f"tensor.pad {tensor.name} low{list(low)} high{list(high)} {{\n    ^bb0({indices}):\n"
-        f"      tensor.yield {scalar} : {tensor.dtype}\n    }} @@ : {tensor.type} to {type_text(shape, tensor.dtype)}",
+        f"      tensor.yield {scalar} : {tensor.dtype}\n    }} @@ : "
+        f"{tensor.type} to {type_text(shape, tensor.dtype)}",
         shape,
         tensor.dtype,
     )
@@ -230,7 +234,7 @@ def concat(tensors: Sequence[Any], axis: int = 0, device: str | None = None) -> 
         rest = [e for i, e in enumerate(part.shape) if i != along]
         if part.rank != parts[0].rank or rest != [e for i, e in enumerate(parts[0].shape) if i != along]:
             raise op.error(
-                f"shapes {' and '.join(shape_text(p.shape) for p in (parts[0], part))} differ outside axis {along}; "
+                f"shapes {shape_text(parts[0].shape)} and {shape_text(part.shape)} differ outside axis {along}; "
                 "expected equal extents there"
             )
         extent = op.graph.derive("+", extent, part.shape[along])
@@ -252,8 +256,9 @@ def slice(
 ) -> Tensor:
     """Elements `starts[i]`, `starts[i] + steps[i]`, … below `stops[i]` of axis i, for the leading axes.
 
-    On axes of known extent, negative numbers count from the end and stops are clamped; `None` is the end. On axes
-    of dynamic extent starts and steps are literal, and a stop must not be beyond the extent.
+    On axes of known extent, negative numbers count from the end and stops are clamped; `None` is the
+    end. On axes of dynamic extent starts and steps are literal, and a stop must not be beyond the
+    extent.
     """
     op = Operation("slice", device, x)
     tensor = op.tensor(x)

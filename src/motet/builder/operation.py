@@ -88,7 +88,8 @@ class Operation:
             if len(extents) > 1:
                 raise self.error(
                     f"shapes do not broadcast: {' and '.join(shape_text(t.shape) for t in tensors)}; "
-                    f"expected equal extents or 1, there are {' and '.join(map(str, sorted(extents, key=str)))}"
+                    "expected equal extents or 1, there are "
+                    f"{' and '.join(map(str, sorted(extents, key=str)))}"
                 )
             result.append(extents.pop() if extents else 1)
         return tuple(result)
@@ -134,14 +135,14 @@ class Operation:
         iterators: Sequence[str],
         body: Callable[[Body], str],
     ) -> Tensor:
-        """A linalg.generic. Maps are results over `d0, d1, …` (`"d0, d2"`); `body` gets the scalars and returns
-        the name of what to yield."""
+        """A linalg.generic. Maps are results over `d0, d1, …` (`"d0, d2"`); `body` gets the scalars
+        and returns the name of what to yield."""
         dims = ", ".join(f"d{i}" for i in range(len(iterators)))
         affine = ", ".join(f"affine_map<({dims}) -> ({results})>" for results in (*maps, out_map))
         kinds = ", ".join(f'"{kind}"' for kind in iterators)
         scalars = Body([t.dtype for t in inputs], out.dtype)
         result = body(scalars)
-        arguments = ", ".join(f"%in{i}: {t.dtype}" for i, t in enumerate(inputs))
+        arguments = [*(f"%in{i}: {t.dtype}" for i, t in enumerate(inputs)), f"%out: {out.dtype}"]
         ins = f"ins({_typed(inputs)}) " if inputs else ""
         device = f" attrs = {{motet.device = {quote(self.device)}}}" if self.device is not None else ""
         block = "\n".join(
@@ -149,7 +150,7 @@ class Operation:
         )
         return self.value(
             f"linalg.generic {{indexing_maps = [{affine}], iterator_types = [{kinds}]}} {ins}"
-            f"outs({_typed([out])}){device} {{\n    ^bb0({', '.join(filter(None, [arguments, f'%out: {out.dtype}']))}):\n"
+            f"outs({_typed([out])}){device} {{\n    ^bb0({', '.join(arguments)}):\n"
             f"{block}\n    }} -> {out.type}",
             out.shape,
             out.dtype,

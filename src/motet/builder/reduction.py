@@ -1,6 +1,7 @@
 """Reductions over axes, and what is made of them: mean, softmax, layer normalisation.
 
-Sums of floats narrower than f32 are accumulated in f32. Functions raise CompileError for axes that are not there.
+Sums of floats narrower than f32 are accumulated in f32. Functions raise CompileError for axes that
+are not there.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def layernorm(
     epsilon: float = 1e-5,
     device: str | None = None,
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + epsilon) over `axes`, times `scale`, plus `bias`; both broadcast against x."""
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, times `scale`, plus `bias`; both broadcast
+    against x."""
     op = Operation("layernorm", device, x, scale, bias)
     tensor = op.floating(op.tensor(x))
     for what, operand in (("scale", scale), ("bias", bias)):

@@ -17,8 +17,8 @@ def load_source(source: str | bytes, file: str, format: str = "auto") -> Program
     """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
     looks inside.
 
-    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX or a serialised graph of `motet.builder`.
-    Raises CompileError with the place.
+    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX or a serialised graph of
+    `motet.builder`. Raises CompileError with the place.
     """
     if format != "auto" and format not in FORMATS:
         raise CompileError(f"format {format}: unknown; expected auto, {', '.join(FORMATS)}", Location(file))

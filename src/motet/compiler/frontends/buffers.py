@@ -5,9 +5,9 @@
       return                                                 %0 = linalg.exp ins(%x : …) outs(%y : …) -> …
     }                                                        return %0 }
 
-The operations of a block are visited in order, and every buffer stands for the tensor that it holds at that
-point. Arguments keep their order; each one that is written is also a result, written in place. Memref arguments
-are taken not to overlap, as `restrict` promises.
+The operations of a block are visited in order, and every buffer stands for the tensor that it holds
+at that point. Arguments keep their order; each one that is written is also a result, written in
+place. Memref arguments are taken not to overlap, as `restrict` promises.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ def has_buffers(function: func.FuncOp) -> bool:
 def debufferise(function: func.FuncOp) -> None:
     """Rewrites `function` in place, its signature included.
 
-    Raises CompileError, at the operation, for what has no tensor form: layouts other than row-major, memrefs in
-    control flow, operations on memrefs that are not known.
+    Raises CompileError, at the operation, for what has no tensor form: layouts other than row-major,
+    memrefs in control flow, operations on memrefs that are not known.
     """
     blocks = list(function.regions[0].blocks)
     if len(blocks) != 1:
         raise CompileError(
-            f"@{function.name.value}: memrefs across branches are not supported; use scf.for and scf.if on tensors",
+            f"@{function.name.value}: memrefs across branches are not supported; "
+            "use scf.for and scf.if on tensors",
             locate(function.location),
         )
     _Rewriter(function, blocks[0]).run()
@@ -188,8 +189,8 @@ class _Rewriter:
         if any(operand in self.buffers for operand in op.operands):
             if not op.name.startswith("linalg."):
                 raise CompileError(
-                    f"{op.name}: this operation on memrefs is not supported; expected linalg operations, copies, views, "
-                    "or bufferization.to_tensor and materialize_in_destination around a tensor program",
+                    f"{op.name}: this operation on memrefs is not supported; expected linalg operations, "
+                    "copies, views, or bufferization.to_tensor and materialize_in_destination around a tensor program",
                     locate(op.location),
                 )
             self._linalg(op)

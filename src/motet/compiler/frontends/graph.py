@@ -1,4 +1,5 @@
-"""Reads graphs of `motet.builder`: MLIR text with large constants as arrays beside it, together or in one file.
+"""Reads graphs of `motet.builder`: MLIR text with large constants as arrays beside it, together or in
+one file.
 
 The file is a safetensors file whose metadata has the text under `motet.program` (`Graph.serialize`).
 """

@@ -1,4 +1,5 @@
-"""Reads MLIR text: that of the pinned MLIR, and older spellings that users have in their files (`spellings.py`)."""
+"""Reads MLIR text: that of the pinned MLIR, and older spellings that users have in their files
+(`spellings.py`)."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
 
 
 def _krnl_globals(module: ir.Module) -> None:
-    """`"krnl.global"() {value = dense<…>} : () -> memref<…>`, onnx-mlir's constant, becomes arith.constant."""
+    """`"krnl.global"() {value = dense<…>} : () -> memref<…>`, onnx-mlir's constant, becomes
+    arith.constant."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:

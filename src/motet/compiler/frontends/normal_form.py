@@ -29,9 +29,9 @@ def normal_form(
 ) -> Program:
     """The program that `module` holds; the module is rewritten in place and belongs to the result.
 
-    `resources` has the data of `dense_resource<key>` attributes. The module may hold private functions, tosa and
-    affine operations, memrefs, and arguments marked `motet.parameter` already, with their data in `given`.
-    Raises CompileError.
+    `resources` has the data of `dense_resource<key>` attributes. The module may hold private
+    functions, tosa and affine operations, memrefs, and arguments marked `motet.parameter` already,
+    with their data in `given`. Raises CompileError.
     """
     with module.context, ir.Location.unknown():
         _require_public(module, file)
@@ -183,7 +183,8 @@ def _tensor_for(kind: ir.Type, what: str, location: ir.Location) -> ir.RankedTen
 def _hoist_constants(
     function: func.FuncOp, parameters: dict[str, np.ndarray], resources: Mapping[str, bytes], file: str
 ) -> None:
-    """Large floating and i8 constants become arguments; the same constant is one parameter in all functions."""
+    """Large floating and i8 constants become arguments; the same constant is one parameter in all
+    functions."""
     constants: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -245,7 +246,8 @@ def _require_parameters(function: func.FuncOp, parameters: Mapping[str, np.ndarr
             or array.dtype != DTYPES.get(str(kind.element_type))
         ):
             raise CompileError(
-                f"@{function.name.value}: parameter {key} is {kind}, there is {have}; expected data of that type",
+                f"@{function.name.value}: parameter {key} is {kind}, there is {have}; "
+                "expected data of that type",
                 locate(function.location) or Location(file),
             )
 
@@ -269,7 +271,8 @@ def _is_parameter(kind: ir.RankedTensorType) -> bool:
 
 
 def _dense_array(value: ir.DenseElementsAttr, kind: ir.RankedTensorType) -> np.ndarray:
-    """The elements; a view of MLIR's own memory, which lives as long as the context, where numpy has the type."""
+    """The elements; a view of MLIR's own memory, which lives as long as the context, where numpy has
+    the type."""
     dtype = DTYPES[str(kind.element_type)]
     if isinstance(value, ir.DenseFPElementsAttr) and dtype.type in (np.float16, np.float32, np.float64):
         return np.asarray(value).reshape(kind.shape)

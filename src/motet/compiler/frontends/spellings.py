@@ -1,4 +1,5 @@
-"""Spellings of MLIR that users have in their files and the pinned MLIR does not parse, each with its rewriting.
+"""Spellings of MLIR that users have in their files and the pinned MLIR does not parse, each with its
+rewriting.
 
     bufferization.to_tensor %x restrict : memref<4xf32>
         →  bufferization.to_tensor %x restrict : memref<4xf32> to tensor<4xf32>
@@ -76,7 +77,8 @@ def _insert_after(source: Source, index: int, text: str) -> Edit:
 
 
 def _colon(source: Source, index: int) -> int:
-    """The `:` before the types of the operation whose name is at `index`, past its operands and attributes."""
+    """The `:` before the types of the operation whose name is at `index`, past its operands and
+    attributes."""
     i = index + 1
     while source.at(i) != ":":
         if source.at(i) in ("(", "[", "{", "<"):

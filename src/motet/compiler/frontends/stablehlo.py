@@ -42,8 +42,8 @@ _MATH = {
 def load_stablehlo(text: str, file: str) -> Program:
     """The program that `text` holds; `file` is its name in messages.
 
-    Unsigned integers become signless ones of the same width. Raises CompileError with the place in `text`, also
-    for operations that have no lowering (sort, scatter, custom_call, …).
+    Unsigned integers become signless ones of the same width. Raises CompileError with the place in
+    `text`, also for operations that have no lowering (sort, scatter, custom_call, …).
     """
     context = ir.Context()
     register_stablehlo(context)
