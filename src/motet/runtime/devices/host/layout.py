@@ -80,7 +80,7 @@ class Call(IntEnum):
     ARENAS_FREE = 96  # i64: a bit per arena
     ARENAS = 104  # addresses
     SPECS = 112  # Spec for each input, then for each result
-    TUPLE_TYPE = 120
+    NONE = 120
     STRIDE = 128
 
 

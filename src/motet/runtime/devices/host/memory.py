@@ -116,7 +116,10 @@ class _Section:
     def try_collect(self) -> None:
         while self.notes and self.lock.acquire(blocking=False):
             try:
+                before = len(self.notes)
                 self.collect()
+                if len(self.notes) >= before:
+                    return  # the pool is going, and its mappings with it: nothing takes notes any more
             finally:
                 self.lock.release()
 

@@ -33,8 +33,8 @@ class NativeCommand:
 class NativeProgram:
     """Commands that run in order, each when the one before has ended, on memory given anew for each run.
 
-    `externals` is how many addresses a run takes; `scratch` the bytes that each thread gets. `keep` is held as
-    long as the program: the code and the memory that it refers to.
+    `externals` is how many addresses a run takes; `scratch` the bytes that each thread gets. `keep` is held
+    as long as the program: the code and the memory that it refers to.
 
     Raises: ArtifactError: a task count or a buffer out of range.
     """

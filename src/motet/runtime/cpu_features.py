@@ -1,0 +1,81 @@
+"""What this machine's processor can do, in LLVM's spelling, read from /proc/cpuinfo."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+from pathlib import Path
+
+# Linux's names where LLVM's differ by more than the underscore.
+_X86 = {
+    "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "bmi1": "bmi", "abm": "lzcnt",
+    "pclmulqdq": "pclmul",
+    "sha_ni": "sha", "lahf_lm": "sahf", "rdrand": "rdrnd", "hle": "hle", "fsgsbase": "fsgsbase",
+    "avx_vnni": "avxvnni", "avx_ifma": "avxifma", "avx_vnni_int8": "avxvnniint8",
+    "avx_ne_convert": "avxneconvert",
+    "amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16", "amx_fp16": "amx-fp16",
+    "sse4a": "sse4a", "3dnowprefetch": "prfchw",
+}  # fmt: skip
+_ARM = {
+    "asimd": "neon", "fp": "fp-armv8", "asimddp": "dotprod", "asimdhp": "fullfp16", "asimdfhm": "fp16fml",
+    "atomics": "lse", "crc32": "crc", "asimdrdm": "rdm", "sveaes": "sve2-aes", "lrcpc": "rcpc",
+    "dcpop": "ccpp",
+}  # fmt: skip
+
+_LEVELS = {
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
+    "x86-64-v2": {"cx16", "sahf", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"},
+}
+
+
+def machine() -> str:
+    """The architecture as LLVM triples begin with it: `x86_64`, `aarch64`, `riscv64`."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """The features of this machine's processor."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    return parse(text, machine())
+
+
+def parse(cpuinfo: str, architecture: str) -> frozenset[str]:
+    """The features that `cpuinfo`, the content of /proc/cpuinfo, lists: those that every core has."""
+    if architecture == "riscv64":
+        found = [_riscv(words) for words in re.findall(r"^isa\s*:\s*(\S+)", cpuinfo, re.MULTILINE)]
+    elif architecture == "aarch64":
+        lines = re.findall(r"^Features\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+        found = [frozenset(_ARM.get(word, word) for word in line.split()) for line in lines]
+    else:
+        lines = re.findall(r"^flags\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+        found = [frozenset(_X86.get(word, word.replace("_", "")) for word in line.split()) for line in lines]
+    return frozenset.intersection(*found) if found else frozenset()
+
+
+def _riscv(isa: str) -> frozenset[str]:
+    """The extensions of an ISA string such as `rv64imafdcv_zvl256b`; a length implies the shorter."""
+    letters, *extensions = isa.lower().removeprefix("rv64").removeprefix("rv32").split("_")
+    features = set(letters.replace("g", "imafd")) | set(extensions)
+    lengths = [int(match[1]) for name in extensions if (match := re.fullmatch(r"zvl(\d+)b", name))]
+    features |= {f"zvl{1 << bit}b" for bit in range(5, 17) if lengths and 1 << bit <= max(lengths)}
+    return frozenset(features)
+
+
+def level(features: frozenset[str], architecture: str) -> str:
+    """The processor level that these features make: `x86-64-v3`; elsewhere the architecture's name."""
+    if architecture != "x86_64":
+        return "riscv64-v" if architecture == "riscv64" and "v" in features else architecture
+    required: set[str] = set()
+    reached = "x86-64"
+    for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4"):
+        required |= _LEVELS[name]
+        if required <= features:
+            reached = name
+    return reached

@@ -1,0 +1,159 @@
+"""Tensors of other libraries as numpy arrays, through DLPack.
+
+numpy's own import serves where it can. It lacks bf16 and fp8, and makes what comes in an unversioned capsule
+read-only; for those the capsule is read here. Source: dlpack.h of DLPack 1.1, https://github.com/dmlc/dlpack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from motet.errors import CallError
+
+_HOST_DEVICES = (
+    1,
+    3,
+    11,
+    13,
+)  # CPU, and the CUDA, ROCm and managed kinds of memory that the host can address
+_DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
+_READ_ONLY = 1
+_KINDS = {0: "int", 1: "uint", 2: "float", 6: "bool"}
+_EXTENDED = {
+    (4, 16): np.dtype(ml_dtypes.bfloat16),
+    (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
+    (12, 8): np.dtype(ml_dtypes.float8_e5m2),
+}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_DELETER = ctypes.PYFUNCTYPE(
+    None, ctypes.c_void_p
+)  # with the interpreter's lock, as exporters in Python need it
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_SetName", ctypes.pythonapi)
+)
+# A capsule keeps its name by address, so these live as long as the process.
+_CONSUMED = ctypes.c_char_p(b"used_dltensor")
+_CONSUMED_VERSIONED = ctypes.c_char_p(b"used_dltensor_versioned")
+
+
+def adopt(value: Any, where: str, *, writable: bool) -> np.ndarray[Any, Any]:
+    """`value`, which has `__dlpack__`, as an array on the same memory, which lives as long as the array.
+
+    Raises CallError if it does not lie in host memory or cannot be exported.
+    """
+    try:
+        kind, number = value.__dlpack_device__()
+    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise CallError(f"{where}: its device cannot be read through DLPack: {error}") from error
+    if kind not in _HOST_DEVICES:
+        device = f"{_DEVICE_NAMES.get(int(kind), f'device kind {int(kind)}')}:{number}"
+        raise CallError(f"{where}: lies on {device}, host memory expected; copy it to the host")
+    try:
+        array = np.from_dlpack(value)
+        if array.flags.writeable or not writable:
+            return array
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        pass  # what numpy does not take may be taken below; what cannot be exported fails there again
+    try:
+        capsule = _export(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise CallError(f"{where}: cannot be taken through DLPack: {error}") from error
+    return _consume(capsule, where)
+
+
+def _export(value: Any) -> Any:
+    try:
+        return value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # an exporter from before versions
+        return value.__dlpack__()
+
+
+def _consume(capsule: Any, where: str) -> np.ndarray[Any, Any]:
+    if _is_valid(capsule, b"dltensor_versioned"):
+        managed: Any = _Versioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
+        read_only = bool(managed.flags & _READ_ONLY)
+        used = _CONSUMED_VERSIONED
+    elif _is_valid(capsule, b"dltensor"):
+        managed = _Managed.from_address(_get_pointer(capsule, b"dltensor"))
+        read_only = False
+        used = _CONSUMED
+    else:
+        raise CallError(f"{where}: what its __dlpack__ returns is not a DLPack capsule, or was used before")
+    tensor = managed.tensor
+    dtype = _dtype(tensor, where)
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = (
+        [tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim)] if tensor.strides else None
+    )
+    if 0 in shape:
+        return np.empty(shape, dtype)  # and the capsule, not consumed, frees itself
+    _set_name(capsule, used)
+    low, high = _extent(shape, strides, dtype.itemsize)
+    memory: Any = (ctypes.c_char * (high - low)).from_address(tensor.data + tensor.byte_offset + low)
+    if managed.deleter:
+        weakref.finalize(memory, _DELETER(managed.deleter), ctypes.addressof(managed)).atexit = False
+    array = np.ndarray(shape, dtype, memory, -low, strides)
+    if read_only:
+        array.flags.writeable = False
+    return array
+
+
+def _extent(shape: tuple[int, ...], strides: list[int] | None, itemsize: int) -> tuple[int, int]:
+    """The bytes, from the first element's, that a tensor with these strides reaches."""
+    if strides is None:
+        return 0, int(np.prod(shape, dtype=np.int64)) * itemsize
+    reaches = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    return sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches) + itemsize
+
+
+def _dtype(tensor: Any, where: str) -> np.dtype[Any]:
+    dtype = _EXTENDED.get((tensor.code, tensor.bits))
+    if dtype is None and tensor.code in _KINDS and tensor.bits % 8 == 0:
+        name = "bool" if tensor.code == 6 else f"{_KINDS[tensor.code]}{tensor.bits}"
+        dtype = np.dtype(name) if name in np.sctypeDict else None
+    if dtype is None or tensor.lanes != 1:
+        raise CallError(f"{where}: DLPack dtype code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes "
+                        "is not supported")  # fmt: skip
+    return dtype

@@ -1,0 +1,284 @@
+"""One function of a session: checks a call, finds or makes the instance for its shapes, runs it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import Schedule, Signature, TensorSpec
+from motet.errors import CallError
+from motet.runtime import tensors
+from motet.runtime.instance import Binding, Instance, Shape, allocate
+from motet.runtime.tensors import Array
+
+_INSTANCES = 64  # combinations of extents that are kept ready
+
+
+class Queue:
+    """A thread, started when first needed, that runs what is submitted, in order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._executor: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        with self._lock:
+            if self._closed:
+                raise CallError("the session is closed")
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(1, thread_name_prefix="motet")
+            return self._executor.submit(call)
+
+    def close(self) -> None:
+        """Waits for what was submitted."""
+        with self._lock:
+            self._closed = True
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown()
+
+
+class Call:
+    """The arguments of one call, checked and adopted, and what it will return."""
+
+    def __init__(
+        self, instance: Instance, inputs: list[Array], results: list[Array], returned: list[Any]
+    ) -> None:
+        self.instance = instance
+        self.inputs = inputs
+        self.results = results
+        self.returned = returned
+
+    def addresses(self) -> list[int]:
+        """Of the inputs, then of the results."""
+        return [array.__array_interface__["data"][0] for array in (*self.inputs, *self.results)]
+
+    def value(self) -> Any:
+        if len(self.returned) == 1:
+            return self.returned[0]
+        return tuple(self.returned) if self.returned else None
+
+
+class Function:
+    """A compiled function. `signature` gives names, shapes and dtypes. Safe to use from several threads."""
+
+    def __init__(self, signature: Signature, schedule: Schedule, binding: Binding, queue: Queue) -> None:
+        self.signature = signature
+        self._schedule = schedule
+        self._binding: Binding | None = binding
+        self._queue = queue
+        self._lock = threading.Lock()
+        self._instances: OrderedDict[tuple[int, ...], Instance] = OrderedDict()
+        self._where = [_place(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
+        self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
+        self._prepared: Callable[..., Any] | None = None
+        # The native callable takes one `out` after the arguments where there is one result to give it for.
+        self._takes_out = len(signature.results) == 1 and not self._destinations
+
+    @property
+    def name(self) -> str:
+        return self.signature.name
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the arenas that wait for the next call take."""
+        with self._lock:
+            return sum(instance.kept_bytes for instance in self._instances.values())
+
+    def __call__(self, *arguments: Any, out: Any = None) -> Any:
+        """Runs the function and returns its result, a tuple if there are several, None if there are none.
+
+        `arguments` are numpy arrays, torch tensors, or other objects with DLPack or a buffer, of the shapes
+        and dtypes of `signature`. Destination arguments are written in place and returned too. `out` gives
+        memory for the results: an array, or a tuple with one entry per result, None where it is to be new.
+        Raises CallError for anything that does not fit, OutOfMemoryError.
+        """
+        prepared = self._prepared
+        if prepared is not None and len(arguments) == len(self._where):
+            if out is None:
+                return prepared(*arguments)
+            if self._takes_out and type(out) is np.ndarray:
+                return prepared(*arguments, out)
+        return self._call(arguments, out)
+
+    def submit(self, *arguments: Any, out: Any = None) -> Future[Any]:
+        """Runs the function on the session's own thread, in the order of submission; returns at once.
+
+        The arguments must not change until the future is done. Errors are in the future.
+        """
+        return self._queue.submit(lambda: self(*arguments, out=out))
+
+    def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
+        """Runs the function, command after command; returns each kernel's name and seconds."""
+        call = self._prepare(arguments, out)
+        return call.instance.run_timed(call.addresses())
+
+    def close(self) -> None:
+        with self._lock:
+            self._prepared = self._binding = None
+            self._instances.clear()
+
+    def __repr__(self) -> str:
+        return f"Function({show_signature(self.signature)})"
+
+    # -- a call ----------------------------------------------------------------------------------
+
+    def _call(self, arguments: Sequence[Any], out: Any) -> Any:
+        call = self._prepare(arguments, out)
+        call.instance.run(call.addresses())
+        return call.value()
+
+    def _call_unprepared(self, *arguments: Any) -> Any:
+        """Takes what a prepared callable does not: the arguments, and `out` after them if it was given."""
+        count = len(self._where)
+        return self._call(arguments[:count], arguments[count] if len(arguments) > count else None)
+
+    def _prepare(self, arguments: Sequence[Any], out: Any) -> Call:
+        specs = self.signature.inputs
+        if len(arguments) != len(specs):
+            raise CallError(
+                f"{self.name}: {len(arguments)} arguments given, {len(specs)} expected: "
+                f"{show_signature(self.signature)}"
+            )
+        inputs = [
+            tensors.adopt(value, spec, where, writable=index in self._destinations)
+            for index, (value, spec, where) in enumerate(zip(arguments, specs, self._where, strict=True))
+        ]
+        instance = self._instance(inputs)
+        for array, shape, where in zip(inputs, instance.inputs, self._where, strict=True):
+            if array.shape != shape.extents:
+                tensors.check_shape(array, shape.extents, where)
+        results, returned = self._results(arguments, inputs, instance.results, out)
+        return Call(instance, inputs, results, returned)
+
+    def _instance(self, inputs: Sequence[Array]) -> Instance:
+        key = tuple(
+            self._extent(inputs[symbol.input], symbol.input, symbol.axis) for symbol in self.signature.symbols
+        )
+        with self._lock:
+            if self._binding is None:
+                raise CallError(f"{self.name}: the session is closed")
+            instance = self._instances.get(key)
+            if instance is None:
+                symbols = {
+                    symbol.name: value for symbol, value in zip(self.signature.symbols, key, strict=True)
+                }
+                instance = Instance(self.signature, self._schedule, symbols, self._binding, self.name)
+                self._instances[key] = instance
+                if len(self._instances) > _INSTANCES:
+                    self._instances.popitem(last=False)
+            else:
+                self._instances.move_to_end(key)
+                self._keep_prepared(instance)
+        return instance
+
+    def _keep_prepared(self, instance: Instance) -> None:
+        """From the second call with some extents on, the native callable for them is tried first."""
+        if instance.prepared is None:
+            instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
+        self._prepared = instance.prepared
+
+    def _extent(self, array: Array, index: int, axis: int) -> int:
+        shape = self.signature.inputs[index].shape
+        if array.ndim != len(shape):
+            given, expected = tensors.show_shape(array.shape), tensors.show_shape(shape)
+            raise CallError(f"{self._where[index]}: shape {given} given, {expected} expected")
+        return array.shape[axis]
+
+    def _results(
+        self, arguments: Sequence[Any], inputs: Sequence[Array], shapes: Sequence[Shape], out: Any
+    ) -> tuple[list[Array], list[Any]]:
+        """The arrays that results are written to, and what is returned for them."""
+        given = self._given(out)
+        torch = tensors.torch_of(arguments)
+        results: list[Array] = []
+        returned: list[Any] = []
+        for index, (spec, shape) in enumerate(zip(self.signature.results, shapes, strict=True)):
+            where = (
+                f'{self.name}: result {index} ("{spec.name}")'
+                if spec.name
+                else f"{self.name}: result {index}"
+            )
+            if spec.destination is not None:
+                if given[index] is not None and given[index] is not arguments[spec.destination]:
+                    raise CallError(
+                        f"{where}: is written to argument {spec.destination}; out must be that or None"
+                    )
+                array, value = inputs[spec.destination], arguments[spec.destination]
+            elif given[index] is not None:
+                value = given[index]
+                array = tensors.adopt(value, spec, where, writable=True)
+                tensors.check_shape(array, shape.extents, where)
+            else:
+                array = self._allocate(shape)
+                value = array if torch is None else tensors.to_torch(array, torch)
+            results.append(array)
+            returned.append(value)
+        self._check_overlaps(inputs, results, given)
+        return results, returned
+
+    def _given(self, out: Any) -> Sequence[Any]:
+        count = len(self.signature.results)
+        if out is None:
+            return (None,) * count
+        if not isinstance(out, (tuple, list)):
+            out = (out,)
+        if len(out) != count:
+            raise CallError(f"{self.name}: out: {len(out)} given, {count} expected, one for each result")
+        return out
+
+    def _allocate(self, shape: Shape) -> Array:
+        binding = self._binding
+        if binding is None:
+            raise CallError(f"{self.name}: the session is closed")
+        return allocate(shape, binding.pool)
+
+    def _check_overlaps(
+        self, inputs: Sequence[Array], results: Sequence[Array], given: Sequence[Any]
+    ) -> None:
+        """Raises CallError if memory that is written is read, or written, through another tensor too."""
+        for index, (spec, value) in enumerate(zip(self.signature.results, given, strict=True)):
+            own = spec.destination
+            if own is None and value is None:
+                continue
+            others = [(f"argument {i}", array) for i, array in enumerate(inputs) if i != own]
+            others += [(f"result {i}", array) for i, array in enumerate(results[:index])]
+            for name, array in others:
+                if tensors.overlap(results[index], array):
+                    place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
+                    raise CallError(f"{self.name}: {place} shares memory with {name}; give memory of its own")
+
+
+def _weakly(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any]:
+    """Calls a method without keeping its object: native callables are beyond the garbage collector's sight."""
+
+    def call(*arguments: Any) -> Any:
+        bound = method()
+        if bound is None:
+            raise CallError("the session is closed")
+        return bound(*arguments)
+
+    return call
+
+
+def show_signature(signature: Signature) -> str:
+    """`main(x: batchx3xf32) -> y: batchx4xf32`."""
+    inputs = ", ".join(map(_show_spec, signature.inputs))
+    results = ", ".join(map(_show_spec, signature.results))
+    return f"{signature.name}({inputs}) -> {results or 'nothing'}"
+
+
+def _show_spec(spec: TensorSpec) -> str:
+    kind = f"{tensors.show_shape(spec.shape)}x{spec.dtype}" if spec.shape else spec.dtype
+    return f"{spec.name}: {kind}" if spec.name else kind
+
+
+def _place(function: str, index: int, spec: TensorSpec) -> str:
+    return f'{function}: argument {index} ("{spec.name}")' if spec.name else f"{function}: argument {index}"

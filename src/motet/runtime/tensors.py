@@ -1,0 +1,140 @@
+"""Callers' tensors as numpy arrays, without a copy, and results as the kind of tensor the caller uses.
+
+Taken are numpy arrays, anything that speaks DLPack (torch, jax, …) or the buffer protocol (array.array,
+memoryview, bytes), and Python numbers for tensors of rank 0. Results are torch tensors if an argument was
+one, else numpy arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES, spelling
+from motet.artifact.schema import Expr, TensorSpec
+from motet.errors import CallError
+from motet.runtime import dlpack
+from motet.runtime.expressions import show
+
+Array = np.ndarray[Any, Any]
+RawBytes = bytes | bytearray | memoryview
+
+
+def adopt(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
+    """`value` as an array of the dtype of `spec`, sharing its memory; contiguous and aligned.
+
+    A plain input that is not contiguous is copied; with `writable`, that and read-only memory are errors.
+    Shapes are not looked at, but for bytes, which take that of `spec` if it is static. Raises CallError.
+    """
+    dtype = DTYPES[spec.dtype]
+    array = value if type(value) is np.ndarray else _adopt_other(value, dtype, spec, where, writable)
+    if array.dtype != dtype:
+        array = _reinterpret(array, dtype, spec, where)
+    flags = array.flags
+    if writable and not flags.writeable:
+        raise CallError(f"{where}: read-only memory given, a destination must be writable")
+    if not (flags.c_contiguous and flags.aligned):
+        if writable:
+            raise CallError(
+                f"{where}: strides {_strides(array)} given, a destination must be contiguous and aligned"
+            )
+        array = np.array(array, order="C", subok=False)
+    return array
+
+
+def _adopt_other(value: Any, dtype: np.dtype[Any], spec: TensorSpec, where: str, writable: bool) -> Array:
+    if isinstance(value, np.ndarray):
+        return value.view(np.ndarray)
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        return dlpack.adopt(value, where, writable=writable)
+    if isinstance(value, numbers.Number) and not spec.shape and not isinstance(value, np.generic):
+        return np.array(value).astype(dtype)
+    buffer: Any = value
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        raise CallError(
+            f"{where}: {kind} given; expected a numpy array, or an object with DLPack or a buffer"
+        ) from None
+    if isinstance(value, RawBytes) and view.format == "B" and view.ndim == 1 and view.contiguous:
+        return _from_bytes(view, dtype, spec, where)
+    try:
+        return np.asarray(view)
+    except (ValueError, TypeError) as error:
+        raise CallError(f"{where}: a buffer of format {view.format!r} given: {error}") from error
+
+
+def _from_bytes(view: memoryview, dtype: np.dtype[Any], spec: TensorSpec, where: str) -> Array:
+    """Bytes are the content of a tensor of static shape; else they are a vector of bytes."""
+    array = np.frombuffer(view, np.uint8)
+    extents = [extent for extent in spec.shape if isinstance(extent, int)]
+    if len(extents) != len(spec.shape):
+        return array
+    expected = math.prod(extents) * dtype.itemsize
+    if len(view) != expected:
+        raise CallError(f"{where}: {len(view)} bytes given, {expected} expected")
+    return array.view(dtype).reshape(extents) if expected else np.empty(extents, dtype)
+
+
+def _reinterpret(array: Array, dtype: np.dtype[Any], spec: TensorSpec, where: str) -> Array:
+    """A signless integer takes either sign; anything else of another dtype is an error."""
+    signless = spec.dtype.startswith("i") and dtype.kind == "i"
+    if (
+        signless
+        and array.dtype.kind in "iu"
+        and array.dtype.itemsize == dtype.itemsize
+        and array.dtype.isnative
+    ):
+        return array.view(dtype)
+    if array.dtype.newbyteorder("=") == dtype:
+        raise CallError(f"{where}: byte order {array.dtype.byteorder!r} given, the machine's expected")
+    raise CallError(f"{where}: dtype {spelling(array.dtype)} given, {spec.dtype} expected")
+
+
+def _strides(array: Array) -> str:
+    return "x".join(map(str, array.strides))
+
+
+# -- checks --------------------------------------------------------------------------------------------------
+
+
+def check_shape(array: Array, shape: Sequence[int], where: str) -> None:
+    if array.shape != tuple(shape):
+        raise CallError(f"{where}: shape {show_shape(array.shape)} given, {show_shape(shape)} expected")
+
+
+def show_shape(shape: Sequence[Expr]) -> str:
+    """`127x128`, `batchx3`, `scalar`."""
+    return "x".join(map(show, shape)) if shape else "scalar"
+
+
+def overlap(a: Array, b: Array) -> bool:
+    """Whether two contiguous arrays share memory."""
+    return np.may_share_memory(a, b)  # bounds alone, which is exact for contiguous arrays
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+def torch_of(values: Sequence[Any]) -> ModuleType | None:
+    """The torch module if one of `values` is its tensor. Who has a tensor has it loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None or not any(isinstance(value, torch.Tensor) for value in values):
+        return None
+    return torch
+
+
+def to_torch(array: Array, torch: ModuleType) -> Any:
+    """`array` as a tensor on the same memory; dtypes that numpy's DLPack lacks pass as bytes or words."""
+    if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
+        return torch.from_dlpack(array)
+    words = np.uint8 if array.dtype.itemsize == 1 else np.int16
+    name = {"bf16": "bfloat16", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2"}[spelling(array.dtype)]
+    return torch.from_dlpack(array.view(words)).view(getattr(torch, name))
