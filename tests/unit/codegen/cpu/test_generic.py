@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 
 import llvmlite.binding as llvm
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.generic import GenericCode, emit_generic
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units, target_machine
 from motet.compiler.ir._mlir import ir
@@ -40,10 +42,19 @@ def result_types(text: str, name: str = "main") -> list[np.dtype]:
         function = ir.SymbolTable(ir.Module.parse(text).operation)[name]
         kinds = [ir.RankedTensorType(kind) for kind in function.type.results]
         complexes = {"complex<f32>": np.dtype(np.complex64)}
-        return [DTYPES.get(str(k.element_type), complexes.get(str(k.element_type))) for k in kinds]
+        return [(DTYPES | complexes)[str(kind.element_type)] for kind in kinds]
 
 
-def run(text: str, inputs: list[np.ndarray], shapes: list[tuple[int, ...]], splits: int = 1) -> list[np.ndarray]:
+def evaluate(tasks: Expr, sizes: list[int]) -> int:
+    if isinstance(tasks, list):
+        assert tasks[0] == "max"
+        return max(evaluate(part, sizes) for part in tasks[1:])
+    return tasks if isinstance(tasks, int) else sizes[int(tasks[1:])]
+
+
+def run(
+    text: str, inputs: list[np.ndarray], shapes: list[tuple[int, ...]], splits: int = 1
+) -> list[np.ndarray]:
     """Call the compiled function with its tasks in `splits` calls, the last first; guards around results."""
     code = emit(text)
     (phase,) = code.code.phases
@@ -59,7 +70,7 @@ def run(text: str, inputs: list[np.ndarray], shapes: list[tuple[int, ...]], spli
     pointers = [array.ctypes.data for array in arrays] + [block.ctypes.data + guard for block in memory]
     extents = {"argument": [array.shape for array in arrays], "result": shapes}
     sizes = [extents[which][index][axis] for which, index, axis in code.extents]
-    tasks = phase.tasks if isinstance(phase.tasks, int) else sizes[int(phase.tasks[1:])]
+    tasks = evaluate(phase.tasks, sizes)
     buffers = (ctypes.c_void_p * len(pointers))(*pointers)
     numbers = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
     prototype = ctypes.CFUNCTYPE(
@@ -67,7 +78,7 @@ def run(text: str, inputs: list[np.ndarray], shapes: list[tuple[int, ...]], spli
     )
     function = prototype(engine.get_function_address(phase.symbol))
     bounds = np.linspace(0, tasks, splits + 1).astype(int)
-    for begin, end in reversed(list(zip(bounds, bounds[1:], strict=False))):
+    for begin, end in reversed(list(itertools.pairwise(bounds))):
         if begin < end:
             function(buffers, numbers, int(begin), int(end), None)
     results = []
@@ -81,7 +92,8 @@ def run(text: str, inputs: list[np.ndarray], shapes: list[tuple[int, ...]], spli
 def unary(dtype: str, body: str, shape: str = "?x?") -> str:
     dims = [i for i, size in enumerate(shape.split("x")) if size == "?"]
     sizes = "\n".join(
-        f"%c{i} = arith.constant {i} : index %n{i} = tensor.dim %a, %c{i} : tensor<{shape}x{dtype}>" for i in dims
+        f"%c{i} = arith.constant {i} : index %n{i} = tensor.dim %a, %c{i} : tensor<{shape}x{dtype}>"
+        for i in dims
     )
     return f"""
     #id = affine_map<(i, j) -> (i, j)>
@@ -109,11 +121,13 @@ def test_elementwise_functions_of_dynamic_shape_run_in_tasks(shape: tuple[int, i
 
 
 @pytest.mark.parametrize(
-    "operation", ["exp", "tanh", "log", "erf", "sinh", "expm1", "log1p", "sqrt", "rsqrt", "floor", "cbrt", "sin"]
+    "operation",
+    ["exp", "tanh", "log", "erf", "sinh", "expm1", "log1p", "sqrt", "rsqrt", "floor", "cbrt", "sin"],
 )
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("f16", np.dtype(np.float16)), ("bf16", BFLOAT16), ("f32", np.dtype(np.float32)), ("f64", np.dtype(np.float64))],
+    [("f16", np.dtype(np.float16)), ("bf16", BFLOAT16), ("f32", np.dtype(np.float32)),
+     ("f64", np.dtype(np.float64))],
 )
 def test_elementary_functions_agree_with_the_c_library(operation: str, name: str, dtype: np.dtype) -> None:
     a = np.random.default_rng(2).uniform(0.05, 5, (7, 33)).astype(dtype)
@@ -146,7 +160,8 @@ def test_loops_with_elementary_functions_are_vectorised(target: CpuTarget) -> No
 @pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=lambda target: target.name)
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_half_precision_needs_no_helper_functions(name: str, target: CpuTarget) -> None:
-    text = unary(name, f"%m = arith.mulf %x, %x : {name} %s = arith.addf %m, %x : {name} %r = math.tanh %s : {name}")
+    body = f"%m = arith.mulf %x, %x : {name} %s = arith.addf %m, %x : {name} %r = math.tanh %s : {name}"
+    text = unary(name, body)
     code = assembly(Unit("k", emit(text, target).code.llvm, optimise=True), target)
     assert "call" not in code
 
@@ -177,7 +192,8 @@ func.func @main(%a: tensor<?x7xf32>, %b: tensor<7x?xf32>) -> tensor<?x?xf32> {
   %n = tensor.dim %b, %c1 : tensor<7x?xf32>
   %e = tensor.empty(%m, %n) : tensor<?x?xf32>
   %f = linalg.fill ins(%z : f32) outs(%e : tensor<?x?xf32>) -> tensor<?x?xf32>
-  %0 = linalg.matmul ins(%a, %b : tensor<?x7xf32>, tensor<7x?xf32>) outs(%f : tensor<?x?xf32>) -> tensor<?x?xf32>
+  %0 = linalg.matmul ins(%a, %b : tensor<?x7xf32>, tensor<7x?xf32>)
+                     outs(%f : tensor<?x?xf32>) -> tensor<?x?xf32>
   return %0 : tensor<?x?xf32>
 }"""
 
@@ -207,7 +223,8 @@ TRANSPOSED = """
 func.func @main(%a: tensor<6x6xf32>) -> tensor<6x6xf32> {
   %e = tensor.empty() : tensor<6x6xf32>
   %0 = linalg.exp ins(%a : tensor<6x6xf32>) outs(%e : tensor<6x6xf32>) -> tensor<6x6xf32>
-  %1 = linalg.matmul ins(%0, %0 : tensor<6x6xf32>, tensor<6x6xf32>) outs(%a : tensor<6x6xf32>) -> tensor<6x6xf32>
+  %1 = linalg.matmul ins(%0, %0 : tensor<6x6xf32>, tensor<6x6xf32>)
+                     outs(%a : tensor<6x6xf32>) -> tensor<6x6xf32>
   return %1 : tensor<6x6xf32>
 }"""
 LOOP = """
@@ -310,6 +327,11 @@ def test_rows_that_depend_on_one_another_are_one_task() -> None:
     assert emit(COLUMN_SUMS).code.phases[0].tasks == 1
     assert emit(TRANSPOSED).code.phases[0].tasks == 1
     assert emit(LOOP).code.phases[0].tasks == 1
+
+
+def test_rows_of_several_loops_are_split_together() -> None:
+    assert emit(MATMUL).code.phases[0].tasks == ["max", "s0", "s2"]
+    assert emit(GATHER).code.phases[0].tasks == "s0"
 
 
 def test_memory_is_given_back() -> None:

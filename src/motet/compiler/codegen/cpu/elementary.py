@@ -20,10 +20,16 @@ from motet.compiler.ir._mlir import arith, func, ir
 
 _EVERY = ("f32", "f64")
 _FUNCTIONS: dict[str, tuple[Callable[[Builder, Any], Any], tuple[str, ...]]] = {
-    "exp": (vector_math.exp, _EVERY), "exp2": (vector_math.exp2, _EVERY), "expm1": (vector_math.expm1, _EVERY),
-    "log": (vector_math.log, _EVERY), "log2": (vector_math.log2, _EVERY),
-    "log10": (vector_math.log10, _EVERY), "log1p": (vector_math.log1p, _EVERY),
-    "tanh": (vector_math.tanh, _EVERY), "sinh": (vector_math.sinh, _EVERY), "cosh": (vector_math.cosh, _EVERY),
+    "exp": (vector_math.exp, _EVERY),
+    "exp2": (vector_math.exp2, _EVERY),
+    "expm1": (vector_math.expm1, _EVERY),
+    "log": (vector_math.log, _EVERY),
+    "log2": (vector_math.log2, _EVERY),
+    "log10": (vector_math.log10, _EVERY),
+    "log1p": (vector_math.log1p, _EVERY),
+    "tanh": (vector_math.tanh, _EVERY),
+    "sinh": (vector_math.sinh, _EVERY),
+    "cosh": (vector_math.cosh, _EVERY),
     "erf": (vector_math.erf, ("f32",)),
 }
 _NARROW = ("f16", "bf16")

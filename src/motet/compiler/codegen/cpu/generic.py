@@ -58,8 +58,8 @@ _TO_LLVM = (
 
 @dataclass(frozen=True)
 class GenericCode:
-    """`code`, and the dynamic extents that it receives as sizes: those of every argument, then of every result,
-    axis by axis. Task counts call them `s0`, `s1`, … in that order."""
+    """`code`, and the dynamic extents that it receives as sizes: those of every argument, then of every
+    result, axis by axis. Task counts call them `s0`, `s1`, … in that order."""
 
     code: KernelCode
     extents: tuple[Extent, ...]
@@ -99,19 +99,42 @@ def emit_generic(function: ir.Operation, symbol: str, target: CpuTarget) -> Gene
 
 
 def _extract(function: ir.Operation) -> tuple[ir.Module, ir.Operation]:
-    """A module of its own for `function` and the functions it may call, and its copy there."""
+    """A module of its own for `function` and all that it calls, and its copy there."""
     module = ir.Module.create()
-    for operation in function.parent.regions[0].blocks[0].operations:
-        clone = operation.operation.clone()
-        module.body.append(clone)
-        if operation.operation == function:
-            entry = clone
-            entry.attributes["sym_name"] = ir.StringAttr.get(_BODY)
-            if "sym_visibility" in entry.attributes:
-                del entry.attributes["sym_visibility"]
-        elif clone.name == "func.func":
-            clone.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    entry = function.clone()
+    entry.attributes["sym_name"] = ir.StringAttr.get(_BODY)
+    if "sym_visibility" in entry.attributes:
+        del entry.attributes["sym_visibility"]
+    module.body.append(entry)
+    symbols = {
+        ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation
+        for operation in function.parent.regions[0].blocks[0].operations
+        if "sym_name" in operation.attributes
+    }
+    copied: set[str] = set()
+    todo = _callees(entry)
+    while todo:
+        name = todo.pop()
+        if name in copied or name not in symbols:
+            continue
+        copied.add(name)
+        helper = symbols[name].clone()
+        helper.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        module.body.append(helper)
+        todo += _callees(helper)
     return module, entry
+
+
+def _callees(function: ir.Operation) -> list[str]:
+    found: list[str] = []
+
+    def look(operation: ir.Operation) -> ir.WalkResult:
+        if operation.name == "func.call":
+            found.append(ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(look)
+    return found
 
 
 def _type(function: ir.Operation) -> ir.Type:
@@ -130,15 +153,22 @@ def _buffer(kind: ir.Type, function: ir.Operation) -> _Buffer:
 
 
 def _extents(arguments: Sequence[_Buffer], results: Sequence[_Buffer]) -> tuple[Extent, ...]:
-    found: list[Extent] = []
-    which: Literal["argument", "result"]
-    for which, buffers in (("argument", arguments), ("result", results)):
-        for index, buffer in enumerate(buffers):
-            found += [(which, index, axis) for axis, size in enumerate(buffer.shape) if size == _DYNAMIC]
-    return tuple(found)
+    found: list[Extent] = [("argument", index, axis) for index, axis in _dynamic(arguments)]
+    return (*found, *(("result", index, axis) for index, axis in _dynamic(results)))
 
 
-def _write_into_buffers(entry: ir.Operation, arguments: Sequence[_Buffer], results: Sequence[_Buffer]) -> None:
+def _dynamic(buffers: Sequence[_Buffer]) -> list[tuple[int, int]]:
+    return [
+        (index, axis)
+        for index, buffer in enumerate(buffers)
+        for axis, size in enumerate(buffer.shape)
+        if size == _DYNAMIC
+    ]
+
+
+def _write_into_buffers(
+    entry: ir.Operation, arguments: Sequence[_Buffer], results: Sequence[_Buffer]
+) -> None:
     """Give `entry` an argument for the memory of each result, written to instead of returned."""
     block = entry.regions[0].blocks[0]
     inputs = [argument.type for argument in block.arguments]
@@ -177,7 +207,7 @@ def _lower(
         copies_to_linalg(module)
         _small_to_stack(_body(module))
         run_pipeline(module, _LOOPS)
-        rows = _split(_body(module))
+        ranges = _split(_body(module))
         called = call_elementary(module)
         run_pipeline(module, _MATH)
         emulate_bfloat16(module)
@@ -186,7 +216,7 @@ def _lower(
         detail = " ".join(str(error).split())
         raise CompileError(f"upstream's lowering fails: {detail}", source_location(function)) from error
     text = _INTERNAL.sub("define internal ", to_llvmlite(translate_to_llvm(module)))
-    return define_elementary(text, called), _tasks(rows, arguments, extents), rows is not None
+    return define_elementary(text, called), _tasks(ranges, arguments, extents), ranges is not None
 
 
 def _body(module: ir.Module) -> ir.Operation:
@@ -194,7 +224,7 @@ def _body(module: ir.Module) -> ir.Operation:
 
 
 def _small_to_stack(entry: ir.Operation) -> None:
-    """Small temporaries of the outermost block live on the stack; one in a loop would take more at each turn."""
+    """Put small temporaries of the outermost block on the stack; a loop would take more at each turn."""
     for operation in list(entry.regions[0].blocks[0].operations):
         if operation.name != "memref.alloc":
             continue
@@ -215,21 +245,31 @@ def _bytes(kind: ir.MemRefType) -> int:
     return math.prod(kind.shape) * max(1, bits // 8) * (2 if "complex" in str(kind.element_type) else 1)
 
 
-def _split(entry: ir.Operation) -> Rows | None:
-    rows = split_rows(entry)
-    if rows is not None:
+def _split(entry: ir.Operation) -> set[Rows] | None:
+    ranges = split_rows(entry)
+    if ranges is not None:
         _set_inputs(entry, [argument.type for argument in entry.regions[0].blocks[0].arguments])
         if "arg_attrs" in entry.attributes:
             del entry.attributes["arg_attrs"]
-    return rows
+    return ranges
 
 
-def _tasks(rows: Rows | None, arguments: int, extents: Sequence[Extent]) -> Expr:
-    if rows is None or isinstance(rows, int):
-        return 1 if rows is None else rows
-    position, axis = rows
-    which = ("argument", position, axis) if position < arguments else ("result", position - arguments, axis)
-    return f"s{list(extents).index(which)}"
+def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) -> Expr:
+    """As many tasks as the longest of the outermost loops has iterations."""
+    if ranges is None:
+        return 1
+    numbers = [rows for rows in ranges if isinstance(rows, int)]
+    tasks: Expr = max(numbers, default=0)
+    positions: list[int] = []
+    for rows in ranges:
+        if not isinstance(rows, int):
+            position, axis = rows
+            result = position - arguments
+            which: Extent = ("argument", position, axis) if result < 0 else ("result", result, axis)
+            positions.append(extents.index(which))
+    for symbol in [f"s{position}" for position in sorted(positions)]:
+        tasks = symbol if tasks == 0 else ["max", tasks, symbol]
+    return tasks
 
 
 # -- the kernel's own signature ------------------------------------------------------------------------

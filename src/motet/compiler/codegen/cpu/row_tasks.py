@@ -6,15 +6,15 @@
       scf.for %i = 0 to 8 …                                  scf.for %i = %begin to %end …
         … load %o[%i, …] …                                     … load %o[%i, …] …
 
-That is so if all outermost loops run over the same range, and whatever any of them writes is accessed by
-all of them at the loop's own index in its first dimension alone.
+That is so if whatever any outermost loop writes is accessed by all of them at the loop's own index in its
+first dimension alone. Loops over different ranges stop each at its own end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from motet.compiler.ir._mlir import ir
+from motet.compiler.ir._mlir import arith, ir
 
 Rows = int | tuple[int, int]
 """A number of rows, or the (argument, axis) whose extent it is."""
@@ -23,8 +23,11 @@ _NO_EFFECT = ("arith.", "memref.dim", "memref.alloc", "memref.alloca", "memref.d
               "func.return")  # fmt: skip
 
 
-def split_rows(function: ir.Operation) -> Rows | None:
-    """Let `function` run rows `[begin, end)`, two new arguments of type index; None where that cannot be."""
+def split_rows(function: ir.Operation) -> set[Rows] | None:
+    """Let `function` run rows `[begin, end)`, two new arguments of type index; None where that cannot be.
+
+    Returns the numbers of rows of its loops: the tasks are as many as the largest.
+    """
     block = function.regions[0].blocks[0]
     if len(function.regions[0].blocks) != 1:
         return None
@@ -34,17 +37,18 @@ def split_rows(function: ir.Operation) -> Rows | None:
             loops.append(entry.operation)
         elif not entry.operation.name.startswith(_NO_EFFECT):
             return None
-    ranges = {_range(loop) for loop in loops}
-    if len(ranges) != 1 or None in ranges or not _independent(loops):
+    ranges = {rows for loop in loops if (rows := _range(loop)) is not None}
+    if not loops or any(_range(loop) is None for loop in loops) or not _independent(loops):
         return None
-    (rows,) = ranges
     index = ir.IndexType.get(function.context)
     location = ir.Location.unknown(function.context)
     begin, end = (block.add_argument(index, location) for _ in range(2))
     for loop in loops:
+        own = loop.operands[1]
         loop.operands[0] = begin
-        loop.operands[1] = end
-    return rows
+        with ir.InsertionPoint(loop), loop.location:
+            loop.operands[1] = end if len(ranges) == 1 else arith.MinSIOp(end, own).result
+    return ranges
 
 
 def _range(loop: ir.Operation) -> Rows | None:
