@@ -110,7 +110,7 @@ def test_artifact_with_damaged_code(fails: Fails, compiled: Path, tmp_path: Path
 
 def test_zip_that_is_no_artifact(fails: Fails, tmp_path: Path, add: Path) -> None:
     shutil.make_archive(str(tmp_path / "foreign"), "zip", tmp_path, add.name)
-    assert "not an artifact" in fails("run", "foreign.zip")
+    assert fails("run", "foreign.zip").startswith("foreign.zip: ")
 
 
 # -- calls ---------------------------------------------------------------------------------------

@@ -50,9 +50,9 @@ def _say(line: str) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from motet.version import VERSION
 
-        typer.echo(f"motet {version('motet')}")
+        typer.echo(f"motet {VERSION}")
         raise typer.Exit(0)
 
 
