@@ -32,7 +32,10 @@ def compose(kernel: Kernel) -> Kernel:
             kernel = replace(kernel, stages=tuple(stages))
             changed = True
             break
-    return _without_unused(kernel)
+    kernel = _without_unused(kernel)
+    if any(_is_contraction(stage) for stage in kernel.stages):
+        return kernel
+    return _without_unit_dimensions(kernel)
 
 
 def _only_reader(kernel: Kernel, index: int) -> int | None:
@@ -139,6 +142,45 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
         reader, inputs=tuple(inputs), body=tuple(body), yields=tuple(outer[y] for y in reader.yields),
         source=f"{stage.source}; {reader.source}",
     )
+
+
+def _without_unit_dimensions(kernel: Kernel) -> Kernel:
+    """Loops of one trip and temporaries' axes of extent 1 are gone: `1x128x1` and `128` become the same space."""
+    kept_axes = [
+        [axis for axis, size in enumerate(value.shape) if size != 1 or value.role != "temporary"]
+        for value in kernel.values
+    ]
+    values = tuple(
+        replace(value, shape=tuple(value.shape[axis] for axis in axes), order=tuple(range(len(axes))))
+        if value.role == "temporary"
+        else value
+        for value, axes in zip(kernel.values, kept_axes, strict=True)
+    )
+
+    def squeeze(access: Access, dims: list[int]) -> Access:
+        map_ = tuple(
+            replace(access.map[axis], coefficients=tuple(access.map[axis].coefficients[d] for d in dims))
+            for axis in kept_axes[access.value]
+        )
+        return replace(access, map=map_)
+
+    stages: list[Stage] = []
+    for stage in kernel.stages:
+        indexed = {scalar.value for scalar in stage.body if scalar.op == "linalg.index"}
+        dims = [d for d, size in enumerate(stage.sizes) if size != 1 or d in indexed]
+        body = tuple(
+            replace(scalar, value=dims.index(int(scalar.value or 0))) if scalar.op == "linalg.index" else scalar
+            for scalar in stage.body
+        )
+        stages.append(
+            replace(
+                stage, sizes=tuple(stage.sizes[d] for d in dims), iterators=tuple(stage.iterators[d] for d in dims),
+                inputs=tuple(squeeze(a, dims) for a in stage.inputs), body=body,
+                outputs=tuple(squeeze(a, dims) for a in stage.outputs),
+                inits=tuple(squeeze(i, dims) if isinstance(i, Access) else i for i in stage.inits),
+            )
+        )
+    return replace(kernel, values=values, stages=tuple(stages))
 
 
 def _without_unread_outputs(kernel: Kernel) -> Kernel:
