@@ -56,6 +56,13 @@ def build(program: Program, targets: list[CpuTarget], jobs: int, progress: Progr
     normalise(program)
     progress("partition", 0.1)
     kernels = partition(program)
+    return build_partitioned(program, kernels, targets, jobs, progress)
+
+
+def build_partitioned(
+    program: Program, kernels: Kernels, targets: list[CpuTarget], jobs: int, progress: Progress
+) -> Built:
+    """`build` from partitioned kernels on."""
     signatures = [
         read_signature(function, function_shapes(function, kernels)) for function in public_functions(program.module)
     ]
@@ -86,6 +93,11 @@ def normalise(program: Program) -> None:
 def partition(program: Program) -> Kernels:
     """Kernels as functions of their own, each read into stages where it has that form."""
     outline_kernels(program.module)
+    return read_kernels(program)
+
+
+def read_kernels(program: Program) -> Kernels:
+    """The kernels of a program whose kernels are functions of their own."""
     functions = {
         ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
         for entry in program.module.body.operations

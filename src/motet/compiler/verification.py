@@ -1,0 +1,129 @@
+"""verification: holds results against the oracle's, and finds the first kernel to blame for a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.schema import Signature
+from motet.compiler import pipeline
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
+from motet.compiler.oracle import run_oracle
+from motet.compiler.service import VerifyReport
+from motet.compiler.targets.cpu import CpuTarget
+from motet.errors import CallError
+
+# How far results may be apart: |a - b| <= absolute + relative · |b|, with `absolute` relative to the largest
+# element, since sums over many terms lose small elements to cancellation.
+TOLERANCES = {"f64": 1e-10, "f32": 2e-5, "f16": 5e-3, "bf16": 4e-2}
+DEFAULT_TOLERANCE = 0.0  # integers are equal or wrong
+
+
+def verify(
+    program: Program, function: str, arrays: Mapping[str, np.ndarray], targets: list[CpuTarget], jobs: int
+) -> VerifyReport:
+    """Compare `arrays["result0"]`, … with what the oracle makes of `arrays["input0"]`, …."""
+    copy = Program(ir.Module.parse(str(program.module)), program.parameters)
+    signature = _signature(copy, function)
+    inputs = [_typed(arrays[f"input{i}"], spec.dtype) for i, spec in enumerate(signature.inputs)]
+    results = [_typed(arrays[f"result{i}"], spec.dtype) for i, spec in enumerate(signature.results)]
+    expected = run_oracle(program, function, inputs)
+    lines: list[str] = []
+    ok = True
+    for index, (result, wanted, spec) in enumerate(zip(results, expected, signature.results, strict=True)):
+        agrees, line = compare(result, wanted, spec.dtype)
+        ok = ok and agrees
+        lines.append(f"result {index} ({spec.name}): {line}")
+    if not ok:
+        lines.append(_blame(copy, function, inputs, targets, jobs))
+    return VerifyReport(ok, lines)
+
+
+def compare(result: np.ndarray, expected: np.ndarray, dtype: str) -> tuple[bool, str]:
+    """Whether two arrays agree within the tolerance of `dtype`, and a line that says how far apart they are."""
+    if result.shape != expected.shape:
+        return False, f"shape {result.shape} differs from {expected.shape}"
+    if dtype not in TOLERANCES:
+        wrong = np.flatnonzero(result.reshape(-1) != expected.reshape(-1))
+        if not len(wrong):
+            return True, "equal"
+        where = np.unravel_index(wrong[0], result.shape)
+        return False, f"{len(wrong)} elements differ, the first at {_index(where)}: {result[where]}, expected {expected[where]}"
+    a, b = result.astype(np.float64), expected.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        error = np.where(same, 0.0, np.abs(a - b))
+    error = np.where(np.isnan(error), np.inf, error)
+    scale = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    allowed = TOLERANCES[dtype] * np.maximum(np.where(np.isfinite(b), np.abs(b), 0.0), scale)
+    worst = float(error.max(initial=0.0))
+    if bool(np.all(error <= allowed)):
+        return True, f"agrees; max abs error {worst:.3g}, largest element {scale:.3g}"
+    first = np.unravel_index(int(np.argmax((error > allowed).reshape(-1))), result.shape)
+    count = int(np.count_nonzero(error > allowed))
+    return False, f"{count} elements differ, the first at {_index(first)}: {result[first]}, expected {expected[first]}"
+
+
+def _index(where: tuple[np.ndarray, ...] | tuple[int, ...]) -> str:
+    return "[" + ", ".join(str(int(i)) for i in where) + "]"
+
+
+def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
+    wanted = DTYPES[dtype]
+    return array if array.dtype == wanted else array.view(wanted)
+
+
+def _signature(program: Program, function: str) -> Signature:
+    pipeline.normalise(program)
+    kernels = pipeline.partition(program)
+    for candidate in pipeline.public_functions(program.module):
+        if pipeline.function_name(candidate) == function:
+            return pipeline.read_signature(candidate, pipeline.function_shapes(candidate, kernels))
+    known = ", ".join(pipeline.function_name(f) for f in pipeline.public_functions(program.module))
+    raise CallError(f"no function {function}; there are: {known}")
+
+
+def _blame(
+    program: Program, function: str, inputs: list[np.ndarray], targets: list[CpuTarget], jobs: int
+) -> str:
+    """The first kernel, in the order of the program, whose results differ from the oracle's. `program` is
+    partitioned already; its functions are made to return every kernel's results."""
+    from motet.artifact.writer import write_artifact
+    from motet.runtime import load
+
+    entry = next(f for f in pipeline.public_functions(program.module) if pipeline.function_name(f) == function)
+    names = _return_everything(entry)
+    kernels = pipeline.read_kernels(program)
+    built = pipeline.build_partitioned(program, kernels, targets, jobs, lambda what, fraction: None)
+    with load(write_artifact(built.manifest, built.members, built.parameters)) as session:
+        results = session[function](*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    expected = run_oracle(program, function, inputs)
+    for name, result, wanted in zip(names, results, expected, strict=True):
+        dtype = next(d for d, kind in DTYPES.items() if kind == wanted.dtype)
+        agrees, line = compare(result, wanted, dtype)
+        if not agrees:
+            return f"first kernel that disagrees: {name}: {line}"
+    return "every kernel by itself agrees: the difference is in how they are put together"
+
+
+def _return_everything(function: ir.Operation) -> list[str]:
+    """Let `function` return the results of all its calls and nothing else; the callees' names, one a result."""
+    block = function.regions[0].blocks[0]
+    calls = [o.operation for o in block.operations if o.operation.name == "func.call"]
+    values = [result for call in calls for result in call.results]
+    names = [ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in calls for _ in call.results]
+    terminator = block.operations[len(block.operations) - 1].operation
+    with ir.InsertionPoint(terminator), terminator.location:
+        ir.Operation.create("func.return", operands=values)
+    terminator.erase()
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    function.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get(kind.inputs, [value.type for value in values])
+    )
+    if "res_attrs" in function.attributes:
+        del function.attributes["res_attrs"]
+    return names
