@@ -279,7 +279,8 @@ def test_reductions_follow_numpy(dynamic: bool):
     check(
         lambda x: [
             mb.reduce_sum(x), mb.reduce_sum(x, 1), mb.reduce_sum(x, (0, -1), keepdims=True),
-            mb.reduce_max(x, 2), mb.reduce_min(x, (1, 2), keepdims=True), mb.reduce_prod(x, 0), mb.reduce_mean(x, (0, 2)),
+            mb.reduce_max(x, 2), mb.reduce_min(x, (1, 2), keepdims=True),
+            mb.reduce_prod(x, 0), mb.reduce_mean(x, (0, 2)),
         ],
         [
             a.sum(), a.sum(1), a.sum((0, 2), keepdims=True), a.max(2), a.min((1, 2), keepdims=True),
@@ -321,7 +322,8 @@ def test_movement_follows_numpy():
         [
             a.T, a.transpose(1, 0, 2), a.reshape(2, 2, -1), a.reshape(5, 6, 4),
             a.reshape(4, 1, 6, 5, 1), a.reshape(-1), np.pad(a, ((0, 3), (1, 0), (2, 1)), constant_values=1.5),
-            np.concatenate([a, b], 1), a[1:3, ::2], a[1], a[..., -1], a[1:3, None, ::3], a[:, 2:100], np.broadcast_to(b[:, :1], (4, 3, 5)),
+            np.concatenate([a, b], 1), a[1:3, ::2], a[1], a[..., -1], a[1:3, None, ::3], a[:, 2:100],
+            np.broadcast_to(b[:, :1], (4, 3, 5)),
         ],
         a, b,
     )  # fmt: skip

@@ -234,8 +234,8 @@ def concat(tensors: Sequence[Any], axis: int = 0, device: str | None = None) -> 
         rest = [e for i, e in enumerate(part.shape) if i != along]
         if part.rank != parts[0].rank or rest != [e for i, e in enumerate(parts[0].shape) if i != along]:
             raise op.error(
-                f"shapes {shape_text(parts[0].shape)} and {shape_text(part.shape)} differ outside axis {along}; "
-                "expected equal extents there"
+                f"shapes {shape_text(parts[0].shape)} and {shape_text(part.shape)} differ "
+                f"outside axis {along}; expected equal extents there"
             )
         extent = op.graph.derive("+", extent, part.shape[along])
     shape = (*parts[0].shape[:along], extent, *parts[0].shape[along + 1 :])

@@ -190,7 +190,8 @@ class _Rewriter:
             if not op.name.startswith("linalg."):
                 raise CompileError(
                     f"{op.name}: this operation on memrefs is not supported; expected linalg operations, "
-                    "copies, views, or bufferization.to_tensor and materialize_in_destination around a tensor program",
+                    "copies, views, or bufferization.to_tensor and materialize_in_destination around "
+                    "a tensor program",
                     locate(op.location),
                 )
             self._linalg(op)
