@@ -172,6 +172,8 @@ def _write_into_buffers(
     """Give `entry` an argument for the memory of each result, written to instead of returned."""
     block = entry.regions[0].blocks[0]
     inputs = [argument.type for argument in block.arguments]
+    for argument in block.arguments:
+        argument.set_location(entry.location)  # whoever made the function may have had another context's
     outputs = [block.add_argument(result.memory, ir.Location.unknown()) for result in results]
     terminator = block.operations[len(block.operations) - 1]
     with ir.InsertionPoint(terminator), terminator.location:
