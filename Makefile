@@ -21,14 +21,20 @@ $(STAMP): pyproject.toml
 build:
 	@mkdir -p build
 
-# Compiles and runs real programs from end to end: an MLIR fragment, checked against the oracle, then a model.
-run: $(STAMP) | build
+build/%.onnx: examples/models.py | $(STAMP) build
+	$(BIN)/python examples/models.py $* $@
+
+# Compiles and runs real programs from end to end: a fragment in MLIR, checked against the oracle, then ResNet-18.
+run: $(STAMP) build/resnet18.onnx
 	$(BIN)/motet devices
 	$(BIN)/motet compile examples/fragment.mlir -o build/fragment.motet
-	$(BIN)/motet inspect build/fragment.motet
-	$(BIN)/motet run build/fragment.motet --input 64x128xf32=1.5 --input 128x128xf32=0.25 --input 64x128xf32=0
-	$(BIN)/motet run examples/fragment.mlir --input 64x128xf32=random:1 --input 128x128xf32=random:2 --input 64x128xf32=0 --verify
+	$(BIN)/motet run examples/fragment.mlir --verify \
+		--input 64x128xf32=random:1 --input 128x128xf32=random:2 --input 64x128xf32=0
 	$(BIN)/motet bench build/fragment.motet
+	$(BIN)/motet compile build/resnet18.onnx -o build/resnet18.motet
+	$(BIN)/motet inspect build/resnet18.motet
+	$(BIN)/motet run build/resnet18.motet --input 1x3x224x224xf32=random:0
+	$(BIN)/motet bench build/resnet18.motet
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'

@@ -1,0 +1,5 @@
+"""The bindings carry no usable types: whatever comes out of them is unknown."""
+
+from typing import Any
+
+def __getattr__(name: str) -> Any: ...
