@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def compare(result: np.ndarray, expected: np.ndarray, dtype: str) -> tuple[bool,
     return False, f"{count} elements differ, the first at {_index(first)}: {result[first]}, expected {expected[first]}"
 
 
-def _index(where: tuple[np.ndarray, ...] | tuple[int, ...]) -> str:
+def _index(where: tuple[Any, ...]) -> str:
     return "[" + ", ".join(str(int(i)) for i in where) + "]"
 
 

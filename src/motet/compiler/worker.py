@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def _perform(job: Job, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _context() -> Iterator[list[str]]:
+def _context() -> Generator[list[str]]:
     from motet.compiler.ir._mlir import ir
 
     diagnostics: list[str] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from motet.compiler.codegen.kernel import (
     ITEM_BITS,
@@ -192,7 +193,7 @@ class _Reader:
         elif name in ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"):
             self._read_reshape(operation)
         elif name == "tensor.extract" and len(operation.operands) == 1:
-            self.sources[operation.results[0]] = self._source(operation.operands[0])
+            self.sources[operation.results[0]] = self.source_of(operation.operands[0])
         elif name == "tensor.dim":
             self._read_dim(operation)
         elif name == "affine.apply" or (name.startswith("arith.") and str(operation.results[0].type) == "index"):
@@ -220,19 +221,19 @@ class _Reader:
             raise Unreadable("a constant that is not a splat")
         self.sources[operation.results[0]] = number
 
-    def _source(self, value: ir.Value) -> Source:
+    def source_of(self, value: ir.Value) -> Source:
         if value not in self.sources:
             raise Unreadable(f"value of type {value.type} from outside")
         return self.sources[value]
 
     def _number(self, value: ir.Value) -> Number:
-        source = self._source(value)
+        source = self.source_of(value)
         if isinstance(source, View) or source is None:
             raise Unreadable("a fill with a computed value")
         return source
 
     def _read_pad(self, operation: ir.Operation) -> None:
-        source = self._source(operation.operands[0])
+        source = self.source_of(operation.operands[0])
         low, high = _static(operation, "static_low"), _static(operation, "static_high")
         body = list(operation.regions[0].blocks[0].operations)
         yielded = body[-1].operation.operands[0]
@@ -263,19 +264,19 @@ class _Reader:
         self.sources[operation.results[0]] = View(source.base, map_, shape, pad)
 
     def _read_extract_slice(self, operation: ir.Operation) -> None:
-        source = self._source(operation.operands[0])
+        source = self.source_of(operation.operands[0])
         if not isinstance(source, View):
             self.sources[operation.results[0]] = source
             return
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
-        sizes = _static(operation, "static_sizes", dynamic=True)
+        sizes = _static_or_none(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
         kept = _kept_dimensions(sizes, [_extent(result, i) for i in range(result.rank)])
         inner: list[Affine] = []
         for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
             coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
             inner.append(Affine(coefficients, offset))
-        shape = tuple(
+        shape: tuple[Size, ...] = tuple(
             size if (size := sizes[axis]) is not None else self._whole(source, axis, offsets[axis], strides[axis])
             for axis in kept
         )
@@ -289,7 +290,7 @@ class _Reader:
 
     def _read_reshape(self, operation: ir.Operation) -> None:
         """A reshape that adds or drops unit dimensions."""
-        source = self._source(operation.operands[0])
+        source = self.source_of(operation.operands[0])
         if not isinstance(source, View) or operation.name == "tensor.cast":
             self.sources[operation.results[0]] = source
             self.shapes[operation.results[0]] = self.shapes.get(operation.operands[0], ())
@@ -316,7 +317,7 @@ class _Reader:
         self.sources[operation.results[0]] = View(source.base, map_, tuple(shape), source.padding)
 
     def _read_insert_slice(self, operation: ir.Operation) -> None:
-        source, destination = (self._source(operation.operands[i]) for i in range(2))
+        source, destination = (self.source_of(operation.operands[i]) for i in range(2))
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
         sizes = _static(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
@@ -334,7 +335,7 @@ class _Reader:
     def _read_concat(self, operation: ir.Operation) -> None:
         axis = ir.IntegerAttr(operation.attributes["dim"]).value
         result = ir.RankedTensorType(operation.results[0].type)
-        parts = [self._source(operand) for operand in operation.operands]
+        parts = [self.source_of(operand) for operand in operation.operands]
         shapes = [self._shape_of(operand, part) for operand, part in zip(operation.operands, parts, strict=True)]
         total = sum(_known(shape[axis]) for shape in shapes)
         shape = tuple(total if i == axis else shapes[0][i] for i in range(result.rank))
@@ -359,7 +360,7 @@ class _Reader:
 
     def _read_generic(self, operation: ir.Operation) -> None:
         maps = [ir.AffineMapAttr(a).value for a in ir.ArrayAttr(operation.attributes["indexing_maps"])]
-        iterators = [
+        iterators: list[Literal["parallel", "reduction"]] = [
             "reduction" if "reduction" in str(a) else "parallel"
             for a in ir.ArrayAttr(operation.attributes["iterator_types"])
         ]
@@ -368,7 +369,7 @@ class _Reader:
         operands = list(operation.operands)
         inputs, outputs = operands[: segments[0]], operands[segments[0] :]
         linear = [tuple(affine_of(result, rank) for result in map_.results) for map_ in maps]
-        sources = [self._source(operand) for operand in operands]
+        sources = [self.source_of(operand) for operand in operands]
         if self._is_fill(operation, sources):
             self.sources[operation.results[0]] = sources[0]
             self.shapes[operation.results[0]] = self.shapes.get(operands[-1], ())
@@ -600,7 +601,7 @@ class _Reader:
         )
 
     def _result(self, operand: ir.Value) -> int:
-        source = self._source(operand)
+        source = self.source_of(operand)
         if isinstance(source, View):
             value = self.values[source.base]
             plain = source.map == identity_map(value.rank) and source.padding is None
@@ -708,7 +709,7 @@ class _Body:
             for operand in op.operands:
                 if operand in inside or operand in self.names:
                     continue
-                source = self.reader._source(operand)
+                source = self.reader.source_of(operand)
                 if isinstance(source, View):
                     self.bind(operand, source, (), operand, [])
                 elif all(value != operand for value, _, _ in self.constants):
@@ -733,12 +734,17 @@ class _Body:
         return Scalar(op.name, operands, dtype)
 
 
-def _static(operation: ir.Operation, name: str, dynamic: bool = False) -> list[int]:
-    values = list(ir.DenseI64ArrayAttr(operation.attributes[name]))
+def _static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
     unknown = ir.ShapedType.get_dynamic_size()
-    if unknown in values and not dynamic:
+    return [None if value == unknown else value for value in ir.DenseI64ArrayAttr(operation.attributes[name])]
+
+
+def _static(operation: ir.Operation, name: str) -> list[int]:
+    values = _static_or_none(operation, name)
+    known = [value for value in values if value is not None]
+    if len(known) != len(values):
         raise Unreadable(f"{operation.name} with a computed {name.removeprefix('static_')}")
-    return [None if value == unknown else value for value in values]  # type: ignore[misc]
+    return known
 
 
 def _extent(kind: ir.RankedTensorType, axis: int) -> int | None:
