@@ -18,7 +18,7 @@ from motet.errors import CompileError, Location
 # millions of characters that no rewriting looks into.
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*)
-      | (?P<string>"(?:[^"\\]|\\.)*")
+      | (?P<string>"[^"\\]*(?:\\.[^"\\]*)*")
       | (?P<resources>\{-\#.*?\#-\})
       | (?P<data>\bdense<[^<>"]*>)
       | (?P<name>[%^][\w$.\-]+(?:\#\d+)?|[@\#!]?[\w$.]+)
