@@ -1,9 +1,29 @@
 """Settings of all tests."""
 
+import os
+import shutil
+import tempfile
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Deadlines measure the machine's load, not the code; a failure prints what repeats it.
-settings.register_profile(
-    "motet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("motet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("motet")
+
+CACHE = "MOTET_CACHE_DIR"
+_own_cache = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run a cache of its own: one that outlives it knows the version, not the state of a source tree.
+    The workers of a parallel run inherit it."""
+    if CACHE not in os.environ:
+        config.stash[_own_cache] = os.environ[CACHE] = tempfile.mkdtemp(prefix="motet-test-cache-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    folder = config.stash.get(_own_cache, None)
+    if folder is not None:
+        del os.environ[CACHE]
+        shutil.rmtree(folder, ignore_errors=True)

@@ -159,4 +159,4 @@ def _verify(
     if not report.ok:
         raise MotetError("; ".join(report.lines))
     for line in report.lines:
-        typer.echo(line)
+        typer.echo(f"verified: {line}")
