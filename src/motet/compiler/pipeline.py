@@ -293,7 +293,7 @@ def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
     results = [
         TensorSpec(
             _name(attribute, f"result{index}"), list(shapes.of(operand)), dtype_of(operand.type),
-            ir.IntegerAttr(attribute[DESTINATION]).value if attribute is not None and DESTINATION in attribute else None,
+            None if attribute is None or DESTINATION not in attribute else ir.IntegerAttr(attribute[DESTINATION]).value,
         )
         for index, (operand, attribute) in enumerate(zip(terminator.operands, found, strict=True))
     ]

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -106,7 +107,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
 # -- the request as a job ------------------------------------------------------------------------
 
 
-def _job(request: CompileRequest, kind: str) -> Job:
+def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) -> Job:
     options = dict(request.options)
     for name in options:
         if name not in OPTIONS:
@@ -118,12 +119,9 @@ def _job(request: CompileRequest, kind: str) -> Job:
     data = source.encode() if isinstance(source, str) else source
     if not data and request.path and request.path != "<string>":
         data = _file(request.path)
-    return msgspec.convert(
-        {
-            "kind": kind, "path": request.path or "<string>", "source": data, "text": isinstance(source, str) and bool(source),
-            "format": request.format, "targets": tuple(targets or DEFAULT_TARGETS), "jobs": _jobs(options.get("jobs")),
-        },
-        Job,
+    return Job(
+        kind, request.path or "<string>", data, isinstance(source, str) and bool(source), request.format,
+        tuple(targets or DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
     )
 
 

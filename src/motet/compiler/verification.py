@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -51,8 +50,7 @@ def compare(result: np.ndarray, expected: np.ndarray, dtype: str) -> tuple[bool,
         wrong = np.flatnonzero(result.reshape(-1) != expected.reshape(-1))
         if not len(wrong):
             return True, "equal"
-        where = np.unravel_index(wrong[0], result.shape)
-        return False, f"{len(wrong)} elements differ, the first at {_index(where)}: {result[where]}, expected {expected[where]}"
+        return False, _difference(result, expected, wrong)
     a, b = result.astype(np.float64), expected.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
@@ -63,13 +61,13 @@ def compare(result: np.ndarray, expected: np.ndarray, dtype: str) -> tuple[bool,
     worst = float(error.max(initial=0.0))
     if bool(np.all(error <= allowed)):
         return True, f"agrees; max abs error {worst:.3g}, largest element {scale:.3g}"
-    first = np.unravel_index(int(np.argmax((error > allowed).reshape(-1))), result.shape)
-    count = int(np.count_nonzero(error > allowed))
-    return False, f"{count} elements differ, the first at {_index(first)}: {result[first]}, expected {expected[first]}"
+    return False, _difference(result, expected, np.flatnonzero((error > allowed).reshape(-1)))
 
 
-def _index(where: tuple[Any, ...]) -> str:
-    return "[" + ", ".join(str(int(i)) for i in where) + "]"
+def _difference(result: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
+    where = np.unravel_index(int(wrong[0]), result.shape)
+    index = ", ".join(str(int(i)) for i in where)
+    return f"{len(wrong)} elements differ, the first at [{index}]: {result[where]}, expected {expected[where]}"
 
 
 def _typed(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -298,9 +298,7 @@ class _Reader:
         expands = operation.name == "tensor.expand_shape"
         result = ir.RankedTensorType(operation.results[0].type)
         wide = result if expands else ir.RankedTensorType(operation.operands[0].type)
-        groups = [
-            [ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(operation.attributes["reassociation"])
-        ]
+        groups = reassociation(operation)
         real = [[axis for axis in group if _extent(wide, axis) != 1] for group in groups]
         if any(len(axes) > 1 for axes in real):
             raise Unreadable("a reshape that merges or splits dimensions")
@@ -732,6 +730,14 @@ class _Body:
         if not op.name.startswith(("arith.", "math.")):
             raise Unreadable(f"operation {op.name} inside a linalg body")
         return Scalar(op.name, operands, dtype)
+
+
+def reassociation(operation: ir.Operation) -> list[list[int]]:
+    """The groups of dimensions that an expand_shape or collapse_shape makes of one, or one of."""
+    return [
+        [ir.IntegerAttr(index).value for index in ir.ArrayAttr(group)]
+        for group in ir.ArrayAttr(operation.attributes["reassociation"])
+    ]
 
 
 def _static_or_none(operation: ir.Operation, name: str) -> list[int | None]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from motet.compiler.codegen.kernel import Affine
-from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number
+from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number, reassociation
 from motet.compiler.ir._mlir import ir
 
 
@@ -25,6 +25,7 @@ class Role(Enum):
     OPAQUE = "opaque"  # everything else: a kernel of its own, on the generic path
 
 
+SCALAR_DIALECTS = ("arith.", "tensor.", "affine.", "math.", "index.")
 ALIASES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 DENSE_ROLES = (Role.CONTRACTION, Role.CONVOLUTION)
 
@@ -62,7 +63,7 @@ def role_of(operation: ir.Operation) -> Role:
     if name in ("tensor.insert_slice", "tensor.concat"):
         return Role.MOVEMENT
     tensors = [r for r in operation.results if isinstance(r.type, ir.ShapedType)]
-    if not tensors and not len(operation.regions) and name.startswith(("arith.", "tensor.", "affine.", "math.", "index.")):
+    if not tensors and not len(operation.regions) and name.startswith(SCALAR_DIALECTS):
         return Role.SCALAR
     return Role.OPAQUE
 
@@ -73,17 +74,16 @@ def is_unit_reshape(operation: ir.Operation) -> bool:
         return True
     wide = operation.results[0] if operation.name == "tensor.expand_shape" else operation.operands[0]
     kind = ir.RankedTensorType(wide.type)
-    groups = [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(operation.attributes["reassociation"])]
     return all(
-        sum(kind.is_dynamic_dim(axis) or kind.shape[axis] != 1 for axis in group) <= 1 for group in groups
+        sum(kind.is_dynamic_dim(axis) or kind.shape[axis] != 1 for axis in group) <= 1
+        for group in reassociation(operation)
     )
 
 
 def _is_static_view(operation: ir.Operation) -> bool:
     unknown = ir.ShapedType.get_dynamic_size()
-    names = (
-        ("static_offsets", "static_strides") if operation.name == "tensor.extract_slice" else ("static_low", "static_high")
-    )
+    slices = operation.name == "tensor.extract_slice"
+    names = ("static_offsets", "static_strides") if slices else ("static_low", "static_high")
     return not any(unknown in list(ir.DenseI64ArrayAttr(operation.attributes[name])) for name in names)
 
 
@@ -105,7 +105,7 @@ def structure_of(operation: ir.Operation) -> Structure | None:
         for axis, expression in enumerate(map_):
             if expression.single is not None and not operand.type.is_dynamic_dim(axis):
                 sizes[expression.single] = operand.type.shape[axis]
-    inputs = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))[0]
+    inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
     reduced = frozenset(i for i, kind in enumerate(iterators) if "reduction" in kind)
     return Structure(tuple(sizes), reduced, maps, inputs)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from motet.compiler.codegen.kernel import Kernel, Stage, row_major
+from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
 from motet.compiler.partition.roles import ALIASES
-from motet.compiler.scheduling.shapes import reassociation
 
 Order = tuple[int, ...]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.artifact.schema import Expr, Symbol
-from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number
+from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number, reassociation
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS
 from motet.compiler.scheduling.expressions import apply, product
@@ -95,7 +95,8 @@ class Shapes:
         kind = ir.RankedTensorType(operation.results[0].type)
         given = iter(operation.operands[i] for i in range(1, len(operation.operands)))
         declared: list[Expr | None] = [
-            self.numbers.get(next(given)) if kind.is_dynamic_dim(axis) else kind.shape[axis] for axis in range(kind.rank)
+            self.numbers.get(next(given)) if kind.is_dynamic_dim(axis) else kind.shape[axis]
+            for axis in range(kind.rank)
         ]
         shape: list[Expr] = []
         for position, group in enumerate(reassociation(operation)):
@@ -141,7 +142,8 @@ class Shapes:
     def _read_sized(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType, skip: int) -> None:
         given = iter(list(operation.operands)[skip:])
         extents = [
-            self.numbers.get(next(given)) if kind.is_dynamic_dim(axis) else kind.shape[axis] for axis in range(kind.rank)
+            self.numbers.get(next(given)) if kind.is_dynamic_dim(axis) else kind.shape[axis]
+            for axis in range(kind.rank)
         ]
         known = tuple(size for size in extents if size is not None)
         if len(known) == kind.rank:
@@ -155,14 +157,6 @@ class Shapes:
                 " expected extents that follow from the inputs' shapes"
             )
         return self.tensors[value]
-
-
-def reassociation(operation: ir.Operation) -> list[list[int]]:
-    """The groups of dimensions that an expand_shape or collapse_shape makes of one, or one of."""
-    return [
-        [ir.IntegerAttr(index).value for index in ir.ArrayAttr(group)]
-        for group in ir.ArrayAttr(operation.attributes["reassociation"])
-    ]
 
 
 def _names(attribute: ir.DictAttr | None) -> list[str]:
