@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.ir._mlir import ExecutionEngine, func, ir, run_pipeline
+from motet.compiler.ir._mlir import execution_engine, func, ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.ir.translate import foreign_operations, source_location
@@ -203,7 +203,7 @@ def _call(
 ) -> list[np.ndarray]:
     memory = _Memory()
     functions = memory.functions()
-    engine = ExecutionEngine(module, opt_level=3)
+    engine = execution_engine(module)
     for symbol, function in functions.items():
         engine.raw_register_runtime(symbol, ctypes.cast(function, ctypes.c_void_p))
     words = (ctypes.c_int64 * sum(3 + 2 * result.rank for result in results))()

@@ -11,7 +11,7 @@ from torch_mlir.execution_engine import ExecutionEngine
 from torch_mlir.passmanager import PassManager
 
 __all__ = [
-    "ExecutionEngine", "PassManager", "arith", "func", "interpreter", "ir", "linalg", "llvm", "math", "memref",
+    "PassManager", "arith", "execution_engine", "func", "interpreter", "ir", "linalg", "llvm", "math", "memref",
     "onnx_importer", "register_stablehlo", "register_torch_dialect", "run_pipeline", "scf", "tensor",
 ]
 
@@ -22,6 +22,11 @@ def run_pipeline(module: ir.Module, pipeline: str) -> None:
     Raises `ir.MLIRError` with the diagnostics when a pass fails.
     """
     PassManager.parse(f"builtin.module({pipeline})", context=module.context).run(module.operation)
+
+
+def execution_engine(module: ir.Module) -> Any:
+    """The wheel's own compiler, on a module in the LLVM dialect; for this machine, optimising."""
+    return ExecutionEngine(module, opt_level=3)
 
 
 def onnx_importer() -> Any:
