@@ -1,0 +1,870 @@
+"""Convolutions: sums of products over a sliding window, with what follows fused on the tile.
+
+Two ways, chosen by what lies side by side in the result:
+
+- `channels`: vectors run along filters (channels-last results). A task copies the rows of the image that it needs,
+  padded, into scratch as [row][column][channel] unless they lie like that already; then every tile is a contraction
+  whose rows are output pixels, and whose depth is (window row, window column, channel). Filters are packed when
+  compiling.
+- `pixels`: vectors run along output pixels (row-major NCHW results). A task copies image rows shifted once per
+  window column; then rows of a tile are filters, broadcast, and its vectors pixels of any output rows.
+
+Convolutions of one image with one geometry whose results are added become one sum.
+Source of the direct form: Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions", 2018.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from llvmlite import ir
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.body import constant
+from motet.compiler.codegen.cpu.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
+from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
+from motet.compiler.codegen.cpu.micro import (
+    MEMORY_TYPES,
+    Depth,
+    Factors,
+    Frame,
+    Lanes,
+    Product,
+    accumulate,
+    internal_function,
+    match_product,
+    narrow,
+    read_vector,
+    registers,
+    widen,
+    write_vector,
+)
+from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.targets.cpu import CpuTarget
+
+_TASK_FLOPS = 2_000_000  # some tens of microseconds of one core
+_MOST_TASKS = 64
+_LEAST_ROWS = 4  # of the result in one task: fewer copy the window's overlap too often
+
+
+@dataclass(frozen=True)
+class Window:
+    """One spatial axis: output `out` (extent `size`) at image positions `out * stride + k * dilation - low`."""
+
+    out: int
+    kernel: int  # the dimension of the window, or -1
+    size: int
+    taps: int
+    stride: int
+    dilation: int
+    low: int
+    image: int  # the image's extent
+    step: int  # the image's stride in memory
+
+    @property
+    def reach(self) -> int:
+        """How many image positions `size` outputs look at."""
+        return self.span(self.size)
+
+    def span(self, outputs: int) -> int:
+        return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A kernel read as a convolution, or a sum of several of one image: `filters` are their values."""
+
+    kernel: Kernel
+    product: Product
+    image: Place
+    filters: tuple[Place, ...]
+    inits: tuple[Place | float | int, ...]
+    output: Place
+    outer: tuple[tuple[Extent, int], ...]
+    filter_dim: int
+    filter_count: int
+    channel_dim: int
+    channels: int
+    channel_step: int
+    rows: Window
+    columns: Window
+    padding: float | int | None
+    epilogue: Epilogue
+    main: Stage
+
+    @property
+    def places(self) -> list[Place]:
+        return self.epilogue.places + [init for init in self.inits if isinstance(init, Place)]
+
+    @property
+    def depth(self) -> int:
+        return self.rows.taps * self.columns.taps * self.channels
+
+
+def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for `kernel` if it is a convolution with element-wise stages after it, else None."""
+    convolution = match(kernel)
+    if convolution is None:
+        return None
+    if convolution.output.strides[convolution.filter_dim] == ONE:
+        plan = _plan_channels(convolution, target)
+        return None if plan is None else _Channels(convolution, plan).run()
+    if _pixels_are_flat(convolution):
+        return _Pixels(convolution, _plan_pixels(convolution, target)).run()
+    return None
+
+
+# -- matching ------------------------------------------------------------------------------------
+
+
+def match(kernel: Kernel) -> Convolution | None:
+    """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
+    if not kernel.stages:
+        return None
+    stage = kernel.stages[0]
+    product = match_product(stage)
+    if product is None or not stage.reductions:
+        return None
+    if not _is_windowed(stage.inputs[product.lhs.input]):
+        product = replace(product, lhs=product.rhs, rhs=product.lhs)
+    image, filters = stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]
+    if not _is_windowed(image) or _is_windowed(filters):
+        return None
+    count, main = _siblings(kernel, stage, product)
+    if count == 0:
+        return None
+    epilogue = match_epilogue(kernel, main, kernel.stages[count + (count > 1):])
+    rank = len(stage.sizes)
+    inits = [_init(kernel, s) for s in kernel.stages[:count]]
+    filter_places = [place_of(kernel, s.inputs[product.rhs.input], rank) for s in kernel.stages[:count]]
+    image_place, output = place_of(kernel, image, rank), place_of(kernel, main.outputs[0], rank)
+    if epilogue is None or image_place is None or output is None:
+        return None
+    if any(place is None for place in filter_places) or any(init is None for init in inits):
+        return None
+    roles = [kernel.values[access.value].role for access in (image, filters)]
+    if "temporary" in roles or any(p.dtype not in MEMORY_TYPES for p in (image_place, output)):
+        return None
+    return _geometry(
+        kernel, stage, main, product, image, image_place, [p for p in filter_places if p is not None],
+        [i for i in inits if i is not None], output, epilogue,
+    )
+
+
+def _is_windowed(access: Access) -> bool:
+    if access.padding is not None:
+        return True
+    return any(sum(map(bool, e.coefficients)) > 1 or max(e.coefficients, default=0) > 1 for e in access.map)
+
+
+def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stage]:
+    """How many convolutions of one image open the kernel, and the stage that stands for their sum: 0 if there
+    are several that are not simply added."""
+    alike = 1
+    for other in kernel.stages[1:]:
+        if match_product(other) is None or not other.reductions:
+            break
+        same = other.sizes == stage.sizes and other.inputs[product.lhs.input] == stage.inputs[product.lhs.input]
+        if not same or other.body != stage.body:
+            return 0, stage
+        alike += 1
+    if alike == 1:
+        return 1, stage
+    if alike != 2 or len(kernel.stages) < 3:
+        return 0, stage
+    total = kernel.stages[2]
+    values = [s.outputs[0].value for s in kernel.stages[:2]]
+    added = total.body[:1]
+    sums = (
+        len(total.body) >= 1 and added[0].op in ("arith.addf", "arith.addi") and len(total.inputs) == 2
+        and sorted(a.value for a in total.inputs) == sorted(values) and sorted(added[0].operands) == [0, 1]
+        and len(total.body) == 1 and total.yields == (len(total.inputs) + 1,)
+    )
+    if not sums or any(kernel.values[value].role != "temporary" for value in values):
+        return 0, stage
+    if any(a.map != total.outputs[0].map for a in total.inputs) or len(total.outputs) != 1:
+        return 0, stage
+    output = replace(stage.outputs[0], value=total.outputs[0].value)
+    return 2, replace(stage, outputs=(output,))
+
+
+def _init(kernel: Kernel, stage: Stage) -> Place | float | int | None:
+    init = stage.inits[0]
+    if not isinstance(init, Access):
+        return init
+    if init.padding is not None or kernel.values[init.value].role == "temporary":
+        return None
+    return place_of(kernel, init, len(stage.sizes))
+
+
+def _geometry(
+    kernel: Kernel, stage: Stage, main: Stage, product: Product, image: Access, image_place: Place,
+    filters: list[Place], inits: list[Place | float | int], output: Place, epilogue: Epilogue,
+) -> Convolution | None:
+    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
+    windows: list[Window] = []
+    outer: list[tuple[Extent, int]] = []
+    channel_dim, channels, channel_step = -1, 1, 1
+    for axis, entry in enumerate(image.map):
+        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+        plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
+        extent = kernel.values[image.value].shape[axis]
+        if plain and image.padding is None or plain and (not dims or stage.sizes[dims[0]] == extent):
+            if not dims:
+                continue
+            (d,) = dims
+            if stage.iterators[d] == "parallel":
+                outer.append((Extent.of(stage.sizes[d]), d))
+            elif channel_dim >= 0 or not isinstance(stage.sizes[d], int) or steps[axis] is None:
+                return None
+            else:
+                channel_dim, channels, channel_step = d, int(stage.sizes[d]), steps[axis] or 0
+            continue
+        window = _window(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
+        if window is None:
+            return None
+        windows.append(window)
+    in_outer = {d for _, d in outer}
+    spatial = {w.out for w in windows}
+    filter_dims = [
+        d for d, kind in enumerate(stage.iterators)
+        if kind == "parallel" and stage.sizes[d] != 1 and d not in in_outer | spatial
+    ]
+    reduced = {d for d in stage.reductions if stage.sizes[d] != 1}
+    if reduced != {d for d in [channel_dim, *(w.kernel for w in windows)] if d >= 0}:
+        return None
+    if len(filter_dims) != 1 or not 1 <= len(windows) <= 2:
+        return None
+    count = stage.sizes[filter_dims[0]]
+    if not isinstance(count, int):
+        return None
+    if len(windows) == 1:
+        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
+    windows.sort(key=lambda w: -w.step)
+    return Convolution(
+        kernel, product, replace(image_place, offset=()), tuple(filters), tuple(inits), output, tuple(outer),
+        filter_dims[0], count, channel_dim, channels, channel_step, windows[0], windows[1], image.padding, epilogue, main,
+    )
+
+
+def _window(
+    stage: Stage, coefficients: Sequence[int], dims: Sequence[int], constant_: int, extent: int | str,
+    step: int | None,
+) -> Window | None:
+    outs = [d for d in dims if stage.iterators[d] == "parallel"]
+    taps = [d for d in dims if stage.iterators[d] == "reduction"]
+    if len(outs) > 1 or len(taps) > 1 or step is None or not isinstance(extent, int) or constant_ > 0:
+        return None
+    sizes = [stage.sizes[d] for d in dims]
+    if not all(isinstance(size, int) for size in sizes) or any(coefficients[d] < 1 for d in dims):
+        return None
+    out, tap = (outs[0] if outs else -1), (taps[0] if taps else -1)
+    return Window(
+        out, tap, int(stage.sizes[out]) if outs else 1, int(stage.sizes[tap]) if taps else 1,
+        coefficients[out] if outs else 1, coefficients[tap] if taps else 1, -constant_, extent, step,
+    )
+
+
+def _pixels_are_flat(c: Convolution) -> bool:
+    """Whether every place of the result's space walks output rows and columns as one dimension."""
+    column, row = c.columns.out, c.rows.out
+    if column < 0 or c.output.strides[column] != ONE:
+        return False
+    if row < 0:
+        return True
+    return all(p.strides[row] == p.strides[column] * c.columns.size for p in [c.output, *c.places])
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tiles of `tile_rows` by `vectors` vectors of `lanes`; tasks of `block` output rows (a divisor of all) and of
+    `panels` panels of filters."""
+
+    lanes: int
+    tile_rows: int
+    vectors: int
+    block: int
+    panels: int
+    copies: bool  # whether image rows are copied into scratch
+    packing: Packing | None = None
+
+    @property
+    def width(self) -> int:
+        return self.lanes * self.vectors
+
+
+def _lanes(c: Convolution, target: CpuTarget) -> int:
+    return max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
+
+
+def _tile(rows: int, columns: int, lanes: int, target: CpuTarget) -> tuple[int, int]:
+    """The register tile (rows, vectors) that covers `rows x columns` in the fewest cycles: a step costs its
+    multiply-adds or its loads, whichever are more, and never less than the latency that few accumulators show."""
+    needed = -(-columns // lanes)
+    best: tuple[float, int, int] | None = None
+    for vectors in range(1, 5):
+        most = registers(target, vectors)
+        if target.vector_registers <= 16 and vectors > 2:
+            continue
+        tiles = -(-rows // most)
+        height = -(-rows // tiles)
+        cost = tiles * -(-needed // vectors) * max(height * vectors, height + vectors, 8)
+        if best is None or (cost, -vectors) < (best[0], -best[2]):
+            best = (cost, height, vectors)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[int, int]:
+    """Output rows per task (a divisor), and how many tasks each outer iteration should have in all."""
+    flops = 2 * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
+    outer = math.prod(size.known or 1 for size, _ in c.outer)
+    wanted = max(1, -(-min(_MOST_TASKS, max(1, flops * outer // _TASK_FLOPS)) // outer))
+    divisors = [r for r in range(1, c.rows.size + 1) if c.rows.size % r == 0]
+    fitting = [r for r in divisors if c.rows.span(r) * row_bytes <= target.l2 // 3] or [1]
+    enough = [r for r in fitting if c.rows.size // r >= wanted and r >= min(_LEAST_ROWS, c.rows.size)]
+    least = [r for r in fitting if r >= min(_LEAST_ROWS, c.rows.size)]
+    return (max(enough) if enough else min(least) if least else max(fitting)), wanted
+
+
+def _plan_channels(c: Convolution, target: CpuTarget) -> Plan | None:
+    if any(c.kernel.values[p.value].role != "constant" for p in c.filters):
+        return None
+    lanes = _lanes(c, target)
+    tile_rows, vectors = _tile(c.columns.size, c.filter_count, lanes, target)
+    copies = c.padding is not None or (c.channels > 1 and c.channel_step != 1)
+    row_bytes = c.columns.reach * c.channels * item_bytes(c.product.dtype) if copies else 0
+    block, wanted = _rows_per_task(c, row_bytes, target)
+    panels = -(-c.filter_count // (lanes * vectors))
+    splits = max(1, min(panels, -(-wanted // (c.rows.size // block))))
+    packing = _packing(c, lanes * vectors)
+    if packing is None:
+        return None
+    return Plan(lanes, tile_rows, vectors, block, -(-panels // splits), copies, packing)
+
+
+def _packing(c: Convolution, width: int) -> Packing | None:
+    """Filters as [outer][panel][window row][window column][channel][width]."""
+    value = c.kernel.values[c.filters[0].value]
+    access = c.main.inputs[c.product.rhs.input]
+    axis_of = {entry.single: axis for axis, entry in enumerate(access.map) if entry.single is not None}
+    wanted = [d for _, d in c.outer if d in axis_of]
+    wanted += [c.filter_dim, *(d for d in (c.rows.kernel, c.columns.kernel, c.channel_dim) if d >= 0)]
+    if any(d not in axis_of for d in wanted) or value.order != tuple(range(value.rank)):
+        return None
+    axes = [axis_of[d] for d in wanted]
+    rest = [axis for axis in range(value.rank) if axis not in axes]
+    if any(value.shape[axis] != 1 for axis in rest):
+        return None
+    permutation = (*rest, *axes)
+    position = permutation.index(axis_of[c.filter_dim])
+    blocks = tuple(width if i == position else 1 for i in range(value.rank))
+    split = [2 * i for i in range(value.rank)] + [2 * i + 1 for i in range(value.rank) if i != position]
+    return Packing(permutation, blocks, (*split, 2 * position + 1))
+
+
+def _plan_pixels(c: Convolution, target: CpuTarget) -> Plan:
+    lanes = _lanes(c, target)
+    copies = c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
+    row_bytes = c.columns.size * c.channels * copies * item_bytes(c.product.dtype)
+    block, wanted = _rows_per_task(c, row_bytes, target)
+    tile_rows, vectors = _tile(c.filter_count, block * c.columns.size, lanes, target)
+    tiles = -(-c.filter_count // tile_rows)
+    splits = max(1, min(tiles, -(-wanted // (c.rows.size // block))))
+    return Plan(lanes, tile_rows, vectors, block, -(-tiles // splits), True)
+
+
+# -- emission ------------------------------------------------------------------------------------
+
+
+class _Emitter:
+    """The task loop, and what both ways share."""
+
+    def __init__(self, c: Convolution, plan: Plan) -> None:
+        self.c = c
+        self.plan = plan
+        self.module = ir.Module(c.kernel.name)
+        self.element = c.product.element
+        self.image_element = MEMORY_TYPES[c.image.dtype]
+        self.blocks = c.rows.size // plan.block
+
+    def splits(self) -> int:
+        """Tasks along the filters."""
+        raise NotImplementedError
+
+    def scratch_elements(self) -> int:
+        raise NotImplementedError
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        raise NotImplementedError
+
+    def run(self) -> KernelCode:
+        c, kernel = self.c, self.c.kernel
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
+        function.attributes.add("nounwind")
+        f = Frame(kernel, function)
+        begin, end, scratch = function.args[2:]
+
+        def task(index: Index, _: list[ir.Value]) -> None:
+            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
+            split, rest = f.irem(rest, self.splits()), f.idiv(rest, self.splits())
+            at: list[Index] = [0] * len(c.main.sizes)
+            for position, (size, dim) in enumerate(reversed(c.outer)):
+                last = position == len(c.outer) - 1
+                at[dim] = rest if last else f.irem(rest, f.extent(size))
+                rest = rest if last else f.idiv(rest, f.extent(size))
+            self.emit_task(f, at, block, split, scratch)
+
+        f.loop(begin, end, 1, task)
+        f.ret_void()
+        tasks: Expr = self.blocks * self.splits()
+        for size, _ in c.outer:
+            known = size.known
+            tasks = tasks * known if isinstance(tasks, int) and known is not None else ["*", size.expression, tasks]
+        outer = math.prod(size.known or 1 for size, _ in c.outer)
+        flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
+        packings = {p.value: self.plan.packing for p in c.filters} if self.plan.packing is not None else {}
+        return KernelCode(
+            "convolution", str(self.module), (Phase(kernel.name, tasks),),
+            self.scratch_elements() * item_bytes(c.product.dtype), (), packings, flops,
+            sum(
+                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
+                * item_bytes(kernel.values[i].dtype)
+                for i in kernel.externals
+            ),
+        )
+
+    # -- copying the image -----------------------------------------------------------------------
+
+    def image_at(self, f: Frame, at: list[Index]) -> ir.Value:
+        """The image at outer coordinates `at`, channel 0, row 0, column 0."""
+        offset: Index = 0
+        for _, dim in self.c.outer:
+            offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
+        return f.at(f.pointer(self.c.image.value), offset, self.image_element)
+
+    def copy_run(self, f: Frame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
+        """`target[i * to] = source[i * step]`, widened, for `count` elements."""
+        lanes = self.plan.lanes
+
+        def vector(i: Index, width: Lanes) -> None:
+            raw = read_vector(
+                f, f.at(source, f.imul(i, step), self.image_element), self.c.image.dtype, step, width
+            )
+            value = widen(f, raw, self.c.image.dtype, self.c.product.lhs.casts, self.c.product.dtype)
+            write_vector(f, value, f.at(target, f.imul(i, to), self.element), self.c.product.dtype, to, width)
+
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: vector(i, Lanes(lanes)))
+        if count > whole:
+            vector(whole, Lanes(lanes, count - whole))
+
+    def fill_run(self, f: Frame, target: ir.Value, count: int) -> None:
+        """`count` elements of padding."""
+        lanes = self.plan.lanes
+        value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: f.store_vector(value, f.at(target, i, self.element), self.element))
+        if count > whole:
+            rest = Lanes(lanes, count - whole)
+            write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
+
+    def guarded_row(self, f: Frame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
+        """Run one emitter where image row `row` exists and the other where it is padding."""
+        if self.c.padding is None:
+            inside()
+            return
+        exists = f.and_(
+            f.icmp_signed(">=", f.index(row), f.index(0)), f.icmp_signed("<", f.index(row), f.index(self.c.rows.image))
+        )
+        with f.if_else(exists) as (then, otherwise):
+            with then:
+                inside()
+            with otherwise:
+                outside()
+
+    # -- tiles -----------------------------------------------------------------------------------
+
+    def initial(self, f: Frame, views: Views, row: Index, column: Index, lanes: Lanes) -> ir.Value:
+        """What the sum starts from."""
+        c = self.c
+        total: ir.Value | None = None
+        for init in c.inits:
+            if isinstance(init, Place):
+                raw = views.read(init, row, column, lanes, share=True)
+                value = widen(f, raw, init.dtype, (), c.product.dtype)
+            else:
+                value = constant(c.product.dtype, init, lanes.lanes)
+            if total is None:
+                total = value
+            else:
+                total = f.fadd(total, value) if c.product.is_float else f.add(total, value)
+        assert total is not None
+        return total
+
+
+class _Channels(_Emitter):
+    """Vectors along filters."""
+
+    def __init__(self, c: Convolution, plan: Plan) -> None:
+        super().__init__(c, plan)
+        self.panel_count = -(-c.filter_count // plan.width)
+        self.pitch = c.columns.reach * c.channels if plan.copies else 0
+
+    def splits(self) -> int:
+        return -(-self.panel_count // self.plan.panels)
+
+    def scratch_elements(self) -> int:
+        return self.c.rows.span(self.plan.block) * self.pitch + self.plan.lanes if self.plan.copies else 0
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        c, plan = self.c, self.plan
+        first = f.imul(block, plan.block)
+        image = self.image_at(f, at)
+        if plan.copies:
+            self._copy_rows(f, image, first, scratch)
+        filters = [self._filters_at(f, place, at) for place in c.filters]
+        p0 = f.imul(split, plan.panels)
+        p1 = f.imin(f.iadd(p0, plan.panels), self.panel_count)
+        whole = c.filter_count // plan.width
+        for tail, low, high in ((False, 0, whole), (True, whole, self.panel_count)):
+            if high <= low:
+                continue
+            begin = p0 if isinstance(p0, int) and p0 >= low else self._larger(f, p0, low)
+
+            def panel(p: Index, _: list[ir.Value], tail: bool = tail) -> None:
+                f.loop(0, plan.block, 1, lambda r, _: self._row(f, at, image, scratch, filters, p, first, r, tail))
+
+            f.loop(begin, f.imin(p1, high), 1, panel)
+
+    def _larger(self, f: Frame, a: Index, b: int) -> Index:
+        if isinstance(a, int):
+            return max(a, b)
+        return f.select(f.icmp_signed(">", a, f.index(b)), a, f.index(b))
+
+    def _filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+        index: Index = 0
+        for size, dim in self.c.outer:
+            if place.strides[dim] != Extent(0):
+                index = f.iadd(f.imul(index, f.extent(size)), at[dim])
+        offset = f.imul(index, self.panel_count * self.c.depth * self.plan.width)
+        return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
+
+    def _copy_rows(self, f: Frame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
+        """Image rows as [row][column][channel], padding included."""
+        c = self.c
+        function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
+        f.call(function, [*f.arguments[:2], image, scratch, f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low)])
+        g = Frame(c.kernel, function)
+        source, target, top = g.arguments[2:5]
+        low = min(c.columns.low, c.columns.reach)
+        high = min(c.columns.reach, c.columns.low + c.columns.image)
+
+        def row(r: Index, _: list[ir.Value]) -> None:
+            to = g.at(target, g.imul(r, self.pitch), self.element)
+            where = g.iadd(top, r)
+
+            def inside() -> None:
+                self.fill_run(g, to, low * c.channels)
+                self._copy_columns(
+                    g, g.at(source, g.imul(where, c.rows.step), self.image_element),
+                    g.at(to, low * c.channels, self.element), high - low,
+                )
+                rest = c.columns.reach - high
+                self.fill_run(g, g.at(to, high * c.channels, self.element), rest * c.channels)
+
+            self.guarded_row(g, where, inside, lambda: self.fill_run(g, to, self.pitch))
+
+        g.loop(0, c.rows.span(self.plan.block), 1, row)
+        g.ret_void()
+
+    def _copy_columns(self, f: Frame, source: ir.Value, target: ir.Value, count: int) -> None:
+        c = self.c
+        if count <= 0:
+            return
+        if c.channels == 1:
+            self.copy_run(f, source, c.columns.step, target, 1, count)
+        elif c.channel_step == 1 and c.columns.step == c.channels:
+            self.copy_run(f, source, 1, target, 1, count * c.channels)
+        elif c.channel_step == 1:
+            def column(w: Index, _: list[ir.Value]) -> None:
+                at = f.at(source, f.imul(w, c.columns.step), self.image_element)
+                self.copy_run(f, at, 1, f.at(target, f.imul(w, c.channels), self.element), 1, c.channels)
+
+            f.loop(0, count, 1, column)
+        else:
+            def channel(k: Index, _: list[ir.Value]) -> None:
+                at = f.at(source, f.imul(k, c.channel_step), self.image_element)
+                self.copy_run(f, at, c.columns.step, f.at(target, k, self.element), c.channels, count)
+
+            f.loop(0, c.channels, 1, channel)
+
+    def _row(
+        self, f: Frame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,
+        first: Index, r: Index, tail: bool,
+    ) -> None:
+        """One output row of one panel, in tiles as equal as can be."""
+        c, plan = self.c, self.plan
+        row = f.iadd(first, r)
+        if plan.copies:
+            start = f.at(scratch, f.imul(f.imul(r, c.rows.stride), self.pitch), self.element)
+            column_step = c.channels * c.columns.stride
+        else:
+            start = f.at(image, f.imul(f.imul(row, c.rows.stride), c.rows.step), self.image_element)
+            column_step = c.columns.step * c.columns.stride
+        tiles = -(-c.columns.size // plan.tile_rows)
+        size, longer = divmod(c.columns.size, tiles)
+        kind = self.element if plan.copies else self.image_element
+        offset = f.imul(p, c.depth * plan.width)
+        panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
+        outer = [f.index(at[dim]) for _, dim in c.outer]
+        begin = 0
+        for height, count in ((size + 1, longer), (size, tiles - longer)):
+            if not count:
+                continue
+
+            def one(t: Index, _: list[ir.Value], height: int = height, begin: int = begin) -> None:
+                w = f.iadd(begin, f.imul(t, height))
+                a = f.at(start, f.imul(w, column_step), kind)
+                f.call(
+                    self._tile(height, tail),
+                    [*f.arguments[:2], a, *panels, f.index(f.imul(p, plan.width)), f.index(row), f.index(w), *outer],
+                )
+
+            f.loop(0, count, 1, one)
+            begin += height * count
+
+    def _tile(self, height: int, tail: bool) -> ir.Value:
+        c, plan = self.c, self.plan
+        name = f"{c.kernel.name}.tile{height}{'t' if tail else ''}"
+        found = self.module.globals.get(name)
+        if found is not None:
+            return found
+        count = len(c.filters)
+        function = internal_function(
+            self.module, name, [PTR, PTR, PTR, *[PTR] * count, I64, I64, I64, *[I64] * len(c.outer)]
+        )
+        f = Frame(c.kernel, function)
+        a, panels = f.arguments[2], f.arguments[3 : 3 + count]
+        column, row, w = f.arguments[3 + count : 6 + count]
+        views = Views(f, c.places, self._coordinates(f, column, row, w, count), c.columns.out, c.filter_dim)
+        lanes = self._tile_lanes(tail)
+        sums = [self.initial(f, views, r, v * plan.lanes, lane) for r in range(height) for v, lane in enumerate(lanes)]
+        copied = plan.copies
+        factors = Factors(
+            c.product, c.product.dtype if copied else c.image.dtype, () if copied else c.product.lhs.casts,
+            c.columns.stride * (c.channels if copied else c.columns.step), c.filters[0].dtype, c.product.rhs.casts,
+            tuple(Lanes(plan.lanes) for _ in lanes),
+        )
+        for panel in panels:
+            sums = accumulate(f, factors, sums, a, panel, self._depth(), 224)
+        for r in range(height):
+            for v, lane in enumerate(lanes):
+                value = narrow(f, sums[r * len(lanes) + v], c.output.dtype)
+                finish(f, c.epilogue, views, value, r, v * plan.lanes, lane, share=True)
+        f.ret_void()
+        return function
+
+    def _coordinates(self, f: Frame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
+        c = self.c
+        at: list[Index] = [0] * len(c.main.sizes)
+        for position, (_, dim) in enumerate(c.outer):
+            at[dim] = f.arguments[6 + count + position]
+        at[c.filter_dim] = column
+        for window, coordinate in ((c.rows, row), (c.columns, w)):
+            if window.out >= 0:
+                at[window.out] = coordinate
+        return at
+
+    def _tile_lanes(self, tail: bool) -> list[Lanes]:
+        """The vectors of a panel; those of the last one that hold no filter at all are left out."""
+        plan = self.plan
+        left = self.c.filter_count % plan.width if tail else plan.width
+        result: list[Lanes] = []
+        for start in range(0, left, plan.lanes):
+            result.append(Lanes(plan.lanes, left - start if left - start < plan.lanes else None))
+        return result
+
+    def _depth(self) -> list[Depth]:
+        c, width = self.c, self.plan.width
+        per_column = c.channels * width
+        if self.plan.copies:
+            row, column, channel = c.rows.dilation * self.pitch, c.columns.dilation * c.channels, 1
+        else:
+            row, column, channel = c.rows.dilation * c.rows.step, c.columns.dilation * c.columns.step, c.channel_step
+        loops = [Depth(c.rows.taps, row, c.columns.taps * per_column)]
+        if column == c.channels * channel or c.columns.taps == 1:
+            return [*loops, Depth(c.columns.taps * c.channels, channel, width)]
+        return [*loops, Depth(c.columns.taps, column, per_column), Depth(c.channels, channel, width)]
+
+
+class _Pixels(_Emitter):
+    """Vectors along the pixels of the result, which are walked as one dimension."""
+
+    def __init__(self, c: Convolution, plan: Plan) -> None:
+        super().__init__(c, plan)
+        self.pixels = plan.block * c.columns.size
+        self.shared_rows = c.rows.stride == 1
+        self.copied_rows = c.rows.span(plan.block) if self.shared_rows else c.rows.taps * plan.block
+        self.plane = self.copied_rows * c.columns.size  # one channel, one window column
+        self.tiles = -(-c.filter_count // plan.tile_rows)
+
+    def splits(self) -> int:
+        return -(-self.tiles // self.plan.panels)
+
+    def scratch_elements(self) -> int:
+        return self.c.channels * self.c.columns.taps * self.plane + self.plan.width
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        c, plan = self.c, self.plan
+        first = f.imul(block, plan.block)
+        self._copy_rows(f, self.image_at(f, at), first, scratch)
+        filters = [self._filters_at(f, place, at) for place in c.filters]
+        outer = [f.index(at[dim]) for _, dim in c.outer]
+        vectors = -(-self.pixels // plan.lanes)
+        whole = vectors // plan.vectors
+        t0 = f.imul(split, plan.panels)
+        t1 = f.imin(f.iadd(t0, plan.panels), self.tiles)
+
+        def strip(s: Index, count: int) -> None:
+            """All filters of the task over one strip of pixels."""
+            pixel = f.imul(s, plan.width)
+            size, longer = divmod(c.filter_count, self.tiles)
+
+            def tile(t: Index, height: int) -> None:
+                row = f.iadd(f.imul(t, size), f.imin(t, longer))
+                f.call(
+                    self._tile(height, count),
+                    [*f.arguments[:2], f.at(scratch, pixel, self.element), *self._rows_at(f, filters, row),
+                     f.index(row), f.index(first), f.index(pixel), *outer],
+                )
+
+            for height, low, high in ((size + 1, 0, longer), (size, longer, self.tiles)):
+                if high > low:
+                    begin = max(t0, low) if isinstance(t0, int) else f.select(
+                        f.icmp_signed(">", t0, f.index(low)), t0, f.index(low))
+                    f.loop(begin, f.imin(t1, high), 1, lambda t, _, height=height: tile(t, height))
+
+        exact = self.pixels % plan.width == 0
+        full = whole if exact or vectors % plan.vectors else whole - 1
+        f.loop(0, full, 1, lambda s, _: strip(s, plan.width))
+        if self.pixels > full * plan.width:
+            strip(full, self.pixels - full * plan.width)
+
+    def _filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+        offset: Index = 0
+        for _, dim in self.c.outer:
+            offset = f.iadd(offset, f.imul(f.extent(place.strides[dim]), at[dim]))
+        return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
+
+    def _rows_at(self, f: Frame, filters: list[ir.Value], row: Index) -> list[ir.Value]:
+        return [
+            f.at(b, f.imul(f.extent(place.strides[self.c.filter_dim]), row), MEMORY_TYPES[place.dtype])
+            for b, place in zip(filters, self.c.filters, strict=True)
+        ]
+
+    def _copy_rows(self, f: Frame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
+        """Image rows as [channel][window column][row][output column]."""
+        c, plan = self.c, self.plan
+        function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
+        f.call(function, [*f.arguments[:2], image, scratch, f.index(first)])
+        g = Frame(c.kernel, function)
+        source, target, top = g.arguments[2:5]
+
+        def copied(channel: Index, r: Index) -> None:
+            if self.shared_rows:
+                where = g.isub(g.iadd(top, r), c.rows.low)
+            else:
+                tap, inner = g.idiv(r, plan.block), g.irem(r, plan.block)
+                where = g.iadd(g.imul(g.iadd(top, inner), c.rows.stride), g.imul(tap, c.rows.dilation))
+                where = g.isub(where, c.rows.low)
+            plane = g.imul(channel, c.columns.taps * self.plane)
+            to = g.at(target, g.iadd(plane, g.imul(r, c.columns.size)), self.element)
+            at = g.at(
+                source, g.iadd(g.imul(channel, c.channel_step), g.imul(where, c.rows.step)), self.image_element
+            )
+
+            def inside() -> None:
+                for k in range(c.columns.taps):
+                    self._copy_shifted(g, at, g.at(to, k * self.plane, self.element), k)
+
+            def outside() -> None:
+                for k in range(c.columns.taps):
+                    self.fill_run(g, g.at(to, k * self.plane, self.element), c.columns.size)
+
+            self.guarded_row(g, where, inside, outside)
+
+        g.loop(0, c.channels, 1, lambda channel, _: g.loop(
+            0, self.copied_rows, 1, lambda r, _: copied(channel, r)) and None)
+        g.ret_void()
+
+    def _copy_shifted(self, f: Frame, row: ir.Value, target: ir.Value, tap: int) -> None:
+        """The image row as output columns see it through window column `tap`."""
+        w = self.c.columns
+        shift = tap * w.dilation - w.low
+        low = min(w.size, max(0, -(shift // w.stride)))  # the first output column inside
+        high = max(low, min(w.size, -(-(w.image - shift) // w.stride)))
+        self.fill_run(f, target, low)
+        if high > low:
+            source = f.at(row, (low * w.stride + shift) * w.step, self.image_element)
+            self.copy_run(f, source, w.stride * w.step, f.at(target, low, self.element), 1, high - low)
+        self.fill_run(f, f.at(target, high, self.element), w.size - high)
+
+    def _tile(self, height: int, pixels: int) -> ir.Value:
+        c, plan = self.c, self.plan
+        name = f"{c.kernel.name}.tile{height}x{pixels}"
+        found = self.module.globals.get(name)
+        if found is not None:
+            return found
+        count = len(c.filters)
+        function = internal_function(
+            self.module, name, [PTR, PTR, PTR, *[PTR] * count, I64, I64, I64, *[I64] * len(c.outer)]
+        )
+        f = Frame(c.kernel, function)
+        b, filters = f.arguments[2], f.arguments[3 : 3 + count]
+        filter_, row, pixel = f.arguments[3 + count : 6 + count]
+        at: list[Index] = [0] * len(c.main.sizes)
+        for position, (_, dim) in enumerate(c.outer):
+            at[dim] = f.arguments[6 + count + position]
+        at[c.filter_dim] = filter_
+        at[c.columns.out] = pixel
+        if c.rows.out >= 0:
+            at[c.rows.out] = row
+        views = Views(f, c.places, at, c.filter_dim, c.columns.out)
+        lanes = [
+            Lanes(plan.lanes, pixels - start if pixels - start < plan.lanes else None)
+            for start in range(0, pixels, plan.lanes)
+        ]
+        sums = [self.initial(f, views, r, v * plan.lanes, lane) for r in range(height) for v, lane in enumerate(lanes)]
+        for a, place in zip(filters, c.filters, strict=True):
+            factors = Factors(
+                replace(c.product, lhs=c.product.rhs, rhs=c.product.lhs), place.dtype, c.product.rhs.casts,
+                f.extent(place.strides[c.filter_dim]), c.product.dtype, (), tuple(Lanes(plan.lanes) for _ in lanes),
+            )
+            sums = accumulate(f, factors, sums, a, b, self._depth(f, place), 224)
+        for r in range(height):
+            for v, lane in enumerate(lanes):
+                value = narrow(f, sums[r * len(lanes) + v], c.output.dtype)
+                finish(f, c.epilogue, views, value, r, v * plan.lanes, lane, share=True)
+        f.ret_void()
+        return function
+
+    def _depth(self, f: Frame, place: Place) -> list[Depth]:
+        c = self.c
+
+        def step(dim: int) -> Index:
+            return f.extent(place.strides[dim]) if dim >= 0 else 0
+
+        tap_rows = c.rows.dilation if self.shared_rows else self.plan.block
+        return [
+            Depth(c.channels, step(c.channel_dim), c.columns.taps * self.plane),
+            Depth(c.columns.taps, step(c.columns.kernel), self.plane),
+            Depth(c.rows.taps, step(c.rows.kernel), tap_rows * c.columns.size),
+        ]
+
