@@ -5,6 +5,7 @@ Importing this is light: neither MLIR nor LLVM is loaded in the caller's process
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shlex
@@ -143,7 +144,7 @@ def _jobs(given: str | None) -> int:
 def _key(job: Job) -> str:
     """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
     digest = hashlib.sha256()
-    wheels = [VERSION, *(_version(name) for name in ("torch-mlir", "llvmlite"))]
+    wheels = [VERSION, _sources(), *(_version(name) for name in ("torch-mlir", "llvmlite"))]
     parts = [*wheels, job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     if "native" in job.targets:
         from motet.runtime.cpu_features import host_features
@@ -152,6 +153,14 @@ def _key(job: Job) -> str:
     digest.update(repr(parts).encode())
     digest.update(job.source or b"")
     return digest.hexdigest()
+
+
+@functools.cache
+def _sources() -> str:
+    """What tells one state of Motet's own code from another: its files' names, sizes and times."""
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    states = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
 def _version(name: str) -> str:

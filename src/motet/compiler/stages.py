@@ -37,6 +37,13 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
 
 def optimise(text: str, file: str, passes: str) -> str:
     """MLIR `text` after a pipeline of upstream passes."""
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    with context, ir.Location.unknown():
+        return _optimised(text, file, passes)
+
+
+def _optimised(text: str, file: str, passes: str) -> str:
     try:
         module = ir.Module.parse(text)
     except ir.MLIRError as error:

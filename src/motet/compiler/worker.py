@@ -12,13 +12,16 @@ import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, Message
 from motet.errors import CompileError, MotetError, WorkerCrash
+
+if TYPE_CHECKING:
+    from motet.compiler.ir.program import Program
 
 PR_SET_PDEATHSIG = 1
 
@@ -36,44 +39,40 @@ def main() -> int:
 
 
 def _perform(job: Job, folder: Path) -> None:
-    with _context() as diagnostics:
-        from motet.compiler.ir._mlir import ir
+    from motet.compiler.ir._mlir import ir
 
-        try:
-            if job.kind == "compile":
-                _compile(job, folder)
-            elif job.kind == "emit":
-                _emit(job, folder)
-            elif job.kind == "optimise":
-                _optimise(job, folder)
-            else:
-                _verify(job, folder)
-        except ir.MLIRError as error:
-            raise CompileError(f"{job.path}: {_one_line(str(error), diagnostics)}") from error
+    try:
+        if job.kind == "compile":
+            _compile(job, folder)
+        elif job.kind == "emit":
+            _emit(job, folder)
+        elif job.kind == "optimise":
+            _optimise(job, folder)
+        else:
+            _verify(job, folder)
+    except ir.MLIRError as error:
+        raise CompileError(f"{job.path}: {_one_line(str(error))}") from error
 
 
 @contextlib.contextmanager
-def _context() -> Generator[list[str]]:
+def _loaded(job: Job) -> Generator[Program]:
+    """The job's program, in whose context all further work is done."""
+    from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
 
-    diagnostics: list[str] = []
-    context = ir.Context()
+    data = job.source if job.source is not None else _read(job.path)
+    program = load_source(data.decode() if job.text else data, job.path, job.format)
+    context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
+    context.allow_unregistered_dialects = True  # the attributes named motet.…
     with context, ir.Location.unknown():
-        yield diagnostics
+        yield program
 
 
-def _one_line(text: str, diagnostics: list[str]) -> str:
-    lines = [line.strip() for line in [*diagnostics, *text.splitlines()] if line.strip()]
+def _one_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = next((line for line in lines if "error:" in line), lines[-1] if lines else "unknown error")
     return found.removeprefix("error:").strip()
-
-
-def _load(job: Job) -> Any:
-    from motet.compiler.frontends import load_source
-
-    data = job.source if job.source is not None else _read(job.path)
-    return load_source(data.decode() if job.text else data, job.path, job.format)
 
 
 def _read(path: str) -> bytes:
@@ -94,8 +93,8 @@ def _compile(job: Job, folder: Path) -> None:
     from motet.compiler import pipeline
 
     _progress("read", 0.0)
-    program = _load(job)
-    built = pipeline.build(program, _targets(job), job.jobs, _progress)
+    with _loaded(job) as program:
+        built = pipeline.build(program, _targets(job), job.jobs, _progress)
     _progress("write", 0.95)
     write_artifact(built.manifest, built.members, built.parameters, folder / RESULT)
 
@@ -103,7 +102,8 @@ def _compile(job: Job, folder: Path) -> None:
 def _emit(job: Job, folder: Path) -> None:
     from motet.compiler import stages
 
-    text = stages.emit(_load(job), job.stage, _targets(job), job.jobs)
+    with _loaded(job) as program:
+        text = stages.emit(program, job.stage, _targets(job), job.jobs)
     (folder / RESULT).write_text(text)
 
 
@@ -117,8 +117,8 @@ def _optimise(job: Job, folder: Path) -> None:
 def _verify(job: Job, folder: Path) -> None:
     from motet.compiler import verification
 
-    with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-        report = verification.verify(_load(job), job.function, arrays, _targets(job), job.jobs)
+    with _loaded(job) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        report = verification.verify(program, job.function, arrays, _targets(job), job.jobs)
     (folder / RESULT).write_bytes(msgspec.json.encode(report))
 
 

@@ -708,6 +708,8 @@ class _Body:
                 if operand in inside or operand in self.names:
                     continue
                 source = self.reader.source_of(operand)
+                if isinstance(source, View) and source.shape:
+                    raise Unreadable(f"{op.name} of a whole tensor inside a linalg body")
                 if isinstance(source, View):
                     self.bind(operand, source, (), operand, [])
                 elif all(value != operand for value, _, _ in self.constants):

@@ -88,10 +88,10 @@ class _Outliner:
                 cut.name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in cut.results]),
                 visibility="private", ip=ir.InsertionPoint(self.module.body),
             )
+            block = kernel.add_entry_block()
         self.symbols.insert(kernel.operation)
         kernel.operation.attributes[KIND] = ir.StringAttr.get(cut.kind)
         self._mark_constants(kernel.operation, arguments)
-        block = kernel.add_entry_block()
         mapping = dict(zip(cut.arguments, block.arguments, strict=True))
         mapping.update(zip(arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block), cut.location:
