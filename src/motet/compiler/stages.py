@@ -6,6 +6,7 @@ import msgspec
 
 from motet.compiler import pipeline
 from motet.compiler.codegen.cpu.objects import assembly
+from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.program import Program
 from motet.compiler.scheduling.schedule import ParameterStore
@@ -36,31 +37,12 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
 
 
 def optimise(text: str, file: str, passes: str) -> str:
-    """MLIR `text` after a pipeline of upstream passes."""
+    """MLIR `text`, older spellings included, after a pipeline of upstream passes."""
     context = ir.Context()
-    context.allow_unregistered_dialects = True
+    module, _ = parse_module(text, file, context)
     with context, ir.Location.unknown():
-        return _optimised(text, file, passes)
-
-
-def _optimised(text: str, file: str, passes: str) -> str:
-    try:
-        module = ir.Module.parse(text)
-    except ir.MLIRError as error:
-        first = error.error_diagnostics[0] if error.error_diagnostics else None
-        place = Location(file)
-        if first is not None and isinstance(first.location, ir.Location):
-            place = _place(first.location, file)
-        raise CompileError(first.message if first else "not MLIR", place) from None
-    try:
-        run_pipeline(module, passes)
-    except ValueError as error:
-        raise CompileError(f"pipeline {passes!r}: {str(error).splitlines()[-1]}") from None
-    return str(module)
-
-
-def _place(location: ir.Location, file: str) -> Location:
-    name, _, rest = str(location).removeprefix('loc("').removesuffix(")").partition('":')
-    del name
-    numbers = [int(part) for part in rest.split(":") if part.isdigit()]
-    return Location(file, *numbers[:2])
+        try:
+            run_pipeline(module, passes)
+        except ValueError as error:
+            raise CompileError(f"pipeline {passes!r}: {str(error).splitlines()[-1]}", Location(file)) from None
+        return str(module)

@@ -21,8 +21,21 @@ from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, merge, place_of
 from motet.compiler.codegen.cpu.micro import (
-    MEMORY_TYPES, Depth, Factors, Frame, Lanes, Product, accumulate, horizontal_sum, internal_function, match_product, narrow,
-    read_vector, registers, transpose, widen,
+    MEMORY_TYPES,
+    Depth,
+    Factors,
+    Frame,
+    Lanes,
+    Product,
+    accumulate,
+    horizontal_sum,
+    internal_function,
+    match_product,
+    narrow,
+    read_vector,
+    registers,
+    transpose,
+    widen,
 )
 from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
@@ -208,14 +221,13 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
     plan = Plan(lanes, rows, vectors, 1, 1, None, mode, False, 1)
     if mode == "packed":
         packing = _packing(c, plan.width)
-        if packing is None:
-            plan = replace(plan, b_mode="scratch")
-        else:
-            plan = replace(plan, packing=packing)
+        plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
     return _plan_blocks(c, plan, m, n, k, target)
 
 
-def _b_mode(c: Contraction, m: Extent, n: Extent, target: CpuTarget) -> Literal["packed", "scratch", "place", "along_k"]:
+def _b_mode(
+    c: Contraction, m: Extent, n: Extent, target: CpuTarget
+) -> Literal["packed", "scratch", "place", "along_k"]:
     role = c.kernel.values[c.b.value].role
     along_n = c.b.strides[c.column] == ONE
     few = m.known is not None and m.known <= 16
@@ -283,7 +295,8 @@ def _plan_blocks(
     converted = c.a.dtype != c.product.dtype and columns_total > 2
     pack_a = (
         c.m is not None and not few and len(c.depth) == 1 and c.depth[0][1] >= 0
-        and (converted or (transposed and columns_total > 1)) and (depth_block is not None or k is None or k.known is not None)
+        and (converted or (transposed and columns_total > 1))
+        and (depth_block is not None or k is None or k.known is not None)
     )
     most_rows = max(1, min(256, target.l2 // 2 // 4 // max(deep, 1)) // plan.rows)
     if depth_block is not None:
@@ -453,7 +466,9 @@ class _Emitter:
         t1 = f.imin(f.iadd(t0, plan.tile_rows), row_tiles)
         p1 = f.imin(f.iadd(p0, plan.panels), panels)
         first = f.imul(outer_task, plan.group)
-        last = f.imin(f.iadd(first, plan.group), f.extent(_product(self.c.outer))) if plan.group > 1 else f.iadd(first, 1)
+        last = f.iadd(first, plan.group)
+        if plan.group > 1:
+            last = f.imin(last, f.extent(_product(self.c.outer)))
 
         def one(outer: Index, _: list[ir.Value]) -> None:
             self._block(f, self._outer_coordinates(f, outer), (t0, t1), (p0, p1), scratch)
@@ -504,7 +519,8 @@ class _Emitter:
         if plan.pack_a:
             a_scratch = f.at(scratch, self.scratch_a, ir.IntType(8))
             rows = f.isub(self._row(f, tiles[1])[0], row0)
-            self._pack_a(f, f.at(a_base, f.imul(self._stride(f, c.a), row0), MEMORY_TYPES[c.a.dtype]), a_scratch, rows, deep)
+            source = f.at(a_base, f.imul(self._stride(f, c.a), row0), MEMORY_TYPES[c.a.dtype])
+            self._pack_a(f, source, a_scratch, rows, deep)
             a_base = a_scratch
 
         def panel(p: Index, tail: bool) -> None:
@@ -557,7 +573,8 @@ class _Emitter:
                 at = f.at(acc, f.imul(local, self.tile_width), self.element)
             function = self._tile(rows, tail)
             coordinates = [f.index(outer[dim]) for _, dim in c.outer]
-            f.call(function, [*f.arguments[:2], a, b, at, f.index(m), f.index(n), f.index(left), f.index(deep), *coordinates])
+            extents = [f.index(m), f.index(n), f.index(left), f.index(deep)]
+            f.call(function, [*f.arguments[:2], a, b, at, *extents, *coordinates])
 
         self._row_tiles(f, tiles, one)
 
@@ -633,10 +650,10 @@ class _Emitter:
         source, target, deep, count = g.arguments[2:6]
         columns: Index = count if self.n.known is None else self.n.known % plan.width
         known_deep: Index = deep
-        if len(c.depth) > 1 or (plan.depth_block is None and c.depth[0][0].known is not None):
-            known_deep = g.extent(c.depth[-1][0])
+        loops = list(c.depth)
+        if len(loops) > 1 or (plan.depth_block is None and loops[0][0].known is not None):
+            known_deep = g.extent(loops[-1][0])
         step_n = g.extent(c.b.strides[c.column])
-        loops = c.depth
 
         def nest(level: int, at: ir.Value, base: Index) -> None:
             size, dim = loops[level]
@@ -711,7 +728,7 @@ class _Emitter:
 
     def _pack_a(self, f: Frame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
         """Copy a block of A to `target`, widened, in the order of its memory: rows or depth outermost."""
-        c, plan = self.c, self.plan
+        c = self.c
         name = f"{c.kernel.name}.pack_a"
         function = self.module.globals.get(name)
         if function is None:
@@ -837,8 +854,9 @@ class _Emitter:
         return result
 
     def _load_sums(self, f: Frame, rows: int, lanes: Sequence[Lanes], sums: ir.Value) -> list[ir.Value]:
+        width, lanes_each = self.tile_width, self.plan.lanes
         return [
-            f.load_vector(f.at(sums, row * self.tile_width + v * self.plan.lanes, self.element), self.element, self.plan.lanes)
+            f.load_vector(f.at(sums, row * width + v * lanes_each, self.element), self.element, lanes_each)
             for row in range(rows) for v in range(len(lanes))
         ]
 
@@ -917,8 +935,14 @@ class _Emitter:
 
         def steps(lanes: Lanes) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
             def body(k: Index, sums: list[ir.Value]) -> list[ir.Value]:
-                xs = [self._along(f, a, f.iadd(f.imul(r, a_row), k), c.a.dtype, c.product.lhs.casts, lanes) for r in range(rows)]
-                ys = [self._along(f, b, f.iadd(f.imul(j, b_row), k), c.b.dtype, c.product.rhs.casts, lanes) for j in range(columns)]
+                xs = [
+                    self._along(f, a, f.iadd(f.imul(r, a_row), k), c.a.dtype, c.product.lhs.casts, lanes)
+                    for r in range(rows)
+                ]
+                ys = [
+                    self._along(f, b, f.iadd(f.imul(j, b_row), k), c.b.dtype, c.product.rhs.casts, lanes)
+                    for j in range(columns)
+                ]
                 return [
                     f.multiply_add(xs[i // columns], ys[i % columns], total) if c.product.is_float
                     else f.add(f.mul(xs[i // columns], ys[i % columns]), total)
