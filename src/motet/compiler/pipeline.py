@@ -20,6 +20,7 @@ from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, Program
 from motet.compiler.normalise.hoist_constants import hoist_constants
+from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.scheduling.layout import callee, choose_orders
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
@@ -93,6 +94,7 @@ def normalise(program: Program) -> None:
 def partition(program: Program) -> Kernels:
     """Kernels as functions of their own, each read into stages where it has that form."""
     outline_kernels(program.module)
+    fold_constants(program)
     return read_kernels(program)
 
 

@@ -44,5 +44,12 @@ def optimise(text: str, file: str, passes: str) -> str:
         try:
             run_pipeline(module, passes)
         except ValueError as error:
-            raise CompileError(f"pipeline {passes!r}: {str(error).splitlines()[-1]}", Location(file)) from None
+            raise CompileError(f"pipeline {passes!r}: {_reason(str(error))}", Location(file)) from None
         return str(module)
+
+
+def _reason(text: str) -> str:
+    """The line of a diagnostic that says what is wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = next((line for line in lines if "error: " in line), lines[-1] if lines else "refused")
+    return found.rpartition("error: ")[2]

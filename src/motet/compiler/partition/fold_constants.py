@@ -1,0 +1,98 @@
+"""fold-constants: runs kernels that read nothing but parameters now, and makes their results parameters.
+
+    %0 = call @main_kernel_0(%w)      // %w {motet.parameter = "w"}
+    %1 = call @main_kernel_1(%x, %0)                                    →    %1 = call @main_kernel_1(%x, %folded)
+
+The oracle runs them: what is folded is what the program says, to the bit of the plain lowering.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motet.compiler.codegen.reader import CONSTANT
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.normalise.hoist_constants import add_parameter
+from motet.compiler.oracle import run_oracle
+from motet.compiler.partition.roles import ALIASES
+
+LARGEST_GROWTH = 4  # a result this many times larger than what it is made from is made at run time
+
+
+def fold_constants(program: Program) -> None:
+    """Fold in every public function of a partitioned program, in place."""
+    parameters = dict(program.parameters)
+    kernels = {
+        ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
+        for entry in program.module.body.operations
+    }
+    for function in list(kernels.values()):
+        if "sym_visibility" not in function.attributes:
+            _fold(function, kernels, parameters)
+    program.parameters = parameters
+
+
+def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: dict[str, np.ndarray]) -> None:
+    block = function.regions[0].blocks[0]
+    known = _known(function, parameters)
+    for entry in list(block.operations):
+        operation = entry.operation
+        if operation.name in ALIASES and operation.operands[0] in known:
+            kind = operation.results[0].type
+            if kind.has_static_shape:
+                known[operation.results[0]] = known[operation.operands[0]].reshape(tuple(kind.shape))
+        if operation.name != "func.call" or not all(operand in known for operand in operation.operands):
+            continue
+        kernel = kernels[ir.FlatSymbolRefAttr(operation.attributes["callee"]).value]
+        results = _run(kernel, [known[operand] for operand in operation.operands])
+        if results is None:
+            continue
+        for result, array in zip(operation.results, results, strict=True):
+            key = f"folded_{len(parameters)}"
+            parameters[key] = array
+            argument = add_parameter(function, result.type, key, operation.location)
+            known[argument] = array
+            result.replace_all_uses_with(argument)
+            _mark(argument, kernels)
+        operation.erase()
+        kernel.erase()
+
+
+def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:
+    if "arg_attrs" not in function.attributes:
+        return {}
+    dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
+    return {
+        argument: parameters[ir.StringAttr(dictionary[PARAMETER]).value]
+        for argument, dictionary in zip(function.regions[0].blocks[0].arguments, dictionaries, strict=True)
+        if PARAMETER in dictionary
+    }
+
+
+def _run(kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+    kinds = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results
+    if not inputs or not all(kind.has_static_shape for kind in kinds):
+        return None
+    elements = sum(int(np.prod(kind.shape)) for kind in kinds)
+    if elements > LARGEST_GROWTH * sum(array.size for array in inputs) and elements > 4096:
+        return None
+    module = ir.Module.create(kernel.location)
+    copy = kernel.clone()
+    del copy.attributes["sym_visibility"]
+    module.body.append(copy)
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    return run_oracle(Program(module), name, inputs)
+
+
+def _mark(value: ir.Value, kernels: dict[str, ir.Operation]) -> None:
+    """Tell the kernels that read `value` that it is constant now."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in ALIASES:
+            _mark(user.results[0], kernels)
+        elif user.name == "func.call":
+            kernel = kernels[ir.FlatSymbolRefAttr(user.attributes["callee"]).value]
+            attributes = list(ir.ArrayAttr(kernel.attributes["arg_attrs"]))
+            attributes[use.operand_number] = ir.DictAttr.get({CONSTANT: ir.UnitAttr.get()})
+            kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
