@@ -27,9 +27,8 @@ def fold_constants(program: Program) -> None:
         ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
         for entry in program.module.body.operations
     }
-    for function in list(kernels.values()):
-        if "sym_visibility" not in function.attributes:
-            _fold(function, kernels, parameters)
+    for function in [f for f in kernels.values() if "sym_visibility" not in f.attributes]:
+        _fold(function, kernels, parameters)
     program.parameters = parameters
 
 
