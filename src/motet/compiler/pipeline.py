@@ -26,6 +26,7 @@ from motet.compiler.scheduling.layout import callee, choose_orders
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
 from motet.compiler.targets.cpu import CpuTarget
+from motet.errors import CompileError
 from motet.version import VERSION
 
 Progress = Callable[[str, float], None]
@@ -64,9 +65,10 @@ def build_partitioned(
     program: Program, kernels: Kernels, targets: list[CpuTarget], jobs: int, progress: Progress
 ) -> Built:
     """`build` from partitioned kernels on."""
-    signatures = [
-        read_signature(function, function_shapes(function, kernels)) for function in public_functions(program.module)
-    ]
+    try:
+        signatures = [read_signature(f, function_shapes(f, kernels)) for f in public_functions(program.module)]
+    except Unreadable as reason:
+        raise CompileError(f"{reason} is not supported as an input or result") from None
     store = ParameterStore(program.parameters)
     members: dict[str, bytes] = {}
     variants: list[Variant] = []

@@ -8,16 +8,15 @@ Splats stay: they become numbers in the kernels that read them. From here on ker
 
 from __future__ import annotations
 
-import ml_dtypes
+from typing import Any
+
 import numpy as np
 
+from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.errors import CompileError
-
-# What the bindings hand out as raw bytes rather than as an array of its own type.
-RAW = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 
 
 def hoist_constants(program: Program) -> None:
@@ -71,7 +70,20 @@ def constant_array(attribute: ir.Attribute) -> np.ndarray:
         raise CompileError(f"a constant of type {kind} that is not dense; expected dense<…> or dense_resource<…>")
     if name == "i1":
         return np.array([bool(value) for value in attribute], dtype=np.bool_).reshape(shape)
-    if name in RAW:
-        values = [ir.FloatAttr(value).value if isinstance(value, ir.Attribute) else value for value in attribute]
-        return np.array(values, dtype=np.float64).astype(RAW[name]).reshape(shape)
+    if name in DTYPES and not isinstance(attribute, ir.DenseIntElementsAttr) and name not in ("f16", "f32", "f64"):
+        return _printed(str(attribute), DTYPES[name]).reshape(shape)
     return np.array(attribute, copy=True).reshape(shape)
+
+
+def _printed(text: str, dtype: np.dtype[Any]) -> np.ndarray:
+    """The elements of a dense attribute as MLIR prints it, for the types that the bindings cannot hand out:
+    all as the bytes in hexadecimal, or one by one as decimals or as bits."""
+    body = text[text.index("<") + 1 : text.rindex("> :")]
+    if body.startswith('"0x'):
+        return np.frombuffer(bytes.fromhex(body[3:-1]), dtype)
+    bits = np.dtype(f"u{dtype.itemsize}")
+    elements = [
+        np.array(int(word, 16), bits).view(dtype) if word.startswith("0x") else np.array(float(word)).astype(dtype)
+        for word in body.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    ]
+    return np.array(elements, dtype)

@@ -61,12 +61,17 @@ class _Grouper:
     def run(self) -> Grouping:
         for operation in self.operations:
             role = self.roles[operation]
-            if role in (Role.SCALAR, Role.FREE, Role.ALIAS):
+            if role in (Role.SCALAR, Role.ALIAS) or (role is Role.FREE and not self._leaves_kernels(operation)):
                 continue
             if role is Role.VIEW and not self._needs_memory(operation):
                 continue
             self._place(operation, role)
         return Grouping(self.groups, self.roles, self.owner)
+
+    def _leaves_kernels(self, free: ir.Operation) -> bool:
+        """Whether a tensor without data of its own is a result, or becomes one under another shape."""
+        users = [use.owner.operation for use in free.results[0].uses]
+        return any(user == self.terminator or self.roles.get(user) is Role.ALIAS for user in users)
 
     def _needs_memory(self, view: ir.Operation) -> bool:
         """A view vanishes into linalg operations that read it, and into further views; anything else needs it
