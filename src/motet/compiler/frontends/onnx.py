@@ -90,7 +90,8 @@ def check_operators(model: OnnxModel) -> None:
     newest = onnx.defs.onnx_opset_version()
     if opsets.get("", 0) > newest:
         raise model.error(
-            f"operator set {opsets['']} is newer than the installed onnx knows (up to {newest}); upgrade the package onnx"
+            f"operator set {opsets['']} is newer than the installed onnx knows (up to {newest});"
+            " upgrade the package onnx"
         )
     for node in _all_nodes(model.proto.graph):
         domain = "" if node.domain == "ai.onnx" else node.domain

@@ -137,7 +137,8 @@ def _array(
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError) as error:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
-        raise model.error(f"initializer {tensor.name!r}: data does not fit {kind} {list(tensor.dims)}: {error}") from error
+        what = f"initializer {tensor.name!r}: data does not fit {kind} {list(tensor.dims)}: {error}"
+        raise model.error(what) from error
 
 
 def _plain_dtype(data_type: int) -> np.dtype[Any] | None:

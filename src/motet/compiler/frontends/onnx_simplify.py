@@ -229,7 +229,8 @@ def fold_batch_normalization(model: OnnxModel) -> bool:
             continue
         scale, shift = factors
         conv = producers.get(node.input[0])
-        if conv is not None and conv.op_type == "Conv" and uses[node.input[0]] == 1 and _scale_conv(model, conv, scale, shift):
+        alone = conv is not None and conv.op_type == "Conv" and uses[node.input[0]] == 1
+        if conv is not None and alone and _scale_conv(model, conv, scale, shift):
             conv.output[0] = node.output[0]
             continue
         rank = shapes.get(node.input[0])
