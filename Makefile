@@ -42,10 +42,16 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS)
 
-bench: $(STAMP) | build
-	@for script in benchmarks/bench_*.py; do \
-		test -e "$$script" || { echo "error: benchmarks: no bench_*.py found" >&2; exit 1; }; \
-		echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+# The peers are big; they are installed the first time. Takes some ten minutes on four cores.
+PEERS := .venv/peers
+
+$(PEERS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,bench]'
+	@touch $@
+
+bench: $(PEERS) | build
+	$(BIN)/python -m benchmarks.run --markdown build/benchmarks.md
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks examples
