@@ -128,17 +128,17 @@ def match(kernel: Kernel) -> Convolution | None:
     product = match_product(stage)
     if product is None or not stage.reductions:
         return None
-    if not _is_windowed(stage.inputs[product.lhs.input]):
+    if not is_windowed(stage.inputs[product.lhs.input]):
         product = replace(product, lhs=product.rhs, rhs=product.lhs)
     image, filters = stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]
-    if not _is_windowed(image) or _is_windowed(filters):
+    if not is_windowed(image) or is_windowed(filters):
         return None
     count, main = _siblings(kernel, stage, product)
     if count == 0:
         return None
     epilogue = match_epilogue(kernel, main, kernel.stages[count + (count > 1):])
     rank = len(stage.sizes)
-    inits = [_init(kernel, s) for s in kernel.stages[:count]]
+    inits = [initial_of(kernel, s) for s in kernel.stages[:count]]
     filter_places = [place_of(kernel, s.inputs[product.rhs.input], rank) for s in kernel.stages[:count]]
     image_place, output = place_of(kernel, image, rank), place_of(kernel, main.outputs[0], rank)
     if epilogue is None or image_place is None or output is None:
@@ -154,7 +154,7 @@ def match(kernel: Kernel) -> Convolution | None:
     )
 
 
-def _is_windowed(access: Access) -> bool:
+def is_windowed(access: Access) -> bool:
     if access.padding is not None:
         return True
     return any(sum(map(bool, e.coefficients)) > 1 or max(e.coefficients, default=0) > 1 for e in access.map)
@@ -191,7 +191,7 @@ def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stag
     return 2, replace(stage, outputs=(output,))
 
 
-def _init(kernel: Kernel, stage: Stage) -> Place | float | int | None:
+def initial_of(kernel: Kernel, stage: Stage) -> Place | float | int | None:
     init = stage.inits[0]
     if not isinstance(init, Access):
         return init
@@ -212,7 +212,7 @@ def _geometry(
         dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
         plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
         extent = kernel.values[image.value].shape[axis]
-        if plain and image.padding is None or plain and (not dims or stage.sizes[dims[0]] == extent):
+        if (plain and image.padding is None) or (plain and (not dims or stage.sizes[dims[0]] == extent)):
             if not dims:
                 continue
             (d,) = dims
@@ -223,7 +223,7 @@ def _geometry(
             else:
                 channel_dim, channels, channel_step = d, int(stage.sizes[d]), steps[axis] or 0
             continue
-        window = _window(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
+        window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
         if window is None:
             return None
         windows.append(window)
@@ -246,11 +246,12 @@ def _geometry(
     windows.sort(key=lambda w: -w.step)
     return Convolution(
         kernel, product, replace(image_place, offset=()), tuple(filters), tuple(inits), output, tuple(outer),
-        filter_dims[0], count, channel_dim, channels, channel_step, windows[0], windows[1], image.padding, epilogue, main,
+        filter_dims[0], count, channel_dim, channels, channel_step, windows[0], windows[1], image.padding, epilogue,
+        main,
     )
 
 
-def _window(
+def window_of(
     stage: Stage, coefficients: Sequence[int], dims: Sequence[int], constant_: int, extent: int | str,
     step: int | None,
 ) -> Window | None:
@@ -501,10 +502,8 @@ class _Emitter:
                 value = widen(f, raw, init.dtype, (), c.product.dtype)
             else:
                 value = constant(c.product.dtype, init, lanes.lanes)
-            if total is None:
-                total = value
-            else:
-                total = f.fadd(total, value) if c.product.is_float else f.add(total, value)
+            add = f.fadd if c.product.is_float else f.add
+            total = value if total is None else add(total, value)
         assert total is not None
         return total
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu import contraction, convolution, loops
+from motet.compiler.codegen.cpu import contraction, convolution, depthwise, loops
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget
 
-CLASSES = (contraction, convolution, loops)
+CLASSES = (contraction, convolution, depthwise, loops)
 
 
 def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
