@@ -158,7 +158,9 @@ def _image_axes(
     for axis, entry in enumerate(image.map):
         extent = kernel.values[image.value].shape[axis]
         dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        straight = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
+        straight = len(dims) <= 1 and entry.constant == 0 and all(
+            entry.coefficients[d] == 1 and stage.iterators[d] == "parallel" for d in dims
+        )
         if straight and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
             plain += dims
             continue
@@ -174,8 +176,6 @@ def _image_axes(
     windows.sort(key=lambda w: -w.step)
     seen = sorted([*plain, *(d for w in windows for d in (w.out, w.kernel) if d >= 0)])
     if seen != [d for d, size in enumerate(stage.sizes) if size != 1]:
-        return None
-    if any(stage.iterators[d] != "parallel" for d in plain):
         return None
     outer = tuple((Extent.of(stage.sizes[d]), d) for d in plain if d != channels[0])
     return outer, channels[0], (windows[0], windows[1])
