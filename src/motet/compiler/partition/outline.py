@@ -156,8 +156,9 @@ class _Outliner:
     def _is_copied(self, operation: ir.Operation) -> bool:
         role = self.grouping.roles.get(operation)
         if role is Role.ALIAS:
+            users = [use.owner.operation for use in operation.results[0].uses]
             return is_unit_reshape(operation) and any(
-                use.owner.operation.name == "linalg.generic" for use in operation.results[0].uses
+                user.name == "linalg.generic" or (user.name in ALIASES and self._is_copied(user)) for user in users
             )
         return role in COPIED and operation not in self.grouping.owner
 
