@@ -1,148 +1,255 @@
-"""The contenders: each prepares a workload and gives a callable that runs it once, and one that gives its result.
+"""The contenders: each makes a workload ready for a number of threads, or says why it cannot.
 
-Imports happen when a contender prepares, in a process whose thread counts are already set.
+`build` does once what does not depend on threads (artifacts, modules, in a folder); `prepare` gives a
+function without arguments that runs the workload and returns its result in whatever form is the contender's
+own; `array` reads that as numpy. Nothing of a contender is imported before it is asked for.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+from workloads import Workload
 
-from benchmarks.workloads import Workload
-
-Run = Callable[[], np.ndarray]
-
-
-class Absent(Exception):
-    """Why a contender does not take part in a row."""
+Call = Callable[[], Any]
 
 
-def motet(work: Workload, threads: int) -> Run:
-    import motet as package
-
-    session = package.load(package.compile(work.onnx), threads=threads)
-    inputs, function = work.inputs, session.main
-    return lambda: function(*inputs)
+class Absent(Exception):  # noqa: N818 - no error: this contender does not do this workload
+    """Why a contender does not take part."""
 
 
-def motet_out(work: Workload, threads: int) -> Run:
-    """Results into memory that the caller keeps."""
-    import motet as package
+class Contender:
+    """`memory` says where results go; `module` must be there to take part."""
 
-    session = package.load(package.compile(work.onnx), threads=threads)
-    inputs, function = work.inputs, session.main
-    out = np.empty_like(function(*inputs))
-    return lambda: function(*inputs, out=out)
+    name = ""
+    module = ""
+    memory = "its own"
 
+    def start(self, threads: int) -> None:
+        """Once per process, before everything else. Raises Absent."""
+        try:
+            importlib.import_module(self.module)
+        except ImportError as error:
+            raise Absent(f"not installed: {error}") from None
 
-def numpy(work: Workload, threads: int) -> Run:
-    if work.reference is None:
-        raise Absent("not written")
-    reference, inputs = work.reference, work.inputs
-    return lambda: reference(inputs)
+    def build(self, workload: Workload, model: onnx.ModelProto, folder: Path) -> None:
+        """Compile ahead of time, where the contender does; all cores may be used."""
 
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        raise NotImplementedError
 
-def _torch_module(work: Workload, threads: int) -> object:
-    import onnx
-    import torch
-
-    from benchmarks.torch_graph import OnnxModule
-
-    torch.set_num_threads(threads)
-    return OnnxModule(onnx.load_from_string(work.onnx)).eval()
+    def array(self, result: Any) -> np.ndarray:
+        return np.asarray(result)
 
 
-def torch_eager(work: Workload, threads: int) -> Run:
-    import torch
+class Motet(Contender):
+    name = "Motet"
+    module = "motet"
+    memory = "the caller's"
 
-    module = _torch_module(work, threads)
-    inputs = [torch.from_numpy(a) for a in work.inputs]
+    def build(self, workload: Workload, model: onnx.ModelProto, folder: Path) -> None:
+        import motet
 
-    def run() -> np.ndarray:
-        with torch.inference_mode():
-            return module(*inputs).numpy()  # type: ignore[operator]
+        motet.compile(model, cache=False).save(str(folder / f"{workload.name}.motet"))
 
-    return run
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        import motet
 
-
-def torch_compile(work: Workload, threads: int) -> Run:
-    import torch
-
-    module = torch.compile(_torch_module(work, threads))  # type: ignore[arg-type]
-    inputs = [torch.from_numpy(a) for a in work.inputs]
-
-    def run() -> np.ndarray:
-        with torch.inference_mode():
-            return module(*inputs).numpy()  # type: ignore[operator]
-
-    return run
+        session = motet.load(str(folder / f"{workload.name}.motet"), threads=threads)
+        out = _touched_like(session(*inputs))
+        return lambda: session(*inputs, out=out)
 
 
-def onnxruntime(work: Workload, threads: int) -> Run:
-    import onnxruntime as ort
+class Numpy(Contender):
+    name = "numpy"
+    module = "numpy"
+    memory = "the caller's"
 
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = ort.InferenceSession(work.onnx, options, providers=["CPUExecutionProvider"])
-    feed = {i.name: a for i, a in zip(session.get_inputs(), work.inputs, strict=True)}
-    return lambda: session.run(None, feed)[0]
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        run = workload.numpy_run
+        if run is None:
+            raise Absent("no such operator")
+        out = _touched_like(run(inputs, None))
+        return lambda: run(inputs, out)
 
 
-def openvino(work: Workload, threads: int) -> Run:
-    import openvino as ov
+class Torch(Contender):
+    name = "torch"
+    module = "torch"
+    memory = "the caller's for single operations that take out="
 
-    core = ov.Core()
-    compiled = core.compile_model(
-        core.read_model(work.onnx), "CPU",
-        {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"},
-    )
-    request = compiled.create_infer_request()
-    for index, array in enumerate(work.inputs):
-        request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
+    def start(self, threads: int) -> None:
+        super().start(threads)
+        import torch
 
-    def run() -> np.ndarray:
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
+
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        import torch
+        from torch_graph import TorchGraph
+
+        tensors = [torch.from_numpy(array) for array in inputs]
+        if workload.torch_out:
+            function = getattr(torch, workload.torch_out)
+            axis = (-1,) if workload.torch_out == "softmax" else ()
+            out = function(*tensors, *axis)
+            return lambda: function(*tensors, *axis, out=out)
+        graph = TorchGraph(model).eval()
+        return lambda: graph(*tensors)
+
+
+class TorchCompile(Torch):
+    name = "torch.compile"
+    memory = "its own"
+
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        import torch
+        from torch_graph import TorchGraph
+
+        tensors = [torch.from_numpy(array) for array in inputs]
+        torch.compiler.reset()
+        torch._inductor.config.freezing = True  # constants are constants, as for all others
+        graph = torch.compile(TorchGraph(model).eval(), dynamic=False)
+        graph(*tensors)
+        return lambda: graph(*tensors)
+
+
+class OnnxRuntime(Contender):
+    name = "onnxruntime"
+    module = "onnxruntime"
+    memory = "the caller's (bound)"
+
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        session = ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        result = session.get_outputs()[0].name
+        names = [value.name for value in session.get_inputs()]
+        out = _touched_like(session.run(None, dict(zip(names, inputs, strict=True)))[0])
+        binding = session.io_binding()
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in (*inputs, out)]
+        for name, value in zip(names, values, strict=False):
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_ortvalue_output(result, values[-1])
+
+        def run() -> Any:
+            session.run_with_iobinding(binding)
+            return values[-1]
+
+        return run
+
+    def array(self, result: Any) -> np.ndarray:
+        return result.numpy()
+
+
+class OpenVino(Contender):
+    name = "OpenVINO"
+    module = "openvino"
+    memory = "the caller's (bound)"
+
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        import openvino as ov
+
+        file = folder / f"{workload.name}.onnx"
+        core = ov.Core()
+        compiled = core.compile_model(core.read_model(str(file)), "CPU", {
+            "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
+        })
+        request = compiled.create_infer_request()
+        for index, array in enumerate(inputs):
+            request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
         request.infer()
-        return request.get_output_tensor(0).data
+        out = _touched_like(request.get_output_tensor(0).data)
+        request.set_output_tensor(0, ov.Tensor(out, shared_memory=True))
 
-    return run
+        kept = (compiled, inputs)  # the request does not keep them alive
 
+        def run(kept: object = kept) -> np.ndarray:
+            request.infer()
+            return out
 
-IREE_FLAGS = (
-    "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3", "--iree-opt-data-tiling",
-    "--iree-llvmcpu-enable-ukernels=all",
-)
-
-
-def iree(work: Workload, threads: int) -> Run:
-    import iree.runtime as rt
-
-    with tempfile.TemporaryDirectory() as folder:
-        model, text, module = (Path(folder) / name for name in ("m.onnx", "m.mlir", "m.vmfb"))
-        model.write_bytes(work.onnx)
-        for command in (
-            [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(model), "-o", str(text)],
-            [str(Path(sys.executable).parent / "iree-compile"), str(text), *IREE_FLAGS, "-o", str(module)],
-        ):
-            done = subprocess.run(command, capture_output=True, timeout=180, check=False)
-            if done.returncode:
-                raise Absent(done.stderr.decode(errors="replace").strip().splitlines()[-1][:80])
-        rt.flags.parse_flags(f"--task_topology_group_count={threads}")
-        config = rt.Config("local-task" if threads > 1 else "local-sync")
-        context = rt.SystemContext(config=config)
-        context.add_vm_module(rt.VmModule.copy_buffer(context.instance, module.read_bytes()))
-    bound = context.modules.module
-    function = next(bound[name] for name in bound.vm_module.function_names if "$" not in name and not name.startswith("__"))
-    device_inputs = [rt.asdevicearray(config.device, a) for a in work.inputs]
-    return lambda: function(*device_inputs).to_host()
+        return run
 
 
-PEERS: dict[str, Callable[[Workload, int], Run]] = {
-    "motet": motet, "motet out=": motet_out, "numpy": numpy, "torch eager": torch_eager, "torch.compile": torch_compile,
-    "onnxruntime": onnxruntime, "OpenVINO": openvino, "IREE": iree,
-}
+class Iree(Contender):
+    name = "IREE"
+    module = "iree.compiler"
+    memory = "its own, on the device; inputs lie there already"
+    FLAGS = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+             "--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3", "--iree-opt-data-tiling",
+             "--iree-llvmcpu-enable-ukernels=all")
+
+    def start(self, threads: int) -> None:
+        super().start(threads)
+        import iree.runtime as runtime
+
+        runtime.flags.parse_flags(f"--task_topology_group_count={threads}")
+
+    def build(self, workload: Workload, model: onnx.ModelProto, folder: Path) -> None:
+        source, mlir = folder / f"{workload.name}.onnx", folder / f"{workload.name}.mlir"
+        _command([sys.executable, "-m", "iree.compiler.tools.import_onnx", str(source), "-o", str(mlir),
+                  "--opset-version", "20"])
+        tool = Path(sys.executable).with_name("iree-compile")
+        _command([str(tool), str(mlir), "-o", str(folder / f"{workload.name}.vmfb"), *self.FLAGS])
+
+    def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
+                folder: Path) -> Call:
+        import iree.runtime as runtime
+
+        file = folder / f"{workload.name}.vmfb"
+        if not file.exists():
+            raise Absent("it did not compile")
+        device = runtime.get_device("local-task" if threads > 1 else "local-sync")
+        config = runtime.Config(device=device)
+        context = runtime.SystemContext(config=config)
+        context.add_vm_module(runtime.VmModule.mmap(config.vm_instance, str(file)))
+        module = next(m for name, m in context.modules.items() if name != "hal")
+        names = [name for name in module.vm_module.function_names if not name.endswith("$async")]
+        function = module[next(name for name in names if not name.startswith("__"))]
+        arrays = [runtime.asdevicearray(device, array) for array in inputs]
+        return lambda: function(*arrays)
+
+    def array(self, result: Any) -> np.ndarray:
+        return result.to_host()
+
+
+CONTENDERS: tuple[type[Contender], ...] = (
+    Motet, Numpy, Torch, TorchCompile, OnnxRuntime, OpenVino, Iree)
+
+
+def _touched_like(array: Any) -> np.ndarray:
+    """Memory for results whose pages are there already, aligned as frameworks want it."""
+    array = np.asarray(array)
+    raw = np.zeros(array.nbytes + 64, np.uint8)
+    raw += 1
+    start = -raw.ctypes.data % 64
+    return raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+
+
+def _command(words: list[str]) -> None:
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()] or ["died"]
+        raise Absent(lines[0].strip()[-160:])

@@ -1,188 +1,297 @@
-"""The peers table: `python -m benchmarks.run`. One core and all cores, every contender in one process per count.
+"""Motet beside its peers, and beside what the machine can do: `python benchmarks/run.py --markdown FILE`.
 
-In each process contenders take turns round by round; minimum and median of the rounds are kept. A result that
-differs from the others is shown as `wrong`, a contender that cannot take part as `–`. The limit of a row is the larger
-of its operations over the best rate that any row reached and its bytes over the bandwidth of a triad into memory
-that is there already; both are measured in the same run.
+For each number of cores, each contender has a process of its own on those cores (affinity and thread
+variables are set before it starts; none runs while another is timed). Row by row, all make the workload
+ready, their results are compared with a float64 reference, and then they take turns, round by round. Shown
+is the fastest call, the median in the JSON file. The limit of a row is the larger of its operations over the
+multiply-add peak and its bytes over the bandwidth, both measured in the same run (see limits.py); int8 may do
+four times the operations of float32.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import platform
+import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from datetime import date
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MOTET_THREADS")
-QUIET = 0.03  # seconds for the last contender's threads to stop spinning
-SPINNING = {"KMP_BLOCKTIME": "10", "OMP_WAIT_POLICY": "passive"}  # milliseconds; OpenMP's default is 200
+from peers import CONTENDERS
+from workloads import WORKLOADS, Workload
+
+HERE = Path(__file__).parent
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+PACKAGES = ("motet", "numpy", "torch", "onnxruntime", "openvino", "iree-base-compiler", "torch-mlir", "llvmlite")
+INT8_RATE = 4
+
+
+class Child:
+    """A contender's process; started at its first command, and again after it died or took too long."""
+
+    def __init__(self, name: str, cores: list[int], folder: Path) -> None:
+        self.name, self.cores, self.folder = name, cores, folder
+        self._process: subprocess.Popen[str] | None = None
+
+    def send(self, **command: Any) -> None:
+        if self._process is None:
+            self._process = self._start()
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # `receive` says so
+
+    def receive(self, timeout: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None and process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], timeout)
+        line = process.stdout.readline() if ready else ""
+        if line:
+            return json.loads(line)
+        self.stop()
+        return {"absent": f"died with {process.returncode}" if ready else f"no result after {timeout:.0f} s"}
+
+    def ask(self, timeout: float, **command: Any) -> dict[str, Any]:
+        self.send(**command)
+        return self.receive(timeout)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        count, cores = str(len(self.cores)), set(self.cores)
+        environment = {**os.environ, **dict.fromkeys(THREADS, count), "TOKENIZERS_PARALLELISM": "false",
+                       "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}
+        with (self.folder / f"{self.name}.log").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, str(HERE / "contender.py"), self.name, count, str(self.folder)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
+                preexec_fn=lambda: os.sched_setaffinity(0, cores))
+
+
+def measure(workload: Workload, children: dict[str, Child], rounds: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What each contender answers: `times` in seconds, or why there are none."""
+    answers: dict[str, Any] = {}
+    for name, child in children.items():
+        answers[name] = child.ask(options.timeout, do="prepare", workload=workload.name)
+    ready = [name for name, answer in answers.items() if "seconds" in answer]
+    times: dict[str, list[float]] = {name: [] for name in ready}
+    patience = time.monotonic() + options.patience
+    for _ in range(rounds):
+        for name in list(ready):
+            await_quiet(patience)
+            answer = children[name].ask(60, do="round", seconds=options.slot)
+            if "times" in answer:
+                times[name] += answer["times"]
+            else:
+                answers[name] = answer
+                ready.remove(name)
+    for name in ready:
+        answers[name] |= {"min": min(times[name]), "median": statistics.median(times[name])}
+    return answers
+
+
+def await_quiet(end: float) -> None:
+    """Wait while other programs run on this machine, until `end`: spinning threads suffer most from them."""
+    while time.monotonic() < end:
+        if int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) <= 1:
+            return
+        time.sleep(0.01)
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    chosen = [w for w in WORKLOADS if not options.rows or w.name in options.rows]
+    kinds = [c for c in CONTENDERS if c.name == "Motet" or not options.contenders or c.name in options.contenders]
+    available = sorted(os.sched_getaffinity(0))
+    report: dict[str, Any] = {"machine": machine(), "cores": {}, "build": {}, "costs": {}}
+    builder = {kind.name: Child(kind.name, available, folder) for kind in kinds}
+    for index, workload in enumerate(chosen):
+        say(f"preparing {workload.title} ({index + 1} of {len(chosen)})")
+        first = Child("reference", available, folder)
+        failed = first.ask(300, do="reference", workload=workload.name)
+        first.stop()
+        if "absent" in failed:
+            raise SystemExit(f"error: {workload.name}: no reference: {failed['absent']}")
+        report["build"][workload.name] = {
+            name: child.ask(options.timeout, do="build", workload=workload.name)
+            for name, child in builder.items() if name in ("Motet", "IREE")}
+    for child in builder.values():
+        child.stop()
+    if any(w.name == "resnet18" for w in chosen):
+        say("compiling, loading and memory of ResNet-18")
+        costs = Child("costs", available, folder)
+        report["costs"] = costs.ask(300, do="motet")
+        costs.stop()
+    for count in options.cores or sorted({1, len(available)}):
+        cores = available[-count:]
+        limits = Child("limits", cores, folder)
+        say(f"{count} cores: limits")
+        limit = limits.ask(60, do="limits")
+        limits.stop()
+        children = {kind.name: Child(kind.name, cores, folder) for kind in kinds}
+        rows: dict[str, Any] = {}
+        for index, workload in enumerate(chosen):
+            say(f"{count} cores: {workload.title} ({index + 1} of {len(chosen)})")
+            rows[workload.name] = measure(workload, children, options.rounds, options)
+            report["cores"][str(count)] = {"limits": limit, "rows": rows}
+            save(report, options.json)
+        for child in children.values():
+            child.stop()
+    say("")
+    return report
+
+
+def save(report: dict[str, Any], file: Path | None) -> None:
+    """After every row, so that nothing is lost when a run is cut short."""
+    if file is not None:
+        file.write_text(json.dumps(report, indent=1))
+
+
+def machine() -> dict[str, Any]:
+    model = next((line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+                 platform.processor())
+    memory = next((int(line.split()[1]) >> 20 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "memory": memory, "python": sys.version.split()[0],
+            "date": datetime.date.today().isoformat(), "versions": {p: _version(p) for p in PACKAGES},
+            "command": "python " + " ".join(["benchmarks/run.py", *sys.argv[1:]])}
+
+
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text().splitlines() if Path(file).exists() else []
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def say(text: str) -> None:
+    """Progress: one line on a terminal, a line each elsewhere."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+    elif text:
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def limit_of(workload: Workload, limits: dict[str, float]) -> float:
+    rate = INT8_RATE if workload.ops == "int8" else 1
+    return max(workload.flops / (rate * limits["peak"]), workload.bytes / limits["bandwidth"])
+
+
+def markdown(report: dict[str, Any]) -> str:
+    host = report["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in host["versions"].items())
+    parts = [
+        f"{host['processor']}, {host['cores']} cores, {host['memory']} GiB; {host['date']}; "
+        f"Python {host['python']}, {versions}.", "", f"`{host['command']}`", ""]
+    for count, result in report["cores"].items():
+        parts += [_table(count, result), ""]
+    parts += _costs(report)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(count: str, result: dict[str, Any]) -> str:
+    limits = result["limits"]
+    names = list(next(iter(result["rows"].values())))
+    where = "One core" if count == "1" else f"{count} cores"
+    lines = [
+        f"### {where}: fastest call, ms", "",
+        f"Limits: {limits['peak'] / 1e9:.0f} GFLOP/s, {limits['bandwidth'] / 1e9:.1f} GB/s.", "",
+        f"| work | {' | '.join(names)} | limit | best peer ÷ Motet | limit ÷ Motet |",
+        "|---|" + "---:|" * (len(names) + 3)]
+    notes: list[str] = []
+    for workload in WORKLOADS:
+        if (answers := result["rows"].get(workload.name)) is None:
+            continue
+        peers = [answer["min"] for name, answer in answers.items() if name != "Motet" and "min" in answer]
+        own, limit = answers["Motet"].get("min"), limit_of(workload, limits)
+        best = min(peers, default=None)
+        cells = [_cell(name, workload, answer, best, notes) for name, answer in answers.items()]
+        tiny = limit < 1e-7
+        ratios = ["–" if own is None or best is None else f"{best / own:.2f}",
+                  "–" if own is None or tiny else f"{limit / own:.2f}"]
+        lines.append(f"| {workload.title} | {' | '.join(cells)} | {'–' if tiny else _ms(limit)} | {' | '.join(ratios)} |")
+    return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def _cell(name: str, workload: Workload, answer: dict[str, Any], best: float | None, notes: list[str]) -> str:
+    if "min" in answer:
+        text = _ms(answer["min"])
+        return f"**{text}**" if name == "Motet" and (best is None or answer["min"] <= best) else text
+    why = answer.get("absent") or f"wrong: {answer.get('wrong')}"
+    if why != "no such operator":
+        notes.append(f"- {name}, {workload.title}: {why}")
+    return "wrong" if "wrong" in answer else "–"
+
+
+def _ms(seconds: float) -> str:
+    value = seconds * 1e3
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.01 else f"{value:.5f}"
+
+
+def _costs(report: dict[str, Any]) -> list[str]:
+    builds = [
+        (w.title, *(answers.get(name, {}).get("seconds") for name in ("Motet", "IREE")))
+        for w in WORKLOADS if (answers := report["build"].get(w.name)) is not None]
+    lines = ["### Compiling, seconds", "", "Without a cache; Motet for every processor level of its host's kind, "
+             "IREE (ONNX import and compiler) for this one.", "", "| work | Motet | IREE |", "|---|---:|---:|"]
+    lines += [f"| {title} | {_seconds(own)} | {_seconds(peer)} |" for title, own, peer in builds]
+    if "seconds" in (costs := report["costs"]):
+        mib = [f"{value / 2**20:.1f}" for value in (costs["size"], *costs["held"], costs["peak"])]
+        seconds = costs["seconds"]
+        lines += ["", "### ResNet-18: loading and memory", "",
+                  f"Compile {seconds['cold']:.2f} s, from the cache {seconds['cached'] * 1e3:.1f} ms; "
+                  f"load {seconds['load'] * 1e3:.1f} ms, first call {seconds['first call'] * 1e3:.1f} ms. "
+                  f"The file has {mib[0]} MiB. The session holds {mib[1]} MiB of parameters, {mib[2]} of arena, "
+                  f"{mib[3]} of results; the process grew by {mib[4]} MiB at its peak while loading and calling."]
+    return lines
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", help="comma-separated names of workloads; default all")
-    parser.add_argument("--peers", help="comma-separated names of contenders; default all")
-    parser.add_argument("--cores", help="comma-separated core counts; default 1 and all")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
-    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [workload.name for workload in WORKLOADS]
+    parser.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=f"only these: {', '.join(names)}")
+    parser.add_argument("--contenders", nargs="+", choices=[c.name for c in CONTENDERS], metavar="NAME",
+                        help=f"Motet and these: {', '.join(c.name for c in CONTENDERS)}")
+    parser.add_argument("--cores", nargs="+", type=int, metavar="N", help="numbers of cores (default: 1, and all)")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each contender (default: %(default)s)")
+    parser.add_argument("--slot", type=float, default=0.04, help="seconds of a turn (default: %(default)s)")
+    parser.add_argument("--patience", type=float, default=8, metavar="S",
+                        help="seconds to wait per row for a machine without other work (default: %(default)s)")
+    parser.add_argument("--timeout", type=float, default=90, help="seconds to get ready (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, not to the terminal")
     options = parser.parse_args()
-    if options.child:
-        measure(options.child, options.rows, options.peers, options.rounds)
-        return
-    available = len(os.sched_getaffinity(0))
-    counts = [int(c) for c in options.cores.split(",")] if options.cores else sorted({1, available})
-    text = f"{date.today()}, {processor()}, {available} cores, Python {platform.python_version()}\n"
-    for count in counts:
-        text += "\n" + table(count, child(count, options))
-    print(text)
+    with tempfile.TemporaryDirectory(prefix="motet-bench-") as folder:
+        report = run(options, Path(folder))
+    save(report, options.json)
     if options.markdown:
-        options.markdown.write_text(text)
-
-
-def child(count: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run all rows on `count` cores in a process tree of their own."""
-    command = [sys.executable, "-m", "benchmarks.run", "--child", str(count), "--rounds", str(options.rounds)]
-    for name in ("rows", "peers"):
-        if getattr(options, name):
-            command += [f"--{name}", getattr(options, name)]
-    cores = sorted(os.sched_getaffinity(0))[:count]
-    environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(count)), **SPINNING}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment,
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
-    ) as process:
-        assert process.stdout is not None
-        rows: list[dict[str, Any]] = []
-        for line in process.stdout:
-            if line.startswith("{"):
-                rows.append(json.loads(line))
-                print(f"{count} cores: {rows[-1]['name']}", file=sys.stderr)
-    return rows
-
-
-# -- in the child --------------------------------------------------------------------------------
-
-
-def measure(threads: int, rows: str | None, peers: str | None, rounds: int) -> None:
-    from benchmarks.peers import PEERS
-    from benchmarks.workloads import WORKLOADS
-
-    chosen = peers.split(",") if peers else list(PEERS)
-    print(json.dumps({"name": "bandwidth", "bytes_per_second": bandwidth(threads)}), flush=True)
-    for name in rows.split(",") if rows else WORKLOADS:
-        work = WORKLOADS[name]()
-        times, absent = contest({peer: PEERS[peer] for peer in chosen}, work, threads, rounds)
-        print(json.dumps({
-            "name": work.name, "flops": work.flops, "bytes": work.bytes, "times": times, "absent": absent,
-        }), flush=True)
-
-
-def contest(
-    peers: dict[str, Callable[..., Any]], work: Any, threads: int, rounds: int
-) -> tuple[dict[str, tuple[float, float]], dict[str, str]]:
-    """Seconds per run (minimum, median) of every contender, and why the others are absent."""
-    import numpy as np
-
-    calls: dict[str, Callable[[], Any]] = {}
-    absent: dict[str, str] = {}
-    expected: Any = None
-    for name, prepare in peers.items():
-        try:
-            call = prepare(work, threads)
-            result = np.array(call())
-        except Exception as error:  # a peer may fail in any way of its own: the table says how
-            absent[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:100] if str(error) else ''}"
-            continue
-        if expected is None:
-            expected = work.reference(work.inputs) if work.reference else result
-        scale = float(np.abs(expected).max())
-        if result.shape != expected.shape or not float(np.abs(result - expected).max()) <= 2e-3 * scale:
-            absent[name] = "wrong"
-            continue
-        calls[name] = call
-    repeat = {name: repetitions(call) for name, call in calls.items()}
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            time.sleep(QUIET)
-            call()
-            start = time.perf_counter()
-            for _ in range(repeat[name]):
-                call()
-            times[name].append((time.perf_counter() - start) / repeat[name])
-    return {name: (min(seconds), statistics.median(seconds)) for name, seconds in times.items()}, absent
-
-
-def repetitions(call: Callable[[], Any], target: float = 0.02) -> int:
-    call()
-    start = time.perf_counter()
-    call()
-    return max(1, int(target / max(time.perf_counter() - start, 1e-7)))
-
-
-def bandwidth(threads: int) -> float:
-    """Bytes per second of `c = a + b` by Motet's own streaming kernel into memory that is there already."""
-    import numpy as np
-
-    from benchmarks.peers import motet_out
-    from benchmarks.workloads import WORKLOADS
-
-    work = WORKLOADS["add"]()
-    call = motet_out(work, threads)
-    call()
-    seconds = []
-    for _ in range(8):
-        start = time.perf_counter()
-        np.asarray(call())
-        seconds.append(time.perf_counter() - start)
-    return work.bytes / min(seconds)
-
-
-# -- the table -----------------------------------------------------------------------------------
-
-
-def table(count: int, rows: Sequence[dict[str, Any]]) -> str:
-    speed = next(row["bytes_per_second"] for row in rows if row["name"] == "bandwidth")
-    rows = [row for row in rows if row["name"] != "bandwidth"]
-    peers = list(dict.fromkeys(name for row in rows for name in (*row["times"], *row["absent"])))
-    rate = max((row["flops"] / seconds[0] for row in rows for seconds in row["times"].values()), default=1.0)
-    lines = [
-        f"### {count} core{'s' if count > 1 else ''}: milliseconds, minimum (median); best rate"
-        f" {rate / 1e9:.0f} GFLOP/s, bandwidth {speed / 1e9:.1f} GB/s", "",
-        "| work | " + " | ".join(peers) + " | best peer / Motet | limit / Motet |",
-        "|---|" + "---|" * (len(peers) + 2),
-    ]
-    for row in rows:
-        times = row["times"]
-        cells = [f"{times[p][0] * 1e3:.4g} ({times[p][1] * 1e3:.4g})" if p in times else row["absent"].get(p, "–")
-                 for p in peers]
-        cells = [cell if cell[:1].isdigit() or cell == "wrong" else "–" for cell in cells]
-        ours = [times[p][0] for p in times if p.startswith("motet")]
-        others = [times[p][0] for p in times if not p.startswith("motet")]
-        ratio = f"{min(others) / min(ours):.2f}" if ours and others else "–"
-        limit = max(row["flops"] / rate, row["bytes"] / speed)
-        reached = f"{limit / min(ours):.2f}" if ours and limit else "–"
-        lines.append(f"| {row['name']} | " + " | ".join(cells) + f" | {ratio} | {reached} |")
-    why = {f"{p}: {reason}" for row in rows for p, reason in row["absent"].items() if reason != "Absent: not written"}
-    if why:
-        lines += ["", "Absent: " + "; ".join(sorted(why)) + "."]
-    return "\n".join(lines) + "\n"
-
-
-def processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+        options.markdown.write_text(markdown(report))
+    else:
+        print(markdown(report))
 
 
 if __name__ == "__main__":
