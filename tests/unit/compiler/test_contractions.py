@@ -11,8 +11,8 @@ from tests.unit.compiler.building import TARGETS, build, random, run
 
 from motet.compiler.targets.cpu import X86_64_V3, CpuTarget
 
-SHAPES = [(1, 1, 1), (1, 768, 64), (7, 5, 3), (14, 14, 14), (64, 128, 128), (21, 12, 32), (128, 91, 256), (77, 333, 100),
-          (2, 1000, 17), (300, 48, 700), (16, 512, 1025)]
+SHAPES = [(1, 1, 1), (1, 768, 64), (7, 5, 3), (14, 14, 14), (64, 128, 128), (21, 12, 32), (128, 91, 256),
+          (77, 333, 100), (2, 1000, 17), (300, 48, 700), (16, 512, 1025)]
 
 
 def matmul(m: str, n: str, k: str, element: str = "f32", result: str = "f32", name: str = "matmul") -> str:

@@ -7,7 +7,7 @@ has no lowering of its own, its body takes its place in the graph; constants in 
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from motet.compiler.frontends.onnx_model import OnnxModel
 
@@ -23,7 +23,7 @@ def has_function(operator: str, version: int) -> bool:
 
     if not onnx.defs.has(operator, version):
         return False
-    schema = onnx.defs.get_schema(operator, max_inclusive_version=version)
+    schema: Any = onnx.defs.get_schema(operator, max_inclusive_version=version)
     versions = [*schema.function_opset_versions, *schema.context_dependent_function_opset_versions]
     return any(known <= version for known in versions)
 
@@ -67,7 +67,7 @@ def _specialized(model: OnnxModel, node: onnx.NodeProto, version: int) -> onnx.F
 
     if not has_function(node.op_type, version):
         return None
-    schema = onnx.defs.get_schema(node.op_type, max_inclusive_version=version)
+    schema: Any = onnx.defs.get_schema(node.op_type, max_inclusive_version=version)
     present = {item.name for item in node.attribute}
     for name, declared in schema.attributes.items():
         if name not in present and declared.default_value.name:

@@ -7,7 +7,7 @@ constant again; each is tried once per operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +134,7 @@ def _import(proto: onnx.ModelProto, context: ir.Context) -> ir.Module:
     return module
 
 
-def _constant_cache(importer: Any) -> Callable[[ir.Context], Any]:
+def _constant_cache(importer: Any) -> Any:
     """The importer's cache, with constants written as plain elements: upstream's folders see through those."""
     import onnx
 

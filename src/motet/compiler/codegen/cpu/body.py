@@ -257,8 +257,10 @@ def _bounded(name: str, greater: bool) -> Callable[[Builder, Value, Value], Valu
 def _uniform_constant(value: Value) -> float | None:
     if not isinstance(value, ir.Constant) or scalar_type(value.type) not in (F32, F64):
         return None
-    items = value.constant if isinstance(value.type, ir.VectorType) else [value.constant]
-    first = items[0] if isinstance(items, list) else None
+    constant: Any = value.constant
+    first: Any = constant
+    if isinstance(value.type, ir.VectorType):
+        first = constant[0] if isinstance(constant, list) else None
     number = first.constant if isinstance(first, ir.Constant) else first
     return float(number) if isinstance(number, (int, float)) else None
 
