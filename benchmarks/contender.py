@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+
 from peers import CONTENDERS, Absent, Contender
 from workloads import WORKLOADS, Workload
 
@@ -88,6 +89,7 @@ def reference(workload: Workload, folder: Path) -> dict[str, Any]:
         result = workload.numpy_run(wide, None)
     else:
         import torch
+
         from torch_graph import TorchGraph
 
         with torch.no_grad():
@@ -160,7 +162,7 @@ def main() -> None:
                 answer = process.round(command["seconds"]) if workload is None else getattr(process, do)(workload)
         except Absent as absent:
             answer = {"absent": str(absent)}
-        except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result here
+        except Exception as error:
             answer = {"absent": f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}"[:160]}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

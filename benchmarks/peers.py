@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 import onnx
+
 from workloads import Workload
 
 Call = Callable[[], Any]
 
 
-class Absent(Exception):  # noqa: N818 - no error: this contender does not do this workload
+class Absent(Exception):
     """Why a contender does not take part."""
 
 
@@ -99,6 +100,7 @@ class Torch(Contender):
     def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
                 folder: Path) -> Call:
         import torch
+
         from torch_graph import TorchGraph
 
         tensors = [torch.from_numpy(array) for array in inputs]
@@ -118,6 +120,7 @@ class TorchCompile(Torch):
     def prepare(self, workload: Workload, model: onnx.ModelProto, inputs: list[np.ndarray], threads: int,
                 folder: Path) -> Call:
         import torch
+
         from torch_graph import TorchGraph
 
         tensors = [torch.from_numpy(array) for array in inputs]

@@ -19,7 +19,7 @@ from onnx import TensorProto
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-import models  # noqa: E402 - found by the line above
+import models
 
 Run = Callable[[list[np.ndarray], Any], Any]
 
