@@ -65,7 +65,7 @@ def check(image, geometry, target=None, split=1, seed=0, **options):
     w = w if form == "chw" else np.moveaxis(w, 0, -1)
     b = random(rng, image[1:2], wide)
     executable = build(depthwise.emit, depthwise_kernel(image, geometry, **options), target)
-    (got,) = executable(x, w, b, split=split) if options.get("bias", True) else executable(x, w, b, split=split)
+    (got,) = executable(x, w, b, split=split)
     expected = reference(x, w, b if options.get("bias", True) else None, geometry, form)
     expected = np.clip(expected, 0, 6) if options.get("clamp") else expected
     tolerance = {"f32": 1e-5, "f64": 1e-13, "f16": 5e-3, "bf16": 4e-2, "i32": 0}[wide]

@@ -207,23 +207,33 @@ def _geometry(
     steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
     windows: list[Window] = []
     outer: list[tuple[Extent, int]] = []
-    channel_dim, channels, channel_step = -1, 1, 1
+    summed: list[int] = []  # axes walked from end to end by one reduction: channels, or a window at one place
     for axis, entry in enumerate(image.map):
         dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
         plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
         extent = kernel.values[image.value].shape[axis]
-        if (plain and image.padding is None) or (plain and (not dims or stage.sizes[dims[0]] == extent)):
-            if not dims:
-                continue
-            (d,) = dims
-            if stage.iterators[d] == "parallel":
-                outer.append((Extent.of(stage.sizes[d]), d))
-            elif channel_dim >= 0 or not isinstance(stage.sizes[d], int) or steps[axis] is None:
-                return None
-            else:
-                channel_dim, channels, channel_step = d, int(stage.sizes[d]), steps[axis] or 0
+        if plain and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
+            if dims and stage.iterators[dims[0]] == "parallel":
+                outer.append((Extent.of(stage.sizes[dims[0]]), dims[0]))
+            elif dims:
+                summed.append(axis)
             continue
         window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
+        if window is None:
+            return None
+        windows.append(window)
+    channel_dim, channels, channel_step = -1, 1, 1
+    # with several, the channels are those side by side, or else the farthest apart
+    for axis in sorted(summed, key=lambda axis: (steps[axis] != 1, -(steps[axis] or 0))):
+        entry, step = image.map[axis], steps[axis]
+        d = next(d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1)
+        if not isinstance(stage.sizes[d], int) or step is None:
+            return None
+        if channel_dim < 0:
+            channel_dim, channels, channel_step = d, int(stage.sizes[d]), step
+            continue
+        extent = kernel.values[image.value].shape[axis]
+        window = window_of(stage, entry.coefficients, [d], entry.constant, extent, step)
         if window is None:
             return None
         windows.append(window)
@@ -242,13 +252,34 @@ def _geometry(
     if not isinstance(count, int):
         return None
     if len(windows) == 1:
-        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
+        windows += _companion(outer, windows[0], image_place, filters, output)
+        outer = [(size, d) for size, d in outer if d != windows[-1].out]
     windows.sort(key=lambda w: -w.step)
+    if len(windows) == 1:
+        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
     return Convolution(
         kernel, product, replace(image_place, offset=()), tuple(filters), tuple(inits), output, tuple(outer),
         filter_dims[0], count, channel_dim, channels, channel_step, windows[0], windows[1], image.padding, epilogue,
         main,
     )
+
+
+def _companion(
+    outer: Sequence[tuple[Extent, int]], window: Window, image: Place, filters: Sequence[Place], output: Place
+) -> list[Window]:
+    """The axis that spans a plane with the only `window`, as a window of one tap; none where there is no such."""
+    if window.out < 0:
+        return []
+    along = output.strides[window.out].known
+    for size, d in outer:
+        step, to = image.strides[d].known, output.strides[d].known
+        if size.known is None or step is None or to is None or along is None:
+            continue
+        if any(place.strides[d] != Extent(0) for place in filters):
+            continue
+        if step <= window.step * window.image and to <= along * window.size:
+            return [Window(d, -1, size.known, 1, 1, 1, 0, size.known, step)]
+    return []
 
 
 def window_of(

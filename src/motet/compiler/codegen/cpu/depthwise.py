@@ -171,9 +171,9 @@ def _image_axes(
     channels = [d for d in plain if place.strides[d] == ONE and isinstance(stage.sizes[d], int)]
     if len(channels) != 1 or not 1 <= len(windows) <= 2:
         return None
+    windows.sort(key=lambda w: -w.step)
     if len(windows) == 1:
         windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
-    windows.sort(key=lambda w: -w.step)
     seen = sorted([*plain, *(d for w in windows for d in (w.out, w.kernel) if d >= 0)])
     if seen != [d for d, size in enumerate(stage.sizes) if size != 1]:
         return None
