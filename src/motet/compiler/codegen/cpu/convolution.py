@@ -100,6 +100,11 @@ class Convolution:
         return self.epilogue.places + [init for init in self.inits if isinstance(init, Place)]
 
     @property
+    def stored(self) -> Place:
+        """The place that decides how tiles lie: of what leaves the registers, the last."""
+        return stored_place(self.epilogue) or self.output
+
+    @property
     def depth(self) -> int:
         return self.rows.taps * self.columns.taps * self.channels
 
@@ -109,7 +114,7 @@ def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
     convolution = match(kernel)
     if convolution is None:
         return None
-    if convolution.output.strides[convolution.filter_dim] == ONE:
+    if convolution.stored.strides[convolution.filter_dim] == ONE:
         plan = _plan_channels(convolution, target)
         return None if plan is None else _Channels(convolution, plan).run()
     if _pixels_are_flat(convolution):
@@ -152,6 +157,12 @@ def match(kernel: Kernel) -> Convolution | None:
         kernel, stage, main, product, image, image_place, [p for p in filter_places if p is not None],
         [i for i in inits if i is not None], output, epilogue,
     )
+
+
+def stored_place(epilogue: Epilogue) -> Place | None:
+    """The last place that the kernel writes, None if it writes none."""
+    written = [place for step in epilogue.steps for _, place in step.writes if place is not None]
+    return written[-1] if written else epilogue.place
 
 
 def is_windowed(access: Access) -> bool:
@@ -252,7 +263,7 @@ def _geometry(
     if not isinstance(count, int):
         return None
     if len(windows) == 1:
-        windows += _companion(outer, windows[0], image_place, filters, output)
+        windows += _companion(outer, windows[0], image_place, filters, stored_place(epilogue) or output)
         outer = [(size, d) for size, d in outer if d != windows[-1].out]
     windows.sort(key=lambda w: -w.step)
     if len(windows) == 1:
@@ -303,11 +314,11 @@ def window_of(
 def _pixels_are_flat(c: Convolution) -> bool:
     """Whether every place of the result's space walks output rows and columns as one dimension."""
     column, row = c.columns.out, c.rows.out
-    if column < 0 or c.output.strides[column] != ONE:
+    if column < 0 or c.stored.strides[column] != ONE:
         return False
     if row < 0:
         return True
-    return all(p.strides[row] == p.strides[column] * c.columns.size for p in [c.output, *c.places])
+    return all(p.strides[row] == p.strides[column] * c.columns.size for p in [c.stored, *c.places])
 
 
 # -- plans ---------------------------------------------------------------------------------------
