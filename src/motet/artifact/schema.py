@@ -45,6 +45,7 @@ class Signature(Struct, frozen=True):
     inputs: list[TensorSpec]
     results: list[TensorSpec]
     symbols: list[Symbol] = []
+    constraints: list[list[Expr]] = []  # pairs that must be equal in every call, such as extents that meet in a sum
 
 
 class Buffer(Struct, frozen=True):

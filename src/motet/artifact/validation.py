@@ -39,7 +39,17 @@ def validate(manifest: Manifest, where: str) -> None:
         raise ArtifactError(f"{where}: external parameters {external!r}: not the name of a member")
 
 
+def _check_constraints(signature: Signature, where: str) -> None:
+    symbols = {symbol.name for symbol in signature.symbols}
+    for number, pair in enumerate(signature.constraints):
+        if len(pair) != 2:
+            raise ArtifactError(f"{where}: constraint {number}: {len(pair)} expressions; expected two")
+        for expression in pair:
+            check_expression(expression, symbols, f"{where}: constraint {number}")
+
+
 def _check_signature(signature: Signature, where: str) -> None:
+    _check_constraints(signature, where)
     names = [symbol.name for symbol in signature.symbols]
     if len(set(names)) != len(names):
         raise ArtifactError(f"{where}: a symbol stands there twice: {', '.join(names)}")

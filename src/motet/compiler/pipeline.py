@@ -258,6 +258,7 @@ def function_shapes(function: ir.Operation, kernels: Kernels) -> Shapes:
         ):
             inner.tensors[argument] = shapes.of(operand)
         returned = inner.results_of(kernels.functions[callee(operation)])
+        shapes.equalities += [pair for pair in inner.equalities if pair not in shapes.equalities]
         shapes.tensors.update(zip(operation.results, returned, strict=True))
     return shapes
 
@@ -301,7 +302,9 @@ def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
         )
         for index, (operand, attribute) in enumerate(zip(terminator.operands, found, strict=True))
     ]
-    return Signature(function_name(function), inputs, results, shapes.symbols)
+    return Signature(
+        function_name(function), inputs, results, shapes.symbols, [[a, b] for a, b in shapes.equalities]
+    )
 
 
 def _name(attribute: ir.DictAttr | None, default: str) -> str:

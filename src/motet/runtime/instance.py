@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSpec
+from motet.artifact.schema import Buffer, Command, Expr, Schedule, Signature, TensorSpec
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
 from motet.runtime.devices.host.fastcall import FastInput, FastResult, make_fast_call
@@ -74,6 +74,30 @@ def _factory(shape: Shape, pool: Pool) -> Callable[[], np.ndarray[Any, Any]] | N
     return functools.partial(allocate, shape, pool) if shape.bytes >= _POOLED else None
 
 
+def check_constraints(signature: Signature, symbols: Mapping[str, int], where: str) -> None:
+    """Raises CallError where extents that the function takes for equal are not, naming their inputs."""
+    for left, right in signature.constraints:
+        values = evaluate(left, symbols), evaluate(right, symbols)
+        if values[0] != values[1]:
+            named = [
+                f"axis {symbol.axis} of {signature.inputs[symbol.input].name} is {symbols[symbol.name]}"
+                for symbol in signature.symbols
+                if symbol.name in f"{left} {right}"
+            ]
+            raise CallError(
+                f"{where}: {show_extent(left)} and {show_extent(right)} must be equal, they are {values[0]} and "
+                f"{values[1]}; {', '.join(dict.fromkeys(named))}"
+            )
+
+
+def show_extent(extent: Expr) -> str:
+    """An expression as people write it."""
+    if isinstance(extent, list):
+        operator, left, right = extent
+        return f"({show_extent(left)} {operator} {show_extent(right)})"
+    return str(extent)
+
+
 class Instance:
     """A function for one combination of symbol values. Safe to run from several threads.
 
@@ -90,6 +114,7 @@ class Instance:
         where: str,
     ) -> None:
         self._binding = binding
+        check_constraints(signature, symbols, where)
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
         self.arena_bytes = evaluate(schedule.arena, symbols)

@@ -122,6 +122,42 @@ func.func @main(%a: memref<4x3xf32>, %d: memref<4x3xf32>) {
     np.testing.assert_allclose(d, expected, rtol=1e-6)
 
 
+DYNAMIC_SUM = """
+func.func @main(%a: tensor<?x10xf32>, %b: tensor<?x10xf32>) -> tensor<?x10xf32> {
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %a, %c0 : tensor<?x10xf32>
+  %e = tensor.empty(%m) : tensor<?x10xf32>
+  %s = linalg.elementwise kind=#linalg.elementwise_kind<add> ins(%a, %b : tensor<?x10xf32>, tensor<?x10xf32>)
+    outs(%e : tensor<?x10xf32>) -> tensor<?x10xf32>
+  return %s : tensor<?x10xf32>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_extents_that_meet_in_a_sum_must_be_equal(target: CpuTarget) -> None:
+    session = build(DYNAMIC_SUM, target)
+    for rows in (3, 0, 1, 40):
+        a, b = random(rows, 10), random(rows, 10, seed=1)
+        np.testing.assert_array_equal(session(a, b), a + b)
+    for rows in ((3, 5), (5, 3), (5, 1), (1, 5)):
+        with pytest.raises(CallError, match=f"must be equal, they are .*axis 0 of arg0 is {rows[0]}"):
+            session(random(rows[0], 10), random(rows[1], 10))
+
+
+def test_extents_of_one_name_must_be_equal() -> None:
+    with mb.Graph("named") as graph:
+        x, y = (graph.input(name, ("batch", 4), "f32") for name in "xy")
+        graph.result(mb.reduce_sum(x, axes=(1,)), name="s")
+        graph.result(mb.reduce_sum(y, axes=(1,)), name="t")
+    session = session_of(graph)
+    a, b = random(5, 4), random(5, 4, seed=1)
+    first, second = session(a, b)
+    np.testing.assert_allclose(first, a.sum(1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second, b.sum(1), rtol=1e-5, atol=1e-6)
+    with pytest.raises(CallError, match="batch"):
+        session(a, random(3, 4))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_several_functions_share_one_artifact(target: CpuTarget) -> None:
     body = "%e = tensor.empty() : tensor<4x3xf32>"

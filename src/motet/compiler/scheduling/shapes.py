@@ -24,6 +24,7 @@ class Shapes:
         self.symbols: list[Symbol] = []
         self.tensors: dict[ir.Value, tuple[Expr, ...]] = {}
         self.numbers: dict[ir.Value, Expr] = {}
+        self.equalities: list[tuple[Expr, Expr]] = []  # what operations take for granted of extents
         block = function.regions[0].blocks[0]
         attributes = (
             [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
@@ -40,7 +41,11 @@ class Shapes:
             if not kind.is_dynamic_dim(axis):
                 shape.append(kind.shape[axis])
                 continue
-            name = names[axis] if axis < len(names) and names[axis] else f"d{index}_{axis}"
+            name, own = names[axis] if axis < len(names) else "", f"d{index}_{axis}"
+            if name and any(symbol.name == name for symbol in self.symbols):
+                self._expect_equal(own, name)  # two extents under one name
+                name = ""
+            name = name or own
             self.symbols.append(Symbol(name, index, axis))
             shape.append(name)
         return tuple(shape)
@@ -121,8 +126,29 @@ class Shapes:
             self._read_work(operation)
         return [self.of(operand) for operand in operations[-1].operands]
 
+    def _read_equalities(self, operation: ir.Operation) -> None:
+        """Extents that one loop of a `linalg.generic`, or one element-wise operation on tensors, walks together."""
+        if operation.name == "linalg.generic":
+            maps = [ir.AffineMapAttr(a).value for a in ir.ArrayAttr(operation.attributes["indexing_maps"])]
+            loops: dict[int, Expr] = {}
+            for operand, map_ in zip(operation.operands, maps, strict=True):
+                for expression, extent in zip(map_.results, self.tensors.get(operand, ()), strict=False):
+                    if isinstance(expression, ir.AffineDimExpr):
+                        self._expect_equal(loops.setdefault(ir.AffineDimExpr(expression).position, extent), extent)
+        elif operation.name.startswith(("arith.", "math.")):
+            shapes = [self.tensors[operand] for operand in operation.operands if operand in self.tensors]
+            for shape in shapes[1:]:
+                for extent, other in zip(shape, shapes[0], strict=True):
+                    self._expect_equal(extent, other)
+
+    def _expect_equal(self, extent: Expr, other: Expr) -> None:
+        pair = (extent, other)
+        if extent != other and pair not in self.equalities:
+            self.equalities.append(pair)
+
     def _read_work(self, operation: ir.Operation) -> None:
         """A result is as large as what it is written to; other work says its extents in its type."""
+        self._read_equalities(operation)
         tensors = [result for result in operation.results if isinstance(result.type, ir.RankedTensorType)]
         for result in tensors:
             if result in self.tensors:
