@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx_cleanup import clean_up
+from motet.compiler.frontends.onnx_distrusted import refuse_distrusted
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
 from motet.compiler.frontends.onnx_simplify import simplify
@@ -42,6 +43,7 @@ def load_onnx(data: bytes | Path, file: str) -> Program:
     check_types(model)
     inline_functions(model)
     check_operators(model)
+    refuse_distrusted(model)
     simplify(model)
     lowered = _lower_or_convert(model)
     finish(model, lowered)
