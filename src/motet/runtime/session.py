@@ -20,10 +20,10 @@ import numpy as np
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
 from motet.errors import CallError, OptionError
-from motet.runtime import cpu_features, host
+from motet.runtime import cpu_features
 from motet.runtime.devices.host.loader import load_objects
 from motet.runtime.devices.host.memory import ALIGNMENT, Pool
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.devices.host.threads import HostThreads, thread_count
 from motet.runtime.function import Function, Queue
 from motet.runtime.instance import Binding
 from motet.runtime.selection import check_devices, choose
@@ -49,7 +49,8 @@ def load(
     """A session for an artifact: a file, its content, or one that is open.
 
     `devices` binds the program's devices to this machine's (`motet.devices()` lists them); without it they
-    are chosen. `threads` is how many threads one call uses at most; by default as many as there are cores.
+    are chosen. `threads` is how many threads one call uses at most; by default MOTET_THREADS, else as many as the
+    process may use of the machine (its processors, its share of them).
     Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
     """
     if isinstance(source, (str, Path)):
@@ -59,7 +60,7 @@ def load(
     check_devices(devices)
     if threads is not None and threads < 1:
         raise OptionError(f"threads: {threads} given, at least 1 expected")
-    return Session(source, host.cores() if threads is None else threads)
+    return Session(source, thread_count() if threads is None else threads)
 
 
 class Session:

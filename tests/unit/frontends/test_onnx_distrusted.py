@@ -27,7 +27,8 @@ F, U8, I8, I64 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8, TensorP
     ("data", "what"),
     [
         (model("DequantizeLinear", [(U8, [3, 2]), (F, []), (U8, [])], (F, [3, 2])), "of unsigned integers"),
-        (model("GridSample", [(F, [1, 1, 3, 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4]), mode="nearest"), "mode nearest"),
+        (model("GridSample", [(F, [1, 1, 3, 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4]), mode="nearest"),
+         "mode nearest"),
         (model("SoftmaxCrossEntropyLoss", [(F, [3, 5]), (I64, [3]), (F, [5])], (F, [])), "weights"),
     ],
     ids=["unsigned", "nearest", "weighted"],
