@@ -3,7 +3,7 @@
     {"do": "build" | "prepare", "workload": NAME}   {"do": "round", "seconds": S}   {"do": "limits"}
     {"do": "reference", "workload": NAME}           {"do": "motet"}
 
-Started as `contender.py NAME THREADS FOLDER` on the cores it may use. What libraries print goes to stderr.
+Started as `-m benchmarks.contender NAME THREADS FOLDER` on the cores it may use. What libraries print goes to stderr.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from peers import CONTENDERS, Absent, Contender
-from workloads import WORKLOADS, Workload
+from benchmarks.peers import CONTENDERS, Absent, Contender
+from benchmarks.workloads import WORKLOADS, Workload
 
 NAMED = {workload.name: workload for workload in WORKLOADS}
 QUIET = 0.003  # seconds in which threads of the contender before fall asleep
@@ -90,7 +90,7 @@ def reference(workload: Workload, folder: Path) -> dict[str, Any]:
     else:
         import torch
 
-        from torch_graph import TorchGraph
+        from benchmarks.torch_graph import TorchGraph
 
         with torch.no_grad():
             graph = TorchGraph(model).eval().double()
@@ -146,7 +146,7 @@ def main() -> None:
         do, workload = command["do"], NAMED.get(command.get("workload", ""))
         try:
             if do == "limits":
-                from limits import Limits
+                from benchmarks.limits import Limits
 
                 limits = Limits()
                 answer = {"peak": limits.peak(threads), "bandwidth": limits.bandwidth(threads)}

@@ -7,6 +7,7 @@ Peak: twelve independent chains of float32 vector multiply-adds. Bandwidth: c = 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 import time
 from typing import Any
@@ -114,7 +115,7 @@ class Limits:
         function = self._function("triad", 5)
         cut = [ELEMENTS * i // threads // 64 * 64 for i in range(threads + 1)]
         places = [array.ctypes.data for array in self._arrays]
-        jobs = [(function, (begin, end, *places)) for begin, end in zip(cut, cut[1:], strict=False)]
+        jobs = [(function, (begin, end, *places)) for begin, end in itertools.pairwise(cut)]
         return 3 * 4 * ELEMENTS / _best(jobs, 12)
 
     def _function(self, name: str, arguments: int) -> Any:

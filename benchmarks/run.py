@@ -1,4 +1,4 @@
-"""Motet beside its peers, and beside what the machine can do: `python benchmarks/run.py --markdown FILE`.
+"""Motet beside its peers, and beside what the machine can do: `python -m benchmarks.run --markdown FILE`.
 
 For each number of cores, each contender has a process of its own on those cores (affinity and thread
 variables are set before it starts; none runs while another is timed). Row by row, all make the workload
@@ -25,13 +25,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from peers import CONTENDERS
-from workloads import WORKLOADS, Workload
+from benchmarks.peers import CONTENDERS
+from benchmarks.workloads import WORKLOADS, Workload
 
 HERE = Path(__file__).parent
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 PACKAGES = ("motet", "numpy", "torch", "onnxruntime", "openvino", "iree-base-compiler", "torch-mlir", "llvmlite")
+SPINNING = {"KMP_BLOCKTIME": "10", "OMP_WAIT_POLICY": "passive"}  # milliseconds; else up to 200
 INT8_RATE = 4
+OWN = ("Motet", "Motet, its memory")
 
 
 class Child:
@@ -73,13 +75,13 @@ class Child:
 
     def _start(self) -> subprocess.Popen[str]:
         count, cores = str(len(self.cores)), set(self.cores)
-        environment = {**os.environ, **dict.fromkeys(THREADS, count), "TOKENIZERS_PARALLELISM": "false",
+        environment = {**os.environ, **dict.fromkeys(THREADS, count), **SPINNING, "TOKENIZERS_PARALLELISM": "false",
                        "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}
         with (self.folder / f"{self.name}.log").open("a") as log:
             return subprocess.Popen(
-                [sys.executable, str(HERE / "contender.py"), self.name, count, str(self.folder)],
+                [sys.executable, "-m", "benchmarks.contender", self.name, count, str(self.folder)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment,
-                preexec_fn=lambda: os.sched_setaffinity(0, cores))
+                cwd=HERE.parent, preexec_fn=lambda: os.sched_setaffinity(0, cores))
 
 
 def measure(workload: Workload, children: dict[str, Child], rounds: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def await_quiet(end: float) -> None:
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     chosen = [w for w in WORKLOADS if not options.rows or w.name in options.rows]
-    kinds = [c for c in CONTENDERS if c.name == "Motet" or not options.contenders or c.name in options.contenders]
+    kinds = [c for c in CONTENDERS if c.name in OWN or not options.contenders or c.name in options.contenders]
     available = sorted(os.sched_getaffinity(0))
     report: dict[str, Any] = {"machine": machine(), "cores": {}, "build": {}, "costs": {}}
     builder = {kind.name: Child(kind.name, available, folder) for kind in kinds}
@@ -174,9 +176,15 @@ def machine() -> dict[str, Any]:
     model = next((line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
                  platform.processor())
     memory = next((int(line.split()[1]) >> 20 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
-    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "memory": memory,
-            "python": sys.version.split()[0], "date": datetime.date.today().isoformat(), "versions": {p: _version(p) for p in PACKAGES},
-            "command": "python " + " ".join(["benchmarks/run.py", *sys.argv[1:]])}
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": memory,
+        "python": sys.version.split()[0],
+        "date": datetime.date.today().isoformat(),
+        "versions": {package: _version(package) for package in PACKAGES},
+        "command": "python -m " + " ".join(["benchmarks.run", *sys.argv[1:]]),
+    }
 
 
 def _lines(file: str) -> list[str]:
@@ -232,7 +240,7 @@ def _table(count: str, result: dict[str, Any]) -> str:
     for workload in WORKLOADS:
         if (answers := result["rows"].get(workload.name)) is None:
             continue
-        peers = [answer["min"] for name, answer in answers.items() if name != "Motet" and "min" in answer]
+        peers = [answer["min"] for name, answer in answers.items() if name not in OWN and "min" in answer]
         own, limit = answers["Motet"].get("min"), limit_of(workload, limits)
         best = min(peers, default=None)
         cells = [_cell(name, workload, answer, best, notes) for name, answer in answers.items()]

@@ -7,19 +7,14 @@ networks hold their weights as constants.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from examples import models
 from onnx import TensorProto
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-import models
 
 Run = Callable[[list[np.ndarray], Any], Any]
 
