@@ -190,6 +190,7 @@ class Plan:
     pack_a: bool
     group: int
     packing: Packing | None = None
+    shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
 
     @property
     def width(self) -> int:
@@ -222,7 +223,15 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
     if mode == "packed":
         packing = _packing(c, plan.width)
         plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
+    plan = replace(plan, shared=plan.b_mode == "scratch" and _packs_once(c, m, n, k))
     return _plan_blocks(c, plan, m, n, k, target)
+
+
+def _packs_once(c: Contraction, m: Extent, n: Extent, k: Extent | None) -> bool:
+    """Whether so many rows use each panel that packing it for every task of rows would cost more than a phase."""
+    if c.outer or k is None or m.known is None or n.known is None or k.known is None:
+        return False
+    return m.known >= 48 and 2 * m.known * n.known * k.known >= 8 * _TASK_FLOPS
 
 
 def _b_mode(
@@ -318,7 +327,7 @@ def _grid(
     Costs are in multiply-adds of vectors: reading a vector of B costs one, packing it four (eight across K), an
     element of A a quarter of one.
     """
-    packs = plan.b_mode == "scratch"
+    packs = plan.b_mode == "scratch" and not plan.shared
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
     best: tuple[float, int, int] | None = None
     for cut in range(1, min(rows, 64) + 1):
@@ -423,7 +432,7 @@ class _Emitter:
         if plan.b_mode == "along_k":
             tile = 0
         deep = plan.depth_block or _guess((_product(self.c.depth), -1))
-        b = deep * plan.width * self.bytes if plan.b_mode == "scratch" else 0
+        b = deep * plan.width * self.bytes if plan.b_mode == "scratch" and not plan.shared else 0
         a = plan.tile_rows * plan.rows * deep * self.bytes if plan.pack_a else 0
         tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
         return 0, tile, tile + b, tile + b + a
@@ -450,10 +459,44 @@ class _Emitter:
         f.ret_void()
         flops = 2 * _guess((_product([*self.c.outer, *self.c.depth]), -1)) * _guess((self.m * self.n, -1))
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
+        phases, workspaces = (Phase(kernel.name, tasks),), ()
+        if plan.shared:
+            phases, workspaces = (self._pack_phase(), *phases), (self._shared_elements() * self.bytes,)
         return KernelCode(
-            "contraction", str(self.module), (Phase(kernel.name, tasks),), self.scratch_bytes, (), packings, flops,
+            "contraction", str(self.module), phases, self.scratch_bytes, workspaces, packings, flops,
             sum(_bytes_of(kernel, index) for index in kernel.externals),
         )
+
+    def _shared_elements(self) -> int:
+        depth, n = _product(self.c.depth).known, self.n.known
+        assert depth is not None and n is not None
+        return -(-n // self.plan.width) * self.plan.width * depth
+
+    def _shared_panels(self, f: Frame) -> ir.Value:
+        """The workspace: all panels of B, [panel][depth][width]."""
+        with f.goto_entry_block():
+            address = f.at(f.arguments[0], len(self.c.kernel.externals), PTR)
+            return f.load(address, typ=PTR, align=8)
+
+    def _pack_phase(self) -> Phase:
+        """Packs the panels of B, a panel a task."""
+        name = f"{self.c.kernel.name}_pack"
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
+        function.attributes.add("nounwind")
+        f = Frame(self.c.kernel, function)
+        depth = f.extent(_product(self.c.depth))
+        workspace = self._shared_panels(f)
+
+        def pack(p: Index, tail: bool) -> None:
+            n = f.imul(p, self.plan.width)
+            at: list[Index] = [0] * self.c.rank
+            at[self.c.column] = n
+            target = f.at(workspace, f.imul(n, depth), self.element)
+            self._pack_b(f, f.address(self.c.b, at), target, depth, f.isub(f.extent(self.n), n), tail)
+
+        self._panels(f, (function.args[2], function.args[3]), pack)
+        f.ret_void()
+        return Phase(name, self._shared_elements() // (self.plan.width * (_product(self.c.depth).known or 1)))
 
     def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:
         """Tasks are numbered columns slowest, then rows, within a group of outer iterations."""
@@ -528,6 +571,9 @@ class _Emitter:
             left = f.isub(f.extent(self.n), n)
             if plan.b_mode == "packed":
                 b = self._packed_panel(f, at, p, k)
+            elif plan.shared:
+                offset = f.imul(f.iadd(f.imul(p, f.extent(_product(c.depth))), k), plan.width)
+                b = f.at(self._shared_panels(f), offset, self.element)
             else:
                 at_n = list(at)
                 at_n[c.column] = n
