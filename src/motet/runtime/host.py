@@ -9,19 +9,12 @@ from pathlib import Path
 
 from motet.runtime import cpu_features
 from motet.runtime.device import DeviceInfo
+from motet.runtime.devices.host.threads import processors, thread_count
 
 
 def probe() -> Sequence[DeviceInfo]:
-    count = cores()
     level = cpu_features.level(cpu_features.host_features(), cpu_features.machine())
-    return [DeviceInfo(processor_name(), "host", count, count, level, memory())]
-
-
-def cores() -> int:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return [DeviceInfo(processor_name(), "host", processors(), thread_count(), level, memory())]
 
 
 def processor_name() -> str:
