@@ -171,3 +171,16 @@ func.func @main(%x: tensor<4x1x9x10xf32>) -> tensor<4x6x7x8xf32> {{
     expected = np.einsum("nchwij,fcij->nfhw", windows, w1.astype(np.float64) + w2)
     np.testing.assert_allclose(session(x), expected, rtol=2e-5, atol=2e-5)
     assert [kernel.kind for kernel in session.variant.kernels] == ["convolution"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shift", [0, 1], ids=["aligned", "misaligned"])
+def test_large_results_are_right_wherever_they_lie(shift: int, target: CpuTarget) -> None:
+    case = Case(700, 1, 28, 28, 16, (3, 3), low=1, high=1, relu=True)
+    text, inputs, w, b = text_of(case)
+    memory = np.full(700 * 16 * 784 + 32, np.nan, np.float32)
+    start = (-memory.ctypes.data % 64) // 4 + shift
+    out = memory[start : start + 700 * 16 * 784].reshape(700, 16, 28, 28)
+    build(text, target)(*inputs, out=out)
+    np.testing.assert_allclose(out, reference(case, inputs, w, b), rtol=2e-5, atol=2e-4)
+    assert np.isnan(memory[:start]).all() and np.isnan(memory[start + out.size :]).all()

@@ -47,6 +47,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 2_000_000  # some tens of microseconds of one core
 _MOST_TASKS = 64
+_STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
 _LEAST_ROWS = 4  # of the result in one task: fewer copy the window's overlap too often
 
 
@@ -767,6 +768,7 @@ class _Pixels(_Emitter):
         first = f.imul(block, plan.block)
         self._copy_rows(f, self.image_at(f, at), first, scratch)
         filters = [self._filters_at(f, place, at) for place in c.filters]
+        aligned = self._aligned(f)
         outer = [f.index(at[dim]) for _, dim in c.outer]
         vectors = -(-self.pixels // plan.lanes)
         whole = vectors // plan.vectors
@@ -780,8 +782,11 @@ class _Pixels(_Emitter):
 
             def tile(t: Index, height: int) -> None:
                 row = f.iadd(f.imul(t, size), f.imin(t, longer))
+                function = self._tile(height, count, streaming=False)
+                if aligned is not None:
+                    function = f.select(aligned, self._tile(height, count, streaming=True), function)
                 f.call(
-                    self._tile(height, count),
+                    function,
                     [*f.arguments[:2], f.at(scratch, pixel, self.element), *self._rows_at(f, filters, row),
                      f.index(row), f.index(first), f.index(pixel), *outer],
                 )
@@ -797,6 +802,8 @@ class _Pixels(_Emitter):
         f.loop(0, full, 1, lambda s, _: strip(s, plan.width))
         if self.pixels > full * plan.width:
             strip(full, self.pixels - full * plan.width)
+        if aligned is not None:
+            f.fence("seq_cst")  # streamed stores are not ordered with those that tell others of the task's end
 
     def _filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
         offset: Index = 0
@@ -857,9 +864,28 @@ class _Pixels(_Emitter):
             self.copy_run(f, source, w.stride * w.step, f.at(target, low, self.element), 1, high - low)
         self.fill_run(f, f.at(target, high, self.element), w.size - high)
 
-    def _tile(self, height: int, pixels: int) -> ir.Value:
+    def _aligned(self, f: Frame) -> ir.Value | None:
+        """Whether large results lie so that every whole vector may go past the caches; None if they never may."""
         c, plan = self.c, self.plan
-        name = f"{c.kernel.name}.tile{height}x{pixels}"
+        bits: ir.Value | None = None
+        for place in {p for step in c.epilogue.steps for _, p in step.writes} | {c.epilogue.place}:
+            if place is None:
+                continue
+            size = item_bytes(place.dtype)
+            steps = [place.strides[d].known for _, d in (*c.outer, (ONE, c.filter_dim))]
+            apart = [step is not None and step * size % 64 == 0 for step in steps]
+            elements = math.prod(s if isinstance(s, int) else 0 for s in c.kernel.values[place.value].shape)
+            if not all(apart) or place.offset or elements * size < _STREAM or plan.lanes * size != 64:
+                return None
+            if self.pixels * size % 64 and self.blocks > 1:
+                return None
+            address = f.ptrtoint(f.pointer(place.value), I64)
+            bits = address if bits is None else f.or_(bits, address)
+        return None if bits is None else f.icmp_unsigned("==", f.and_(bits, ir.Constant(I64, 63)), ir.Constant(I64, 0))
+
+    def _tile(self, height: int, pixels: int, streaming: bool) -> ir.Value:
+        c, plan = self.c, self.plan
+        name = f"{c.kernel.name}.tile{height}x{pixels}{'s' if streaming else ''}"
         found = self.module.globals.get(name)
         if found is not None:
             return found
@@ -878,6 +904,7 @@ class _Pixels(_Emitter):
         if c.rows.out >= 0:
             at[c.rows.out] = row
         views = Views(f, c.places, at, c.filter_dim, c.columns.out)
+        views.streaming = streaming
         lanes = [
             Lanes(plan.lanes, pixels - start if pixels - start < plan.lanes else None)
             for start in range(0, pixels, plan.lanes)

@@ -180,6 +180,7 @@ class Views:
         self, f: Frame, places: Sequence[Place], coordinates: Sequence[Index], row: int | None, column: int | None
     ) -> None:
         self.f = f
+        self.streaming = False  # whether results go past the caches
         self._views: dict[Place, View] = {}
         self._shared: dict[tuple[Place, int, Index | None], ir.Value] = {}
         for place in places:
@@ -202,7 +203,7 @@ class Views:
 
     def write(self, place: Place, value: ir.Value, row: Index, column: Index, lanes: Lanes) -> None:
         view = self._views[place]
-        write_vector(self.f, value, view.at(self.f, row, column), place.dtype, view.column, lanes)
+        write_vector(self.f, value, view.at(self.f, row, column), place.dtype, view.column, lanes, self.streaming)
 
 
 def _stride(f: Frame, place: Place, dim: int | None) -> Index:

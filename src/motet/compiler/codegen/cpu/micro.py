@@ -16,7 +16,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.body import from_storage, round_bf16
 from motet.compiler.codegen.cpu.builder import F16, F32, F64, I8, I16, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.extents import Extent, Place
-from motet.compiler.codegen.kernel import Kernel, Scalar, Stage
+from motet.compiler.codegen.kernel import Kernel, Scalar, Stage, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
 MEMORY_TYPES: dict[str, Any] = {
@@ -226,10 +226,15 @@ def read_vector(f: Frame, address: ir.Value, dtype: str, stride: Index, lanes: L
 
 
 def write_vector(
-    f: Frame, value: ir.Value, address: ir.Value, dtype: str, stride: Index, lanes: Lanes
+    f: Frame, value: ir.Value, address: ir.Value, dtype: str, stride: Index, lanes: Lanes, streaming: bool = False
 ) -> None:
-    """Store the lanes that exist to `address[i * stride]`."""
+    """Store the lanes that exist to `address[i * stride]`; `streaming` past the caches, where whole vectors lie at
+    multiples of their size."""
     element = MEMORY_TYPES[dtype]
+    if streaming and lanes.count is None and isinstance(stride, int) and stride == 1:
+        store = f.store(value, address, align=lanes.lanes * item_bytes(dtype))
+        store.set_metadata("nontemporal", f.module.add_metadata([ir.Constant(I32, 1)]))
+        return
     if lanes.lanes == 1:
         f.store_vector(value, address, element)
     elif isinstance(stride, int) and stride == 1:
