@@ -48,6 +48,41 @@ class DeviceError(MotetError):
     """A device that is not there, cannot run what is asked, or failed."""
 
 
+class DeviceLost(DeviceError):
+    """A device that is gone for good: the process behind it died, it was unplugged, or it does not answer."""
+
+    def __init__(self, device: str, reason: str) -> None:
+        self.device = device
+        self.reason = reason
+        super().__init__(f"device {device}: lost: {reason}")
+
+
+class KernelFault(DeviceError):
+    """A kernel that a device stopped. `symbol` is where, as kernel+offset; -1 stands for what is not known;
+    `usable` says whether the device can go on."""
+
+    def __init__(
+        self, device: str, kernel: str, reason: str, *, core: int = -1, pc: int = -1, symbol: str = "",
+        address: int = -1, usable: bool = True,
+    ) -> None:
+        self.device = device
+        self.kernel = kernel
+        self.reason = reason
+        self.core = core
+        self.pc = pc
+        self.symbol = symbol
+        self.address = address
+        self.usable = usable
+        places = [
+            f"core {core}" if core >= 0 else "",
+            f"pc {pc:#x}" + (f" ({symbol})" if symbol else "") if pc >= 0 else "",
+            f"address {address:#x}" if address >= 0 else "",
+        ]
+        where = ", ".join(filter(None, places))
+        state = "" if usable else "; the device cannot be used any more"
+        super().__init__(f"device {device}: kernel {kernel}: {reason}{f' at {where}' if where else ''}{state}")
+
+
 class CallError(MotetError):
     """A call that does not fit the function: count, shape, dtype, layout, writability, or its name."""
 

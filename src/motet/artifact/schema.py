@@ -85,6 +85,60 @@ class Schedule(Struct, frozen=True):
     scratch: int = 0
 
 
+class Alternative(Struct, frozen=True):
+    """One way to fill a logical device: the `ordinal`-th physical device of `family` (None: the first that is free,
+    else the first) or the device that another logical device, `fallback`, was filled with."""
+
+    family: str = ""
+    ordinal: int | None = None
+    fallback: str = ""
+
+
+class LogicalDevice(Struct, frozen=True):
+    """A device that the program names; its alternatives are tried in order when the artifact is loaded."""
+
+    name: str
+    alternatives: list[Alternative]
+
+
+class Link(Struct, frozen=True):
+    """What the program says of two of its devices: whether `target` reads what lies on `source` in place."""
+
+    source: str
+    target: str
+    transparent_access: bool = False
+    unified_memory: bool = False
+
+
+class Step(Struct, frozen=True):
+    """One step of a plan. `run` runs `region` on `device` with `operands`, giving `results`; `transfer` gives the
+    one operand, wherever it is, as the one result on `device`. Numbers are indices of the plan's values, devices
+    indices of the manifest's; `queues` is a mask of the device's queues, 0 for any."""
+
+    op: Literal["run", "transfer"]
+    device: int
+    operands: list[int]
+    results: list[int]
+    region: str = ""
+    queues: int = 0
+
+
+class Plan(Struct, frozen=True):
+    """How a function runs on several devices: steps over `values` values, each written by one step or an input.
+
+    Steps stand in an order in which they can run; what a step needs is what it reads. `inputs` and `results` are
+    the values of the function's arguments and results; `input_devices` and `result_devices` say where the program
+    wants them: a result whose device is host memory comes back as an array.
+    """
+
+    values: int
+    inputs: list[int]
+    results: list[int]
+    input_devices: list[int]
+    result_devices: list[int]
+    steps: list[Step]
+
+
 class KernelInfo(Struct, frozen=True):
     """What `inspect` shows of a kernel; nothing here is needed to run it."""
 
@@ -127,4 +181,9 @@ class Manifest(Struct, frozen=True):
     variants: list[Variant]
     parameters: list[Parameter]
     members: dict[str, Member]
+    devices: list[LogicalDevice] = []  # none: one device without a name, of any family that has a variant
+    default_device: int = 0
+    links: list[Link] = []
+    plans: dict[str, Plan] = {}  # of functions that are not one schedule; their `variants` have their regions'
+    regions: dict[str, Signature] = {}  # what plans run, as functions of their own
     external_parameters: str | None = None  # file name beside the artifact, with its hash in `members`

@@ -8,13 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from motet.runtime import cpu_features
-from motet.runtime.device import DeviceInfo
+from motet.runtime.device import API_VERSION, DeviceInfo
 from motet.runtime.devices.host.threads import processors, thread_count
+
+api = API_VERSION
 
 
 def probe() -> Sequence[DeviceInfo]:
     level = cpu_features.level(cpu_features.host_features(), cpu_features.machine())
-    return [DeviceInfo(processor_name(), "host", processors(), thread_count(), level, memory())]
+    return [
+        DeviceInfo(
+            processor_name(), "host", processors(), thread_count(), level, memory(), family="host", host_memory=True
+        )
+    ]
 
 
 def processor_name() -> str:

@@ -85,12 +85,20 @@ def test_a_driver_that_is_broken_is_shown_as_unavailable(monkeypatch):
     entries = [
         metadata.EntryPoint("gone", "motet_driver_that_is_not_there", device.GROUP),
         metadata.EntryPoint("good", "motet_good_driver", device.GROUP),
+        metadata.EntryPoint("old", "motet_old_driver", device.GROUP),
     ]
     good = types.ModuleType("motet_good_driver")
     good.probe = lambda: [DeviceInfo("Accelerator", "good:0", cores=2)]
+    good.api = device.API_VERSION
+    old = types.ModuleType("motet_old_driver")
+    old.probe = good.probe
+    old.api = device.API_VERSION - 1
     monkeypatch.setitem(sys.modules, "motet_good_driver", good)
+    monkeypatch.setitem(sys.modules, "motet_old_driver", old)
     monkeypatch.setattr(device.metadata, "entry_points", lambda group: entries)
-    host, gone, found = devices()
+    monkeypatch.setattr(device, "BUILT_IN", {"host": device.BUILT_IN["host"]})
+    host, gone, found, outdated = devices()
     assert host.uri == "host"
     assert not gone.available and "No module named 'motet_driver_that_is_not_there'" in gone.reason
     assert found == DeviceInfo("Accelerator", "good:0", cores=2)
+    assert not outdated.available and f"version {device.API_VERSION - 1}" in outdated.reason

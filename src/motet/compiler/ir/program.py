@@ -9,6 +9,10 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
 - argument / result attribute `motet.name = "x"`: the name the user knows it by.
 - argument attribute `motet.dims = ["batch", ""]`: names of dynamic extents; equal names are equal extents.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
+
+A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
+are and how each public function of the source runs as steps over regions; the regions are the module's public
+functions then, each with the attribute `motet.device = "name"` (absent: to be placed automatically).
 """
 
 from __future__ import annotations
@@ -18,12 +22,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from motet.artifact.schema import Link, LogicalDevice, Plan, Signature
 from motet.compiler.ir._mlir import ir
 
 PARAMETER = "motet.parameter"
 NAME = "motet.name"
 DIMS = "motet.dims"
 DESTINATION = "motet.destination"
+DEVICE = "motet.device"
+
+
+@dataclass
+class Placement:
+    """`devices` are those of the program, the default one at index `default`; `signatures` are of the functions
+    that `plans` split, by name; a function without a plan runs whole on the default device."""
+
+    devices: list[LogicalDevice]
+    default: int = 0
+    links: list[Link] = field(default_factory=list[Link])
+    plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
+    signatures: dict[str, Signature] = field(default_factory=dict[str, Signature])
 
 
 @dataclass
@@ -32,3 +50,4 @@ class Program:
 
     module: ir.Module
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    placement: Placement | None = None

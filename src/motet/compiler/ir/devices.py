@@ -1,0 +1,129 @@
+"""Devices and affinities in a program: Motet's own spelling, its parsing and printing, and the affinity algebra.
+
+In the IR, once the frontend has read whatever spelling the user had:
+
+    "motet.device"() {sym_name = "gpu", alternatives = ["cuda", "hip[1]", "@cpu"]} : () -> ()
+    %1 = "motet.transfer"(%0) {to = "gpu"} : (tensor<4xf32>) -> tensor<4xf32>
+    %2 = linalg.add … {motet.affinity = "gpu[0,2]"}
+    func.func @f(%x: tensor<4xf32> {motet.affinity = "cpu"}) -> (tensor<4xf32> {motet.affinity = "cpu|gpu"})
+    module attributes {motet.default_device = "cpu",
+                       motet.links = ["cpu->gpu", "gpu->cpu:unified", …]}
+
+An affinity is a device, or several joined by `|` any of which will do, each with an optional list of queues.
+On a function, `motet.affinity` is the default for its operations, arguments and results.
+
+The algebra (join, executability) follows that of IREE's stream and HAL affinities, whose users' programs this
+reads: https://github.com/iree-org/iree, compiler/src/iree/compiler/Dialect/HAL/IR.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import reduce
+
+from motet.artifact.schema import Alternative
+
+DEVICE_OP = "motet.device"
+TRANSFER_OP = "motet.transfer"
+AFFINITY = "motet.affinity"
+DEFAULT_DEVICE = "motet.default_device"
+LINKS = "motet.links"
+TO = "to"
+ALTERNATIVES = "alternatives"
+
+QUEUES = 64
+ANY_QUEUE = (1 << QUEUES) - 1
+
+_TERM = re.compile(r"([A-Za-z_$][\w$.-]*)(?:\[([0-9,\s]*)\])?")
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """Where something runs or lies: on one of `devices`, pairs of a name and a mask of queues, never empty."""
+
+    devices: tuple[tuple[str, int], ...]
+
+    @property
+    def device(self) -> str | None:
+        """The device, where there is one only."""
+        return self.devices[0][0] if len(self.devices) == 1 else None
+
+    def __str__(self) -> str:
+        return "|".join(_print_term(name, mask) for name, mask in self.devices)
+
+
+def parse_affinity(text: str) -> Affinity:
+    """Reads what `str` prints. Raises ValueError that says what is wrong."""
+    terms: list[tuple[str, int]] = []
+    for part in text.split("|"):
+        match = _TERM.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"affinity '{text}': expected DEVICE or DEVICE[QUEUE,…], joined by |")
+        terms.append((match[1], ANY_QUEUE if match[2] is None else queue_mask(match[2], text)))
+    return reduce(join_or, (Affinity((term,)) for term in terms))
+
+
+def queue_mask(text: str, where: str) -> int:
+    """The mask of a list of queue numbers. Raises ValueError for none, or one that is not 0 to 63."""
+    numbers = [int(part) for part in text.replace(" ", "").split(",") if part]
+    if not numbers:
+        raise ValueError(f"affinity '{where}': no queue is listed; expected numbers from 0 to {QUEUES - 1}")
+    if wrong := next((n for n in numbers if n >= QUEUES), None):
+        raise ValueError(f"affinity '{where}': queue {wrong}; expected numbers from 0 to {QUEUES - 1}")
+    return reduce(lambda mask, n: mask | 1 << n, numbers, 0)
+
+
+def _print_term(name: str, mask: int) -> str:
+    if mask == ANY_QUEUE:
+        return name
+    return f"{name}[{','.join(str(n) for n in range(QUEUES) if mask >> n & 1)}]"
+
+
+# -- algebra -------------------------------------------------------------------------------------
+
+
+def join_or(left: Affinity | None, right: Affinity | None) -> Affinity:
+    """Either: the masks of one device are united, different devices stand side by side."""
+    if left is None or right is None:
+        joined = left or right
+        if joined is None:
+            raise ValueError("no affinity to join")
+        return joined
+    masks = dict(left.devices)
+    for name, mask in right.devices:
+        masks[name] = masks.get(name, 0) | mask
+    return Affinity(tuple(masks.items()))
+
+
+def join_and(left: Affinity | None, right: Affinity | None) -> Affinity | None:
+    """Both: what is on the same devices and queues; None where there is nothing."""
+    if left is None or right is None:
+        return left or right
+    masks = dict(right.devices)
+    shared = tuple((name, mask & masks[name]) for name, mask in left.devices if mask & masks.get(name, 0))
+    return Affinity(shared) if shared else None
+
+
+def executable_with(left: Affinity | None, right: Affinity | None) -> bool:
+    """Whether what has affinity `left` can run as part of what has `right`: on the same device, its queues
+    among the other's. One of several devices can only if each of them can."""
+    if left is None or right is None:
+        return True
+    masks = dict(right.devices)
+    return all(name in masks and mask & ~masks[name] == 0 for name, mask in left.devices)
+
+
+def compatible(left: Affinity | None, right: Affinity | None) -> bool:
+    """Equal, or one of them is not given."""
+    return left is None or right is None or left == right
+
+
+# -- alternatives --------------------------------------------------------------------------------
+
+
+def print_alternative(alternative: Alternative) -> str:
+    """`cuda`, `host[1]` or `@cpu`: what `motet.device` lists."""
+    if alternative.fallback:
+        return f"@{alternative.fallback}"
+    return alternative.family + ("" if alternative.ordinal is None else f"[{alternative.ordinal}]")
