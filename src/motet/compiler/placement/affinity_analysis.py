@@ -1,0 +1,257 @@
+"""affinity-analysis: where every operation of a function runs and every value lies, as far as the program says.
+
+    %1 = "motet.transfer"(%0) {to = "gpu"}
+    %2 = arith.addf %1, %1                     →  %2 runs on gpu, because its operands lie there
+
+An operation runs where it says itself, or the nearest operation or function around it says; else where its tensor
+operands lie; else, having none that lie anywhere (constants, what is made of them), where its results are used.
+Operands on several devices, or none, make it run on the default device. What branches and loops pass on is
+followed to a fixed point: a value that comes from several devices lies on each of them.
+
+Source of the rules: IREE's affinity analysis, compiler/src/iree/compiler/Dialect/Stream/Analysis/Affinity.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, Affinity, join_or, parse_affinity
+from motet.compiler.ir.program import PARAMETER
+from motet.compiler.partition.group import captured_values
+from motet.errors import CompileError
+
+MOST_ROUNDS = 128
+CONTROL = ("scf.if", "scf.for", "scf.while", "scf.execute_region", "scf.index_switch")
+TERMINATORS = ("scf.yield", "scf.condition", "func.return")
+REPLICABLE = ("arith.constant", "tensor.empty", "tensor.splat", "linalg.fill")
+
+
+@dataclass
+class Node:
+    """One operation outside the bodies of kernels: its explicit affinity, and the one found."""
+
+    operation: ir.Operation
+    explicit: Affinity | None
+    affinity: Affinity | None = None
+    inner: list[Node] = field(default_factory=list["Node"])  # of control flow: all that is in it
+
+
+class AffinityAnalysis:
+    """The affinities of one function; `default` is the device of what says nothing."""
+
+    def __init__(self, function: ir.Operation, default: str) -> None:
+        self.function = function
+        self.default = Affinity(((default, parse_affinity(default).devices[0][1]),))
+        self.values: dict[ir.Value, Affinity] = {}
+        self._by_result: dict[ir.Value, Node] = {}
+        self.nodes: list[Node] = []  # in program order, with what is inside control flow
+        self.block = function.regions[0].blocks[0]
+        self.result_pins = pins(function, "res_attrs", len(self._terminator().operands))
+        around = explicit_affinity(function)
+        self.top = self._collect(self.block, around)
+        for argument, pin, constant in zip(
+            self.block.arguments, pins(function, "arg_attrs", len(self.block.arguments)),
+            parameters(function), strict=True,
+        ):
+            if not constant and is_tensor(argument):
+                self.values[argument] = pin or around or self.default
+        self._solve()
+        self._place_floating()
+
+    def of_value(self, value: ir.Value) -> Affinity | None:
+        """Where a tensor lies; None for one that is made wherever it is used."""
+        return self.values.get(value)
+
+    def uses(self, value: ir.Value) -> list[Affinity]:
+        """Where the readers of a value run, in order, each once."""
+        found: list[Affinity] = []
+        for use in value.uses:
+            for affinity in self._user(use):
+                if affinity not in found:
+                    found.append(affinity)
+        return found
+
+    # -- collecting ------------------------------------------------------------------------------
+
+    def _collect(self, block: ir.Block, around: Affinity | None) -> list[Node]:
+        found: list[Node] = []
+        for entry in block.operations:
+            operation = entry.operation
+            node = Node(operation, explicit_affinity(operation) or around)
+            found.append(node)
+            self.nodes.append(node)
+            if operation.name in CONTROL:
+                for inner in (b for region in operation.regions for b in region.blocks):
+                    own = self._collect(inner, node.explicit)
+                    node.inner += [deeper for one in own for deeper in (one, *one.inner)]
+        return found
+
+    def _terminator(self) -> ir.Operation:
+        return self.block.operations[len(self.block.operations) - 1].operation
+
+    # -- forward ---------------------------------------------------------------------------------
+
+    def _solve(self) -> None:
+        for _ in range(MOST_ROUNDS):
+            before = dict(self.values)
+            for node in self.nodes:
+                self._visit(node)
+            if before == self.values:
+                return
+        name = ir.StringAttr(self.function.attributes["sym_name"]).value
+        raise CompileError(
+            f"@{name}: where its operations run does not settle in {MOST_ROUNDS} rounds; "
+            "give affinities to the values that its loops pass on"
+        )
+
+    def _visit(self, node: Node) -> None:
+        operation = node.operation
+        if operation.name == TRANSFER_OP:
+            node.affinity = parse_affinity(ir.StringAttr(operation.attributes[TO]).value)
+        elif operation.name in CONTROL:
+            self._visit_control(node)
+            return
+        elif operation.name not in TERMINATORS:
+            node.affinity = node.explicit or self._single(self._joined(tensor_operands(operation)))
+        if node.affinity is not None and not (is_replicable(operation) and node.explicit is None):
+            for result in filter(is_tensor, operation.results):
+                self.values[result] = node.affinity
+
+    def _visit_control(self, node: Node) -> None:
+        """What comes in reaches the blocks' arguments, what is yielded the results and, in loops, the arguments."""
+        operation = node.operation
+        blocks = [block for region in operation.regions for block in region.blocks]
+        yields = [b.operations[len(b.operations) - 1].operation for b in blocks if len(b.operations)]
+        if operation.name == "scf.for":
+            first = 3  # bounds and step come before what is carried
+            carried = list(zip(operation.results, list(operation.operands)[first:], strict=False))
+            for index, (result, start) in enumerate(carried):
+                for target in (result, blocks[0].arguments[index + 1]):
+                    self._flow((start, yields[0].operands[index]), target)
+        elif operation.name == "scf.while":
+            for index, start in enumerate(operation.operands):
+                self._flow((start, yields[1].operands[index]), blocks[0].arguments[index])
+            for index, result in enumerate(operation.results):
+                passed = yields[0].operands[index + 1]
+                self._flow((passed,), result)
+                self._flow((passed,), blocks[1].arguments[index])
+        else:
+            for index, result in enumerate(operation.results):
+                self._flow((end.operands[index] for end in yields), result)
+        inside = [inner.affinity for inner in node.inner if inner.affinity is not None]
+        joined: Affinity | None = None
+        for affinity in inside:
+            joined = join_or(joined, affinity)
+        node.affinity = node.explicit or self._single(joined or self._joined(tensor_operands(operation)))
+
+    def _flow(self, sources: Iterable[ir.Value], target: ir.Value) -> None:
+        if not is_tensor(target):
+            return
+        joined = self._joined(sources)
+        if joined is not None:
+            self.values[target] = join_or(self.values.get(target), joined)
+
+    def _joined(self, values: Iterable[ir.Value]) -> Affinity | None:
+        joined: Affinity | None = None
+        for value in values:
+            if (affinity := self.values.get(value)) is not None:
+                joined = join_or(joined, affinity)
+        return joined
+
+    def _single(self, affinity: Affinity | None) -> Affinity | None:
+        """An affinity that names one device: several that the operands lie on leave the default one."""
+        return affinity if affinity is None or affinity.device is not None else self.default
+
+    # -- backward --------------------------------------------------------------------------------
+
+    def _place_floating(self) -> None:
+        """What no operand places runs where its results are used; what is cheap to make, in each of the places."""
+        for node in reversed(self.nodes):
+            if node.affinity is not None or node.operation.name in TERMINATORS:
+                continue
+            found: Affinity | None = None
+            for result in node.operation.results:
+                for affinity in self.uses(result):
+                    found = join_or(found, affinity)
+            replicable = is_replicable(node.operation)
+            node.affinity = (found if replicable else self._single(found)) or self.default
+            if not replicable:
+                for result in filter(is_tensor, node.operation.results):
+                    self.values[result] = node.affinity
+
+    def _user(self, use: ir.OpOperand) -> Iterator[Affinity]:
+        user = use.owner.operation
+        if user.name == "func.return":
+            yield self.result_pins[use.operand_number] or self.default
+            return
+        for node in self._nodes_around(user):
+            if node.operation.name == TRANSFER_OP or node.affinity is None:
+                continue
+            yield node.affinity
+            return
+        if user.name == TRANSFER_OP:
+            yield parse_affinity(ir.StringAttr(user.attributes[TO]).value)
+
+    def _nodes_around(self, operation: ir.Operation) -> Iterator[Node]:
+        """The node of an operation, or of the one around it that is analysed."""
+        if not self._by_result:
+            self._index()
+        current: ir.Operation | None = operation
+        while current is not None and current.name != "func.func":
+            key = next(iter(current.results), None)
+            if key is not None and key in self._by_result:
+                yield self._by_result[key]
+            current = current.parent.operation if current.parent is not None else None
+
+    def _index(self) -> None:
+        # Operations are hashed by their contents, so they are found by their results.
+        self._by_result = {node.operation.results[0]: node for node in self.nodes if len(node.operation.results)}
+
+
+# -- what operations say -------------------------------------------------------------------------
+
+
+def explicit_affinity(operation: ir.Operation) -> Affinity | None:
+    """What an operation or function says of itself."""
+    if AFFINITY not in operation.attributes:
+        return None
+    return parse_affinity(ir.StringAttr(operation.attributes[AFFINITY]).value)
+
+
+def pins(function: ir.Operation, group: str, count: int) -> list[Affinity | None]:
+    """The affinities of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
+    if group not in function.attributes:
+        return [explicit_affinity(function)] * count
+    found: list[Affinity | None] = []
+    for attribute in ir.ArrayAttr(function.attributes[group]):
+        dictionary = ir.DictAttr(attribute)
+        own = parse_affinity(ir.StringAttr(dictionary[AFFINITY]).value) if AFFINITY in dictionary else None
+        found.append(own or explicit_affinity(function))
+    return found
+
+
+def parameters(function: ir.Operation) -> list[bool]:
+    """Which of a function's arguments are constants."""
+    if "arg_attrs" not in function.attributes:
+        return [False] * len(function.regions[0].blocks[0].arguments)
+    return [PARAMETER in ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
+
+
+def is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.ShapedType)
+
+
+def tensor_operands(operation: ir.Operation) -> Iterator[ir.Value]:
+    """The tensors that an operation, or what is inside it, reads from around it."""
+    return filter(is_tensor, captured_values(operation) if len(operation.regions) else operation.operands)
+
+
+def is_replicable(operation: ir.Operation) -> bool:
+    """Whether something is as well made anew on each device as moved there: sizes, scalars, what is constant.
+    What the function returns is made once."""
+    tensors = [result for result in operation.results if is_tensor(result)]
+    if operation.name in REPLICABLE:
+        return not any(use.owner.operation.name == "func.return" for result in tensors for use in result.uses)
+    return not len(operation.regions) and not tensors and bool(len(operation.results))

@@ -1,0 +1,82 @@
+"""fold-transfers: removes transfers that no reader can notice.
+
+    %1 = "motet.transfer"(%0) {to = "a"}          %2 = "motet.transfer"(%0) {to = "b"}
+    %2 = "motet.transfer"(%1) {to = "b"}    →
+
+A transfer to where the value lies already, one of a transferred value (it moves from the first place instead), a
+second one of a value to the same device, and those that nobody reads all go. A transfer that only a reshape reads
+moves behind it, where it may meet another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.partition.roles import ALIASES
+from motet.compiler.placement.default_device import default_device
+from motet.compiler.placement.functions import public_functions
+from motet.compiler.placement.insert_transfers import device_of, located
+
+
+@dataclass(frozen=True)
+class FoldTransfers:
+    name = "fold-transfers"
+
+    def run(self, module: ir.Module) -> None:
+        default = default_device(module)
+        if default is None:
+            return
+        for function in public_functions(module):
+            _sink(function, located(function, default))
+            _fold(function, default)
+            _drop_unread(function)
+
+
+def _transfers(function: ir.Operation) -> list[ir.Operation]:
+    operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
+    return [operation for operation in operations if operation.name == TRANSFER_OP]
+
+
+def _sink(function: ir.Operation, where: dict[ir.Value, str]) -> None:
+    """Behind reshapes: a shape has no place, so the reshape is done where the value was."""
+    for operation in [entry.operation for entry in function.regions[0].blocks[0].operations]:
+        if operation.name not in ALIASES or isinstance(operation.operands[0].owner, ir.Block):
+            continue
+        transfer = operation.operands[0].owner.operation
+        if transfer.name != TRANSFER_OP or len(list(transfer.results[0].uses)) != 1:
+            continue
+        source = transfer.operands[0]
+        operation.operands[0] = source
+        behind = ir.Operation.create(
+            TRANSFER_OP, results=[operation.results[0].type], operands=[operation.results[0]],
+            attributes={TO: transfer.attributes[TO]}, loc=transfer.location, ip=ir.InsertionPoint.after(operation),
+        )
+        operation.results[0].replace_all_uses_except(behind.results[0], behind)
+        if source in where:
+            operation.attributes[AFFINITY] = ir.StringAttr.get(where[source])
+            where[operation.results[0]] = where[source]
+        transfer.erase()
+
+
+def _fold(function: ir.Operation, default: str) -> None:
+    known: dict[tuple[ir.Value, str], ir.Value] = {}
+    where = located(function, default)
+    for transfer in _transfers(function):
+        source = transfer.operands[0]
+        while not isinstance(source.owner, ir.Block) and source.owner.operation.name == TRANSFER_OP:
+            source = source.owner.operation.operands[0]
+        transfer.operands[0] = source
+        device = device_of(transfer) or default
+        there = source if where.get(source) == device else known.get((source, device))
+        if there is None:
+            known[source, device] = transfer.results[0]
+        else:
+            transfer.results[0].replace_all_uses_with(there)
+
+
+def _drop_unread(function: ir.Operation) -> None:
+    for transfer in reversed(_transfers(function)):
+        if not any(True for _ in transfer.results[0].uses):
+            transfer.erase()

@@ -1,0 +1,129 @@
+"""insert-transfers: moves every value to the devices that read it.
+
+    %1 = linalg.abs … {motet.affinity = "cpu"}         %1 = linalg.abs … {motet.affinity = "cpu"}
+    %2 = linalg.exp ins(%1) …                    →     %t = "motet.transfer"(%1) {to = "gpu"}
+           {motet.affinity = "gpu"}                    %2 = linalg.exp ins(%t) … {motet.affinity = "gpu"}
+
+Runs on placed operations (place-operations). All readers on one device share one transfer. What is made on each
+device that needs it (constants, sizes) is not moved, but made anew: one copy for each device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.placement.affinity_analysis import (
+    explicit_affinity,
+    is_replicable,
+    is_tensor,
+    parameters,
+    pins,
+    tensor_operands,
+)
+from motet.compiler.placement.default_device import default_device
+from motet.compiler.placement.functions import public_functions
+
+
+@dataclass(frozen=True)
+class InsertTransfers:
+    name = "insert-transfers"
+
+    def run(self, module: ir.Module) -> None:
+        default = default_device(module)
+        if default is None:
+            return
+        for function in public_functions(module):
+            if is_placed(function):
+                _Inserter(function, default).run()
+
+
+def is_placed(function: ir.Operation) -> bool:
+    """Whether every operation of a function says where it runs."""
+    operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
+    return all(AFFINITY in o.attributes or o.name in (TRANSFER_OP, "func.return") for o in operations)
+
+
+def located(function: ir.Operation, default: str) -> dict[ir.Value, str]:
+    """The device on which each tensor of a placed function lies; not those that are made where they are read."""
+    block = function.regions[0].blocks[0]
+    found: dict[ir.Value, str] = {}
+    argument_pins = pins(function, "arg_attrs", len(block.arguments))
+    for argument, pin, constant in zip(block.arguments, argument_pins, parameters(function), strict=True):
+        if not constant and is_tensor(argument):
+            found[argument] = pin.devices[0][0] if pin else default
+    for entry in block.operations:
+        operation = entry.operation
+        if is_replicable(operation):
+            continue
+        device = device_of(operation)
+        if device is not None:
+            found.update((result, device) for result in operation.results if is_tensor(result))
+    return found
+
+
+def device_of(operation: ir.Operation) -> str | None:
+    """The device that a placed operation runs on, or transfers to."""
+    if operation.name == TRANSFER_OP:
+        return ir.StringAttr(operation.attributes[TO]).value.split("|")[0].split("[")[0]
+    affinity = explicit_affinity(operation)
+    return None if affinity is None else affinity.devices[0][0]
+
+
+class _Inserter:
+    def __init__(self, function: ir.Operation, default: str) -> None:
+        self.function = function
+        self.default = default
+        self.block = function.regions[0].blocks[0]
+        self.where = located(function, default)
+        self.moved: dict[tuple[ir.Value, str], ir.Value] = {}
+
+    def run(self) -> None:
+        operations = [entry.operation for entry in self.block.operations]
+        for operation in operations[:-1]:
+            if operation.name == TRANSFER_OP or is_replicable(operation):
+                continue
+            device = device_of(operation)
+            for value in dict.fromkeys(tensor_operands(operation)):
+                if device is not None and self.where.get(value, device) != device:
+                    _replace_uses(operation, value, self._on(value, device))
+        self._return(operations[-1])
+
+    def _on(self, value: ir.Value, device: str) -> ir.Value:
+        """`value` on `device`, moved there just after it was made."""
+        if (value, device) not in self.moved:
+            owner = value.owner
+            if isinstance(owner, ir.Block):
+                point = ir.InsertionPoint.at_block_begin(self.block)
+                location = self.function.location
+            else:
+                point = ir.InsertionPoint.after(owner.operation)
+                location = owner.operation.location
+            transfer = ir.Operation.create(
+                TRANSFER_OP, results=[value.type], operands=[value], attributes={TO: ir.StringAttr.get(device)},
+                loc=location, ip=point,
+            )
+            self.moved[value, device] = transfer.results[0]
+        return self.moved[value, device]
+
+    def _return(self, terminator: ir.Operation) -> None:
+        wanted = pins(self.function, "res_attrs", len(terminator.operands))
+        for index, (value, pin) in enumerate(zip(list(terminator.operands), wanted, strict=True)):
+            # A result without an affinity stays where it was made: moving it is for its reader to ask for.
+            if pin is not None and value in self.where:
+                allowed = {name for name, _ in pin.devices}
+                if self.where[value] not in allowed:
+                    terminator.operands[index] = self._on(value, pin.devices[0][0])
+
+
+def _replace_uses(operation: ir.Operation, old: ir.Value, new: ir.Value) -> None:
+    """In an operation and all that is inside it."""
+    for index, operand in enumerate(operation.operands):
+        if operand == old:
+            operation.operands[index] = new
+    for region in operation.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                _replace_uses(child.operation, old, new)
+

@@ -1,0 +1,263 @@
+"""outline-regions: gives what runs on one device between two transfers a function of its own.
+
+    func.func @f(%x) {                                              func.func @f_region_0(%x) {motet.device = "cpu"}
+      %0 = linalg.abs … {motet.affinity = "cpu"}              →     func.func @f_region_1(%0) {motet.device = "gpu"}
+      %1 = "motet.transfer"(%0) {to = "gpu"}
+      %2 = linalg.exp … {motet.affinity = "gpu"}                    plan: run f_region_0, transfer, run f_region_1
+    }
+
+An operation belongs to the level that its operands give it: one more than that of operands from another
+device, else theirs. Operations of one device and level form a region: no two regions wait for each other. Only
+functions that are placed (place-operations, insert-transfers) are outlined; what is made on each device
+(constants, sizes) is copied into every region that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from motet.artifact.schema import Plan, Step
+from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, TRANSFER_OP
+from motet.compiler.ir.program import DEVICE, NAME
+from motet.compiler.partition.group import captured_values
+from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
+from motet.compiler.placement.default_device import default_device
+from motet.compiler.placement.functions import function_name, public_functions
+from motet.compiler.placement.insert_transfers import device_of, is_placed
+
+
+@dataclass(frozen=True)
+class OutlineRegions:
+    """`plans` takes the plan of every function that was split, by name; `devices` are the names that the
+    numbers in it stand for."""
+
+    name = "outline-regions"
+    devices: tuple[str, ...] = ()
+    plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
+
+    def run(self, module: ir.Module) -> None:
+        default = default_device(module)
+        if default is None:
+            return
+        devices = self.devices or declared_devices(module)
+        for function in public_functions(module):
+            if is_placed(function):
+                outliner = _Outliner(module, function, default, devices)
+                self.plans[function_name(function)] = outliner.run()
+                function.erase()
+
+
+def declared_devices(module: ir.Module) -> tuple[str, ...]:
+    """The names of the module's devices, in order."""
+    return tuple(
+        ir.StringAttr(entry.operation.attributes["sym_name"]).value
+        for entry in module.body.operations
+        if entry.operation.name == "motet.device"
+    )
+
+
+@dataclass
+class _Region:
+    """The operations of one device and level."""
+
+    device: str
+    level: int
+    queues: int = 0
+    operations: list[ir.Operation] = field(default_factory=list[ir.Operation])
+
+
+class _Outliner:
+    def __init__(self, module: ir.Module, function: ir.Operation, default: str, devices: Sequence[str]) -> None:
+        self.module = module
+        self.function = function
+        self.name = function_name(function)
+        self.default = default
+        self.numbers = {name: number for number, name in enumerate(devices)}
+        self.block = function.regions[0].blocks[0]
+        operations = [entry.operation for entry in self.block.operations]
+        self.operations, self.terminator = operations[:-1], operations[-1]
+        self.constants = {a for a, c in zip(self.block.arguments, parameters(function), strict=True) if c}
+        self.values: dict[ir.Value, int] = {}  # those that the plan knows
+        self.steps: list[Step] = []
+        # Values are hashed by identity, operations by their contents: an operation is known by its first result.
+        self.copied = {o.results[0]: o for o in self.operations if is_replicable(o)}
+        self.order = {result: i for i, o in enumerate(self.operations) for result in o.results}
+
+    def run(self) -> Plan:
+        block = self.block
+        inputs = [self._number(a) for a in block.arguments if a not in self.constants]
+        home: dict[ir.Value, str] = {}
+        argument_pins = pins(self.function, "arg_attrs", len(block.arguments))
+        for argument, pin in zip(block.arguments, argument_pins, strict=True):
+            home[argument] = pin.devices[0][0] if pin else self.default
+        regions, transfers = self._levels(home)
+        ordered: list[tuple[int, int, _Region | ir.Operation]] = [
+            *((region.level, 1, region) for region in regions),
+            *((level, 0, transfer) for level, transfer in transfers),
+        ]
+        ordered.sort(key=lambda entry: entry[:2])
+        inside = {result: region for region in regions for o in region.operations for result in o.results}
+        count = 0
+        for _, _, entry in ordered:
+            if isinstance(entry, _Region):
+                self._outline(entry, count, inside)
+                count += 1
+            else:
+                self._transfer(entry)
+        results = list(self.terminator.operands)
+        result_pins = pins(self.function, "res_attrs", len(results))
+        for value in dict.fromkeys(results):
+            if value in self.constants:
+                self._return_constant(value, count)
+                count += 1
+        numbered = [self._number(value) for value in results]
+        return Plan(
+            values=len(self.values), inputs=inputs, results=numbered,
+            input_devices=[self.numbers[home[a]] for a in block.arguments if a not in self.constants],
+            result_devices=[
+                self.numbers[pin.devices[0][0] if pin else home.get(value, self.default)]
+                for value, pin in zip(results, result_pins, strict=True)
+            ],
+            steps=self.steps,
+        )
+
+    def _levels(self, home: dict[ir.Value, str]) -> tuple[list[_Region], list[tuple[int, ir.Operation]]]:
+        """Regions in the order in which they begin, and transfers with the level whose regions they precede."""
+        levels: dict[ir.Value, int] = {}
+        sources: dict[ir.Value, set[str]] = {}  # of what is copied: the devices whose tensors it is computed from
+        regions: dict[tuple[str, int, int], _Region] = {}
+        transfers: list[tuple[int, ir.Operation]] = []
+        for operation in self.operations:
+            operands = list(captured_values(operation))
+            level = max((levels.get(v, 0) for v in operands), default=0)
+            if len(operation.results) and operation.results[0] in self.copied:
+                found = {home[v] for v in operands if v in home and not isinstance(v.owner, ir.Block)}
+                found.update(*(sources.get(v, set()) for v in operands))
+                for result in operation.results:
+                    levels[result], sources[result] = level, found
+                continue
+            device = device_of(operation) or self.default
+            if operation.name == TRANSFER_OP:
+                level += 1
+                transfers.append((level, operation))
+            else:
+                # A size computed from another device's tensor has the region wait for that tensor.
+                level += any(sources.get(v, set()) - {device} for v in operands)
+                queues = _queues(operation)
+                region = regions.setdefault((device, queues, level), _Region(device, level, queues))
+                region.operations.append(operation)
+            for result in operation.results:
+                levels[result] = level
+                home[result] = device
+        return list(regions.values()), transfers
+
+    # -- building --------------------------------------------------------------------------------
+
+    def _number(self, value: ir.Value) -> int:
+        return self.values.setdefault(value, len(self.values))
+
+    def _transfer(self, operation: ir.Operation) -> None:
+        device = self.numbers[device_of(operation) or self.default]
+        self.steps.append(
+            Step("transfer", device, [self._number(operation.operands[0])], [self._number(operation.results[0])])
+        )
+
+    def _outline(self, region: _Region, count: int, inside: dict[ir.Value, _Region]) -> None:
+        cut = self._with_copies(region)
+        made = {result for operation in cut for result in operation.results}
+        read = dict.fromkeys(v for operation in cut for v in captured_values(operation))
+        arguments = [value for value in read if value not in made]
+        results = [
+            result for operation in region.operations for result in operation.results
+            if any(self._leaves(use.owner.operation, region, inside) for use in result.uses)
+        ]
+        # Constants follow inputs, as everywhere.
+        arguments = [a for a in arguments if a not in self.constants] + [a for a in arguments if a in self.constants]
+        name = f"{self.name}_region_{count}"
+        self._build(name, region, cut, arguments, results)
+        operands = [self._number(a) for a in arguments if a not in self.constants]
+        self.steps.append(Step(
+            "run", self.numbers[region.device], operands, [self._number(r) for r in results], name, region.queues
+        ))
+
+    def _return_constant(self, value: ir.Value, count: int) -> None:
+        """A constant that the function returns is the result of a region that does nothing else."""
+        name = f"{self.name}_region_{count}"
+        region = _Region(self.default, 0)
+        self._build(name, region, [], [value], [value])
+        self.steps.append(Step("run", self.numbers[self.default], [], [self._number(value)], name))
+
+    def _with_copies(self, region: _Region) -> list[ir.Operation]:
+        """The region's operations and what of the copied ones they need, in program order."""
+        needed = {self.order[o.results[0]]: o for o in region.operations if len(o.results)}
+        waiting = list(region.operations)
+        while waiting:
+            for value in captured_values(waiting.pop()):
+                if value in self.copied and self.order[value] not in needed:
+                    needed[self.order[value]] = self.copied[value]
+                    waiting.append(self.copied[value])
+        return [needed[position] for position in sorted(needed)]
+
+    def _leaves(self, user: ir.Operation, region: _Region, inside: dict[ir.Value, _Region]) -> bool:
+        """Whether a user of a result is not part of the region itself."""
+        while user.parent is not None and user.parent.operation.name != "func.func":
+            user = user.parent.operation
+        if not len(user.results):
+            return True
+        result = user.results[0]
+        if result in self.copied:
+            return any(self._leaves(use.owner.operation, region, inside) for use in result.uses)
+        return inside.get(result) is not region
+
+    def _build(
+        self, name: str, region: _Region, cut: list[ir.Operation], arguments: list[ir.Value], results: list[ir.Value]
+    ) -> None:
+        location = region.operations[0].location if region.operations else self.function.location
+        with location:
+            function = func.FuncOp(
+                name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in results]),
+                ip=ir.InsertionPoint(self.function),
+            )
+            block = function.add_entry_block()
+        function.operation.attributes[DEVICE] = ir.StringAttr.get(region.device)
+        function.operation.attributes["arg_attrs"] = ir.ArrayAttr.get([self._attributes(a) for a in arguments])
+        mapping = dict(zip(arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block), location:
+            for operation in cut:
+                copy = operation.clone()
+                remap(copy, mapping)
+                if AFFINITY in copy.attributes:
+                    del copy.attributes[AFFINITY]
+                mapping.update(zip(operation.results, copy.results, strict=True))
+            func.ReturnOp([mapping[result] for result in results])
+
+    def _attributes(self, argument: ir.Value) -> ir.DictAttr:
+        """What the function says of an argument that is its own."""
+        if not isinstance(argument.owner, ir.Block) or "arg_attrs" not in self.function.attributes:
+            return ir.DictAttr.get({})
+        number = list(self.block.arguments).index(argument)
+        own = ir.DictAttr(list(ir.ArrayAttr(self.function.attributes["arg_attrs"]))[number])
+        kept = {entry.name: entry.attr for entry in own if entry.name not in (AFFINITY, NAME)}
+        return ir.DictAttr.get(kept)
+
+
+def _queues(operation: ir.Operation) -> int:
+    affinity = explicit_affinity(operation)
+    mask = affinity.devices[0][1] if affinity is not None else ANY_QUEUE
+    return 0 if mask == ANY_QUEUE else mask
+
+
+def remap(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Exchange the operands of an operation and of all that is inside it."""
+    for index, operand in enumerate(operation.operands):
+        if operand in mapping:
+            operation.operands[index] = mapping[operand]
+    for region in operation.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                remap(child.operation, mapping)
+
+
+
