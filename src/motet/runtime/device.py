@@ -25,8 +25,8 @@ from motet.runtime.timeline import Point
 
 API_VERSION = 1
 GROUP = "motet.drivers"
-# Those of Motet itself; in a source tree that is not installed there are no entry points.
-BUILT_IN = {"host": "motet.runtime.host"}
+# Those of Motet itself, which need no entry point.
+BUILT_IN = {"host": "motet.runtime.devices.host.driver", "null": "motet.runtime.devices.null"}
 
 
 @dataclass(frozen=True)
@@ -281,4 +281,4 @@ def open_device(info: DeviceInfo) -> Device:
 
 def _entries() -> dict[str, metadata.EntryPoint]:
     found = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
-    return {name: metadata.EntryPoint(name, module, GROUP) for name, module in BUILT_IN.items()} | found
+    return found | {name: metadata.EntryPoint(name, module, GROUP) for name, module in BUILT_IN.items()}

@@ -78,6 +78,13 @@ class HostTimeline:
             self._errors[value] = error
             self._end(value)
 
+    def abandon(self, error: MotetError) -> None:
+        """In the child of a fork: whoever was to end the pending values is not there; all end in `error`."""
+        self._changed = threading.Condition()  # another thread may have held the old one
+        for value in range(self._value + 1, self._issued + 1):
+            if value not in self._ended:
+                self.fail(value, error)
+
     def reached(self, value: int) -> bool:
         return value <= self._value or value in self._ended
 

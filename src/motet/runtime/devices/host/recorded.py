@@ -1,0 +1,76 @@
+"""Work recorded for native code in this process: what the host, and devices that run host code, have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from motet.artifact.schema import Variant
+from motet.errors import ArtifactError, DeviceError
+from motet.runtime import cpu_features
+from motet.runtime.device import Work
+from motet.runtime.devices.host.loader import Code, load_objects
+from motet.runtime.devices.host.native import NativeCommand, NativeProgram
+from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.recording import check_work
+
+
+class NativeExecutable:
+    """Loaded objects, whose global symbols are kernels."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return self.code.names
+
+
+class NativeCommandBuffer:
+    """A native program; `needed` is how many bytes each external must have."""
+
+    __slots__ = ("externals", "needed", "program", "work")
+
+    def __init__(self, program: NativeProgram, work: tuple[Work, ...], needed: tuple[int, ...]) -> None:
+        self.program = program
+        self.work = work
+        self.needed = needed
+        self.externals = len(needed)
+
+
+def load_native(device: str, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
+    """Objects for this processor, loaded. Raises DeviceError for what cannot be."""
+    try:
+        return NativeExecutable(load_objects(objects, {}, names))
+    except ArtifactError as error:
+        raise DeviceError(f"device {device}: {error}") from error
+
+
+def record_native(
+    device: str, executable: object, work: Sequence[Work], externals: int, scratch: int, threads: HostThreads
+) -> NativeCommandBuffer:
+    """Commands as one native program that runs on `threads`. Raises DeviceError for what does not fit."""
+    if not isinstance(executable, NativeExecutable):
+        raise DeviceError(f"device {device}: record: the executable is another device's; load its code here")
+    if scratch < 0:
+        raise DeviceError(f"device {device}: record: {scratch} bytes of scratch; expected 0 or more")
+    code = executable.code
+    needed = check_work(device, work, code.names, externals)
+    commands = [_native(item, code) for item in work]
+    program = NativeProgram(threads, commands, externals, scratch, keep=code)
+    return NativeCommandBuffer(program, tuple(work), needed)
+
+
+def _native(item: Work, code: Code) -> NativeCommand:
+    references = tuple((reference.external, reference.offset) for reference in item.references)
+    if item.op == "copy":
+        return NativeCommand(0, 0, references, (), item.references[0].bytes)
+    return NativeCommand(code.address(item.kernel), item.tasks, references, item.sizes)
+
+
+def processor_obstacle(variant: Variant) -> str | None:
+    """Why this machine's processor cannot run the code of a variant; None if it can."""
+    if (needed := variant.triple.split("-")[0]) != cpu_features.machine():
+        return f"for {needed}"
+    features = cpu_features.host_features()
+    missing = [feature for feature in variant.features if feature not in features]
+    return f"needs {', '.join(missing)}, which the processor lacks" if missing else None

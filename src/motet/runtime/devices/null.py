@@ -1,0 +1,363 @@
+"""Devices without hardware: memory of their own, code for this processor, and a clock that is a model.
+
+They let programs for several devices run, and fail, on any machine. What runs is real; when it runs is computed:
+a command begins when the one before it on its queue has ended and what it waits for has been reached, and takes
+
+    latency + bytes touched / memory-bandwidth + tasks * task-time        launches and copies on the device
+    latency + bytes / bandwidth                                           to and from the host
+
+    null?latency=5e-6&bandwidth=12e9      a device behind a bus
+    null/1?memory=1e6                     the second, with a million bytes
+    null?lose-after=3                     gone with its fourth submission
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError, DeviceLost, KernelFault, MotetError, OutOfMemoryError
+from motet.runtime import cpu_features, recording
+from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.devices.host.memory import Allocation, Pool
+from motet.runtime.devices.host.recorded import (
+    NativeCommandBuffer,
+    NativeExecutable,
+    load_native,
+    processor_obstacle,
+    record_native,
+)
+from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.recording import bytes_of
+from motet.runtime.timeline import HostTimeline, Point
+from motet.runtime.uri import number_options
+from motet.runtime.work_queue import WorkQueue
+
+api = API_VERSION
+
+FAMILY = "null"
+DEVICES = 4
+
+_IN_PROCESS = "kernels run in this process, and nothing can stop them but its end"
+conformance_exempt = {
+    "fault-illegal-instruction": _IN_PROCESS,
+    "fault-out-of-bounds": _IN_PROCESS,
+    "fault-then-usable": _IN_PROCESS,
+    "abort-endless": _IN_PROCESS,
+}
+
+# Each option's default and least value.
+_OPTIONS = {
+    "latency": (2e-6, 0),  # seconds before a command begins
+    "bandwidth": (16e9, 1),  # bytes per second to and from the host
+    "memory-bandwidth": (100e9, 1),  # bytes per second that kernels read and write
+    "task-time": (0, 0),  # seconds that each task takes
+    "pace": (0, 0),  # 1: points are not reached before the model says so
+    "memory": (1 << 33, 0),  # bytes
+    "queues": (2, 1),
+    "threads": (1, 1),
+    "view": (0, 0),  # 1: the host may address the memory
+    "lose-after": (-1, -1),  # submissions that go well before the device is lost; -1: never
+    "fault-at": (-1, -1),  # the submission, from 0 on, that ends in a fault of its kernel; -1: none
+}
+
+
+# -- probe and open --------------------------------------------------------------------------------
+
+
+def probe() -> Sequence[DeviceInfo]:
+    return [
+        DeviceInfo(
+            "modelled device, no hardware", FAMILY if not number else f"{FAMILY}/{number}", cores=1, threads=1,
+            level=cpu_features.machine(), memory=int(_OPTIONS["memory"][0]), family=FAMILY, ordinal=number,
+        )
+        for number in range(DEVICES)
+    ]
+
+
+def open(info: DeviceInfo) -> NullDevice:
+    """Raises DeviceError for options that there are not."""
+    return NullDevice(info, number_options(info.uri, _OPTIONS))
+
+
+class NullBuffer:
+    """Memory of one null device."""
+
+    __slots__ = ("__weakref__", "address", "bytes", "device", "memory")
+
+    def __init__(self, device: weakref.ref[NullDevice], memory: Allocation, size: int) -> None:
+        self.device = device
+        self.memory = memory
+        self.address = memory.address
+        self.bytes = size
+
+
+@dataclass(eq=False)
+class _Lane:
+    """A queue, and the model's time on it."""
+
+    queue: WorkQueue
+    now: float = 0.0
+
+
+@dataclass(eq=False)
+class _Moment:
+    """The timeline of one point: that of its queue, and when the model says that the point is reached."""
+
+    timeline: HostTimeline
+    end: float = 0.0
+
+    def reached(self, value: int) -> bool:
+        return self.timeline.reached(value)
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        return self.timeline.wait(value, timeout)
+
+    def error(self, value: int) -> MotetError | None:
+        return self.timeline.error(value)
+
+
+class NullDevice:
+    """See `motet.runtime.device.Device`."""
+
+    def __init__(self, info: DeviceInfo, options: dict[str, float]) -> None:
+        self.info = info
+        self.options = options
+        self._capacity = int(options["memory"])
+        self._used = 0
+        self._threads = HostThreads(int(options["threads"]))
+        self._pool = Pool()
+        self._given_back: deque[int] = deque()
+        count = int(options["queues"])
+        self._lanes = [_Lane(WorkQueue(f"{info.uri} queue {number}")) for number in range(count)]
+        self._lock = threading.Lock()
+        self._submissions = 0
+        self._closed = False
+        self._lost: DeviceLost | None = None
+        self._profiling = False
+        self._events: list[Event] = []
+
+    @property
+    def queues(self) -> int:
+        return len(self._lanes)
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of the buffers that are alive."""
+        with self._lock:
+            return self._count_used()
+
+    def _count_used(self) -> int:
+        while self._given_back:
+            self._used -= self._given_back.popleft()
+        return self._used
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Buffer:
+        self._check_usable()
+        recording.check_size(self.info.uri, size)
+        with self._lock:
+            if self._count_used() + size > self._capacity:
+                raise OutOfMemoryError(size, self.info.uri)
+            self._used += size
+        buffer = NullBuffer(weakref.ref(self), self._pool.allocate(size), size)
+        weakref.finalize(buffer, _give_back, weakref.ref(self), size).atexit = False
+        return buffer
+
+    def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
+        return None
+
+    def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        own = self._own(buffer)
+        return np.asarray(own.memory) if self.options["view"] else None
+
+    def write(
+        self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
+        queue: int = 0,
+    ) -> Point:
+        own = self._own(target)
+        recording.check_transfer(self.info.uri, "write", own, source, offset, writes_array=False)
+
+        def work() -> None:
+            np.asarray(own.memory)[offset : offset + source.nbytes] = bytes_of(source)
+
+        return self._start([("write", "write", source.nbytes, self._bus(source.nbytes))], work, waits, queue)
+
+    def read(
+        self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
+        queue: int = 0,
+    ) -> Point:
+        own = self._own(source)
+        recording.check_transfer(self.info.uri, "read", own, target, offset, writes_array=True)
+
+        def work() -> None:
+            bytes_of(target)[...] = np.asarray(own.memory)[offset : offset + target.nbytes]
+
+        return self._start([("read", "read", target.nbytes, self._bus(target.nbytes))], work, waits, queue)
+
+    def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
+        origin, own = self._own(source), self._own(target)
+        recording.check_copy(self.info.uri, origin, own)
+
+        def work() -> None:
+            np.asarray(own.memory)[: origin.bytes] = np.asarray(origin.memory)
+
+        return self._start([("copy", "copy", origin.bytes, self._local(2 * origin.bytes))], work, waits, queue)
+
+    def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
+        own = self._own(target)
+        recording.check_byte(self.info.uri, byte)
+
+        def work() -> None:
+            np.asarray(own.memory)[...] = byte
+
+        return self._start([("fill", "fill", own.bytes, self._local(own.bytes))], work, waits, queue)
+
+    # -- code and work ---------------------------------------------------------------------------
+
+    def obstacle(self, variant: Variant) -> str | None:
+        return f"for {variant.family} devices" if variant.family != FAMILY else processor_obstacle(variant)
+
+    def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
+        self._check_usable()
+        return load_native(self.info.uri, objects, names)
+
+    def record(
+        self, executable: Executable | NativeExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> CommandBuffer:
+        self._check_usable()
+        return record_native(self.info.uri, executable, work, externals, scratch, self._threads)
+
+    def submit(
+        self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
+    ) -> Point:
+        if not isinstance(work, NativeCommandBuffer):
+            raise DeviceError(f"device {self.info.uri}: submit: work that was recorded by another device")
+        own = [self._own(buffer) for buffer in buffers]
+        recording.check_buffers(self.info.uri, own, work.needed)
+        self._check_queue(queue)
+        with self._lock:
+            number, self._submissions = self._submissions, self._submissions + 1
+        commands = [
+            (item.kernel or item.op, item.op, self._bytes_moved(item), self._duration(item)) for item in work.work
+        ]
+
+        def run() -> None:
+            if number == self.options["lose-after"]:
+                raise self._lose(f"after {number} submissions, as lose-after={number} asks for")
+            if number == self.options["fault-at"]:
+                kernel = next((item.kernel for item in work.work if item.kernel), "")
+                reason = f"submission {number}, as fault-at={number} asks for"
+                raise KernelFault(self.info.uri, kernel, reason)
+            work.program.run([buffer.address for buffer in own])
+
+        return self._start(commands, run, waits, queue)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def profile(self, on: bool) -> list[Event]:
+        """Events carry the times of the model."""
+        events, self._events = self._events, []
+        self._profiling = on
+        return events
+
+    def _bus(self, size: int) -> float:
+        return self.options["latency"] + size / self.options["bandwidth"]
+
+    def _local(self, size: int) -> float:
+        return self.options["latency"] + size / self.options["memory-bandwidth"]
+
+    def _duration(self, item: Work) -> float:
+        touched = sum(reference.bytes for reference in item.references)
+        tasks = item.tasks * self.options["task-time"] if item.op == "launch" else 0.0
+        return self._local(touched) + tasks
+
+    def _bytes_moved(self, item: Work) -> int:
+        return item.references[0].bytes if item.op == "copy" else 0
+
+    def _start(
+        self, commands: Sequence[tuple[str, str, int, float]], work: Callable[[], None], waits: Sequence[Point],
+        queue: int,
+    ) -> Point:
+        """Queues `work`, which stands for `commands`: name, kind, bytes and duration of each."""
+        self._check_queue(queue)
+        submitted = time.perf_counter()
+        lane = self._lanes[queue]
+        moment = _Moment(lane.queue.timeline)
+        before = [point.timeline for point in waits if isinstance(point.timeline, _Moment)]
+        foreign = any(not isinstance(point.timeline, _Moment) and not point.reached for point in waits)
+
+        def timed() -> None:
+            if self._lost is not None:
+                raise self._lost
+            present = time.perf_counter() if foreign else submitted
+            clock = max([present, lane.now, *(earlier.end for earlier in before)])
+            work()
+            for name, kind, size, duration in commands:
+                if self._profiling:
+                    self._events.append(Event(name, kind, queue, clock, clock + duration, size))
+                clock += duration
+            lane.now = moment.end = clock
+            if self.options["pace"]:
+                time.sleep(max(0.0, clock - time.perf_counter()))
+
+        return Point(moment, lane.queue.submit(timed, waits).value)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """What is queued ends now; a kernel that runs goes on to its end, and its point is poisoned then."""
+        self._check_usable()
+        self._abort(DeviceError(f"device {self.info.uri}: aborted"))
+
+    def close(self) -> None:
+        self._closed = True
+        for lane in self._lanes:
+            lane.queue.close()
+
+    def give_back(self, size: int) -> None:
+        """Called when a buffer goes. It may go anywhere, inside `allocate` too, which therefore must not be
+        waited for."""
+        self._given_back.append(size)
+
+    def _lose(self, reason: str) -> DeviceLost:
+        self._lost = DeviceLost(self.info.uri, reason)
+        self._abort(self._lost)
+        return self._lost
+
+    def _abort(self, error: DeviceError) -> None:
+        for lane in self._lanes:
+            lane.queue.abort(error)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        if self._lost is not None:
+            raise self._lost
+
+    def _check_queue(self, queue: int) -> None:
+        self._check_usable()
+        if not 0 <= queue < len(self._lanes):
+            raise DeviceError(f"device {self.info.uri}: queue {queue}; there are {len(self._lanes)}, from 0 on")
+
+    def _own(self, buffer: Buffer) -> NullBuffer:
+        if not isinstance(buffer, NullBuffer) or buffer.device() is not self:
+            raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of its own")
+        return buffer
+
+
+def _give_back(device: weakref.ref[NullDevice], size: int) -> None:
+    owner = device()
+    if owner is not None:
+        owner.give_back(size)

@@ -1,0 +1,103 @@
+"""Checks of what is recorded and submitted that are the same for every driver.
+
+They raise DeviceError in the form that users read, before anything is queued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from motet.errors import DeviceError
+from motet.runtime.device import Buffer, Work
+
+MOST_TASKS = 1 << 31
+
+
+def check_work(device: str, work: Sequence[Work], kernels: Collection[str], externals: int) -> tuple[int, ...]:
+    """How many bytes each external must have for `work`, whose commands are all checked."""
+    if externals < 0:
+        raise DeviceError(f"device {device}: record: {externals} externals; expected 0 or more")
+    needed = [0] * externals
+    for index, item in enumerate(work):
+        where = f"device {device}: command {index}"
+        if item.op == "launch":
+            _check_launch(where, item, kernels)
+        else:
+            _check_copy(where, item)
+        for dependence in item.after:
+            if not 0 <= dependence < index:
+                raise DeviceError(f"{where}: after command {dependence}; expected one of those before it")
+        for reference in item.references:
+            if not 0 <= reference.external < externals:
+                raise DeviceError(f"{where}: external {reference.external}; there are {externals}")
+            if reference.offset < 0 or reference.bytes < 0:
+                raise DeviceError(f"{where}: {reference.bytes} bytes at offset {reference.offset}; expected 0 or more")
+            end = reference.offset + reference.bytes
+            needed[reference.external] = max(needed[reference.external], end)
+    return tuple(needed)
+
+
+def _check_launch(where: str, item: Work, kernels: Collection[str]) -> None:
+    if item.kernel not in kernels:
+        known = ", ".join(sorted(kernels)) or "none"
+        raise DeviceError(f"{where}: no kernel {item.kernel!r} in the executable; there are: {known}")
+    if not 0 <= item.tasks <= MOST_TASKS:
+        raise DeviceError(f"{where}: {item.tasks:,} tasks; expected 0 to {MOST_TASKS:,}")
+
+
+def _check_copy(where: str, item: Work) -> None:
+    sizes = [reference.bytes for reference in item.references]
+    if len(sizes) != 2 or sizes[0] != sizes[1]:
+        raise DeviceError(f"{where}: copy of {sizes} bytes; expected a source and a target of equal sizes")
+
+
+def check_buffers(device: str, buffers: Sequence[Buffer], needed: Sequence[int]) -> None:
+    """`buffers` are as many as `needed`, each at least as large."""
+    if len(buffers) != len(needed):
+        raise DeviceError(f"device {device}: submit: {len(buffers)} buffers; expected {len(needed)}")
+    for index, (buffer, size) in enumerate(zip(buffers, needed, strict=True)):
+        if buffer.bytes < size:
+            raise DeviceError(
+                f"device {device}: submit: buffer {index} has {buffer.bytes:,} bytes; the work needs {size:,}"
+            )
+
+
+def check_transfer(
+    device: str, operation: str, buffer: Buffer, array: np.ndarray[Any, Any], offset: int, *, writes_array: bool
+) -> None:
+    """`array` is contiguous, and lies in `buffer` from byte `offset` on; it is writable where it is written."""
+    where = f"device {device}: {operation}"
+    if not array.flags.c_contiguous:
+        raise DeviceError(f"{where}: the array is not contiguous; expected one in C order")
+    if writes_array and not array.flags.writeable:
+        raise DeviceError(f"{where}: the array is read-only; expected one that can be written")
+    if offset < 0 or offset + array.nbytes > buffer.bytes:
+        raise DeviceError(
+            f"{where}: bytes {offset:,} to {offset + array.nbytes:,} of a buffer of {buffer.bytes:,} bytes"
+        )
+
+
+def check_copy(device: str, source: Buffer, target: Buffer) -> None:
+    """All of `source` fits into `target`."""
+    if source.bytes > target.bytes:
+        raise DeviceError(
+            f"device {device}: copy: {source.bytes:,} bytes into a buffer of {target.bytes:,} bytes"
+        )
+
+
+def check_byte(device: str, byte: int) -> None:
+    if not 0 <= byte <= 255:
+        raise DeviceError(f"device {device}: fill: byte {byte}; expected 0 to 255")
+
+
+def check_size(device: str, size: int) -> None:
+    if size < 0:
+        raise DeviceError(f"device {device}: allocate: {size} bytes; expected 0 or more")
+
+
+def bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A contiguous array's memory as `u8`, without a copy."""
+    return array.reshape(-1).view(np.uint8)
