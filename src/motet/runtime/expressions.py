@@ -70,3 +70,19 @@ def _bracket(expression: Expr) -> str:
 
 def _listing(symbols: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in symbols.items())
+
+
+def substitute(expression: Expr, bindings: Mapping[str, Expr]) -> Expr:
+    """The expression with symbols replaced by expressions; what is constant then is evaluated."""
+    if isinstance(expression, int):
+        return expression
+    if isinstance(expression, str):
+        return bindings[expression]
+    operator, left, right = expression
+    return combine(str(operator), substitute(left, bindings), substitute(right, bindings))
+
+
+def combine(operator: str, left: Expr, right: Expr) -> Expr:
+    """`left operator right`, evaluated where both are numbers."""
+    expression: Expr = [operator, left, right]
+    return evaluate(expression, {}) if isinstance(left, int) and isinstance(right, int) else expression

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from motet.artifact.schema import Schedule, Signature, TensorSpec
-from motet.errors import CallError
+from motet.artifact.schema import Signature, TensorSpec
+from motet.errors import CallError, DeviceLost
 from motet.runtime import tensors
-from motet.runtime.instance import Binding, Instance, Shape, allocate
+from motet.runtime.concrete import Shape
+from motet.runtime.devices.host.memory import Pool
+from motet.runtime.instance import allocate
 from motet.runtime.tensors import Array
 
 _INSTANCES = 64  # combinations of extents that are kept ready
@@ -45,20 +47,46 @@ class Queue:
             executor.shutdown()
 
 
+class Runnable(Protocol):
+    """A function for one combination of extents: on the host alone (`Instance`), or over devices
+    (`PlacedInstance`). `prepared` is what `prepare` returned, once it was asked."""
+
+    inputs: list[Shape]
+    results: list[Shape]
+    prepared: Callable[..., Any] | None
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        """Runs once on the inputs, then the results, in this order; returns when the results are there."""
+        ...
+
+    def run_timed(self, arrays: Sequence[Array]) -> list[tuple[str, float]]:
+        """Like `run`, and says how many seconds each command took."""
+        ...
+
+    @property
+    def kept_bytes(self) -> int: ...
+
+    def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None: ...
+
+
+# Makes the instance for values of the symbols.
+Make = Callable[[Mapping[str, int]], Runnable]
+
+
 class Call:
     """The arguments of one call, checked and adopted, and what it will return."""
 
     def __init__(
-        self, instance: Instance, inputs: list[Array], results: list[Array], returned: list[Any]
+        self, instance: Runnable, inputs: list[Array], results: list[Array], returned: list[Any]
     ) -> None:
         self.instance = instance
         self.inputs = inputs
         self.results = results
         self.returned = returned
 
-    def addresses(self) -> list[int]:
-        """Of the inputs, then of the results."""
-        return [array.__array_interface__["data"][0] for array in (*self.inputs, *self.results)]
+    def arrays(self) -> list[Array]:
+        """The inputs, then the results."""
+        return [*self.inputs, *self.results]
 
     def value(self) -> Any:
         if len(self.returned) == 1:
@@ -67,15 +95,23 @@ class Call:
 
 
 class Function:
-    """A compiled function. `signature` gives names, shapes and dtypes. Safe to use from several threads."""
+    """A compiled function. `signature` gives names, shapes and dtypes. Safe to use from several threads.
 
-    def __init__(self, signature: Signature, schedule: Schedule, binding: Binding, queue: Queue) -> None:
+    `recover` is asked when a device was lost in a call: whether the session has put another in its place, so
+    that the call can be made again.
+    """
+
+    def __init__(
+        self, signature: Signature, make: Make, pool: Pool, queue: Queue,
+        recover: Callable[[DeviceLost], bool] | None = None,
+    ) -> None:
         self.signature = signature
-        self._schedule = schedule
-        self._binding: Binding | None = binding
+        self._make: Make | None = make
+        self._pool = pool
         self._queue = queue
+        self._recover = recover
         self._lock = threading.Lock()
-        self._instances: OrderedDict[tuple[int, ...], Instance] = OrderedDict()
+        self._instances: OrderedDict[tuple[int, ...], Runnable] = OrderedDict()
         self._where = [_place(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
         self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
         self._prepared: Callable[..., Any] | None = None
@@ -118,11 +154,17 @@ class Function:
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Runs the function, command after command; returns each kernel's name and seconds."""
         call = self._prepare(arguments, out)
-        return call.instance.run_timed(call.addresses())
+        return call.instance.run_timed(call.arrays())
+
+    def forget(self) -> None:
+        """Makes every instance anew when it is next called for."""
+        with self._lock:
+            self._prepared = None
+            self._instances.clear()
 
     def close(self) -> None:
         with self._lock:
-            self._prepared = self._binding = None
+            self._prepared = self._make = None
             self._instances.clear()
 
     def __repr__(self) -> str:
@@ -132,7 +174,12 @@ class Function:
 
     def _call(self, arguments: Sequence[Any], out: Any) -> Any:
         call = self._prepare(arguments, out)
-        call.instance.run(call.addresses())
+        try:
+            call.instance.run(call.arrays())
+        except DeviceLost as lost:
+            if self._recover is None or not self._recover(lost):
+                raise
+            return self._call(arguments, out)  # each time one alternative fewer is left
         return call.value()
 
     def _call_unprepared(self, *arguments: Any) -> Any:
@@ -158,19 +205,19 @@ class Function:
         results, returned = self._results(arguments, inputs, instance.results, out)
         return Call(instance, inputs, results, returned)
 
-    def _instance(self, inputs: Sequence[Array]) -> Instance:
+    def _instance(self, inputs: Sequence[Array]) -> Runnable:
         key = tuple(
             self._extent(inputs[symbol.input], symbol.input, symbol.axis) for symbol in self.signature.symbols
         )
         with self._lock:
-            if self._binding is None:
+            if self._make is None:
                 raise CallError(f"{self.name}: the session is closed")
             instance = self._instances.get(key)
             if instance is None:
                 symbols = {
                     symbol.name: value for symbol, value in zip(self.signature.symbols, key, strict=True)
                 }
-                instance = Instance(self.signature, self._schedule, symbols, self._binding, self.name)
+                instance = self._make(symbols)
                 self._instances[key] = instance
                 if len(self._instances) > _INSTANCES:
                     self._instances.popitem(last=False)
@@ -179,7 +226,7 @@ class Function:
                 self._keep_prepared(instance)
         return instance
 
-    def _keep_prepared(self, instance: Instance) -> None:
+    def _keep_prepared(self, instance: Runnable) -> None:
         """From the second call with some extents on, the native callable for them is tried first."""
         if instance.prepared is None:
             instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
@@ -235,10 +282,7 @@ class Function:
         return out
 
     def _allocate(self, shape: Shape) -> Array:
-        binding = self._binding
-        if binding is None:
-            raise CallError(f"{self.name}: the session is closed")
-        return allocate(shape, binding.pool)
+        return allocate(shape, self._pool)
 
     def _check_overlaps(
         self, inputs: Sequence[Array], results: Sequence[Array], given: Sequence[Any]

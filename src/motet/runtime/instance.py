@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,38 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from motet.artifact.dtypes import DTYPES
-from motet.artifact.schema import Buffer, Command, Expr, Schedule, Signature, TensorSpec
-from motet.artifact.validation import check_range
-from motet.errors import ArtifactError, CallError
+from motet.artifact.schema import Schedule, Signature
+from motet.errors import ArtifactError
+from motet.runtime.concrete import Concrete, Shape, make_concrete
+from motet.runtime.device import Reference, Work
 from motet.runtime.devices.host.fastcall import FastInput, FastResult, make_fast_call
 from motet.runtime.devices.host.loader import Code
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
-from motet.runtime.expressions import evaluate, evaluate_all
 
 _POOLED = 1 << 20  # results from this size on come from the pool of huge pages
 _KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to the pool after each call
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A tensor's extents, numpy dtype and size."""
-
-    extents: tuple[int, ...]
-    dtype: np.dtype[Any]
-    bytes: int
-
-
-def shape_of(spec: TensorSpec, symbols: Mapping[str, int], where: str) -> Shape:
-    """The concrete shape of `spec`. Raises CallError if an extent comes out negative or too large."""
-    extents = evaluate_all(spec.shape, symbols)
-    dtype = DTYPES[spec.dtype]
-    size = math.prod(extents) * dtype.itemsize
-    if any(extent < 0 for extent in extents) or size >= 1 << 62:
-        raise CallError(f"{where}: shape {'x'.join(map(str, extents))} for {dict(symbols)}")
-    return Shape(extents, dtype, size)
 
 
 @dataclass(frozen=True)
@@ -54,13 +33,17 @@ class Binding:
     pool: Pool
     threads: HostThreads
 
+    def parameter_bytes(self, index: int) -> int:
+        return self._parameter(index).nbytes
 
-@dataclass(frozen=True)
-class Place:
-    """A buffer: (external, offset), and its size."""
+    def parameter_address(self, index: int) -> int:
+        return int(self._parameter(index).ctypes.data)
 
-    reference: tuple[int, int]
-    bytes: int
+    def _parameter(self, index: int) -> np.ndarray[Any, Any]:
+        parameter = self.parameters[index]
+        if parameter is None:
+            raise ArtifactError(f"parameter {index} was not loaded")
+        return parameter
 
 
 def allocate(shape: Shape, pool: Pool) -> np.ndarray[Any, Any]:
@@ -72,30 +55,6 @@ def allocate(shape: Shape, pool: Pool) -> np.ndarray[Any, Any]:
 
 def _factory(shape: Shape, pool: Pool) -> Callable[[], np.ndarray[Any, Any]] | None:
     return functools.partial(allocate, shape, pool) if shape.bytes >= _POOLED else None
-
-
-def check_constraints(signature: Signature, symbols: Mapping[str, int], where: str) -> None:
-    """Raises CallError where extents that the function takes for equal are not, naming their inputs."""
-    for left, right in signature.constraints:
-        values = evaluate(left, symbols), evaluate(right, symbols)
-        if values[0] != values[1]:
-            named = [
-                f"axis {symbol.axis} of {signature.inputs[symbol.input].name} is {symbols[symbol.name]}"
-                for symbol in signature.symbols
-                if symbol.name in f"{left} {right}"
-            ]
-            raise CallError(
-                f"{where}: {show_extent(left)} and {show_extent(right)} must be equal, they are {values[0]} and "
-                f"{values[1]}; {', '.join(dict.fromkeys(named))}"
-            )
-
-
-def show_extent(extent: Expr) -> str:
-    """An expression as people write it."""
-    if isinstance(extent, list):
-        operator, left, right = extent
-        return f"({show_extent(left)} {operator} {show_extent(right)})"
-    return str(extent)
 
 
 class Instance:
@@ -114,38 +73,28 @@ class Instance:
         where: str,
     ) -> None:
         self._binding = binding
-        check_constraints(signature, symbols, where)
-        self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
-        self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
-        self.arena_bytes = evaluate(schedule.arena, symbols)
-        buffers = [
-            self._place(buffer, symbols, f"{where}: buffer {index}")
-            for index, buffer in enumerate(schedule.buffers)
-        ]
+        concrete = make_concrete(signature, schedule, symbols, binding.parameter_bytes, where)
+        self.inputs, self.results, self.arena_bytes = concrete.inputs, concrete.results, concrete.arena
         self.kernels = [command.kernel or command.op for command in schedule.commands]
-        commands = [
-            self._command(command, buffers, symbols, f"{where}: command {index}")
-            for index, command in enumerate(schedule.commands)
-        ]
-        externals = len(self.inputs) + len(self.results) + 1
         self.program = NativeProgram(
-            binding.threads, commands, externals, schedule.scratch, (binding.code, binding.parameters)
+            binding.threads, [_command(work, concrete, binding) for work in concrete.work],
+            len(self.inputs) + len(self.results) + 1, concrete.scratch, (binding.code, binding.parameters),
         )
         self.prepared: Callable[..., Any] | None = None
         self._destinations = [spec.destination for spec in signature.results]
         self._arenas: deque[Allocation] = deque()
         self._keeps_arenas = not signature.symbols or self.arena_bytes <= _KEPT_ARENA
 
-    def run(self, externals: list[int]) -> None:
-        """Runs once; `externals` are the addresses of the inputs, then of the results."""
+    def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Runs once on the inputs, then the results, in this order."""
         arena = self._take_arena()
-        self.program.run([*externals, arena.address if arena else 0])
+        self.program.run([*_addresses(arrays), arena.address if arena else 0])
         self._return_arena(arena)
 
-    def run_timed(self, externals: list[int]) -> list[tuple[str, float]]:
+    def run_timed(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[tuple[str, float]]:
         """Like `run`, and says how many seconds each command took, in the order of the schedule."""
         arena = self._take_arena()
-        seconds = self.program.run_timed([*externals, arena.address if arena else 0])
+        seconds = self.program.run_timed([*_addresses(arrays), arena.address if arena else 0])
         self._return_arena(arena)
         return list(zip(self.kernels, seconds, strict=True))
 
@@ -187,35 +136,28 @@ class Instance:
         if arena is not None and self._keeps_arenas:
             self._arenas.append(arena)
 
-    # -- building --------------------------------------------------------------------------------
 
-    def _place(self, buffer: Buffer, symbols: Mapping[str, int], where: str) -> Place:
-        offset, size = evaluate(buffer.offset, symbols), evaluate(buffer.bytes, symbols)
-        if buffer.kind == "parameter":
-            parameter = self._binding.parameters[buffer.index]
-            if parameter is None:
-                raise ArtifactError(f"{where}: parameter {buffer.index} was not loaded")
-            check_range(offset, size, parameter.nbytes, f"{where}: parameter {buffer.index}")
-            return Place((-1, parameter.ctypes.data + offset), size)
-        if buffer.kind == "arena":
-            external, available = len(self.inputs) + len(self.results), self.arena_bytes
-        elif buffer.kind == "result":
-            external, available = len(self.inputs) + buffer.index, self.results[buffer.index].bytes
-        else:
-            external, available = buffer.index, self.inputs[buffer.index].bytes
-        check_range(offset, size, available, f"{where}: {buffer.kind} {buffer.index}")
-        return Place((external, offset), size)
+def host_instances(
+    signature: Signature, schedule: Schedule, binding: Binding
+) -> Callable[[Mapping[str, int]], Instance]:
+    """What makes the instances of a function that runs on the host alone."""
+    return lambda symbols: Instance(signature, schedule, symbols, binding, signature.name)
 
-    def _command(
-        self, command: Command, buffers: Sequence[Place], symbols: Mapping[str, int], where: str
-    ) -> NativeCommand:
-        places = [buffers[index] for index in command.buffers]
-        references = tuple(place.reference for place in places)
-        if command.op == "copy":
-            source, target = places
-            if source.bytes != target.bytes:
-                raise ArtifactError(f"{where}: copy of {source.bytes} bytes to {target.bytes}")
-            return NativeCommand(0, 0, references, (), source.bytes)
-        tasks = max(0, evaluate(command.tasks, symbols))
-        address = self._binding.code.address(command.kernel)
-        return NativeCommand(address, tasks, references, evaluate_all(command.sizes, symbols))
+
+def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:
+    return [array.__array_interface__["data"][0] for array in arrays]
+
+
+def _command(work: Work, concrete: Concrete, binding: Binding) -> NativeCommand:
+    """Work on externals as a native command: parameters, which stay, are offsets from address 0."""
+    first = len(concrete.inputs) + len(concrete.results) + 1
+
+    def place(reference: Reference) -> tuple[int, int]:
+        if reference.external < first:
+            return reference.external, reference.offset
+        return -1, binding.parameter_address(concrete.parameters[reference.external - first]) + reference.offset
+
+    places = tuple(map(place, work.references))
+    if work.op == "copy":
+        return NativeCommand(0, 0, places, (), work.references[0].bytes)
+    return NativeCommand(binding.code.address(work.kernel), work.tasks, places, work.sizes)

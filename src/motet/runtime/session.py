@@ -25,7 +25,7 @@ from motet.runtime.devices.host.loader import load_objects
 from motet.runtime.devices.host.memory import ALIGNMENT, Pool
 from motet.runtime.devices.host.threads import HostThreads, thread_count
 from motet.runtime.function import Function, Queue
-from motet.runtime.instance import Binding
+from motet.runtime.instance import Binding, host_instances
 from motet.runtime.selection import check_devices, choose
 
 DEFAULT_FUNCTION = "main"
@@ -83,7 +83,9 @@ class Session:
         self._parameter_bytes = self._copied_bytes = 0
         binding = Binding(code, self._load_parameters(self.variant), self._pool, HostThreads(threads))
         self._functions = {
-            name: Function(signature, self.variant.schedules[name], binding, self._queue)
+            name: Function(
+                signature, host_instances(signature, self.variant.schedules[name], binding), self._pool, self._queue
+            )
             for name, signature in artifact.functions.items()
         }
         # As attributes of the object itself they are found faster; the session's own names win.

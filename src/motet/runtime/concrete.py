@@ -1,0 +1,115 @@
+"""A schedule made concrete: for given values of the symbols, the work it is on the memory of one device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSpec
+from motet.artifact.validation import check_range
+from motet.errors import ArtifactError, CallError
+from motet.runtime.device import Reference, Work
+from motet.runtime.expressions import evaluate, evaluate_all, show
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tensor's extents, numpy dtype and size."""
+
+    extents: tuple[int, ...]
+    dtype: np.dtype[Any]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Concrete:
+    """`work` refers to externals in this order: the inputs, the results, the arena (`arena` bytes), then the
+    parameters whose indices `parameters` lists. `scratch` is bytes per thread."""
+
+    inputs: list[Shape]
+    results: list[Shape]
+    work: list[Work]
+    arena: int
+    scratch: int
+    parameters: list[int]
+
+    @property
+    def externals(self) -> int:
+        return len(self.inputs) + len(self.results) + 1 + len(self.parameters)
+
+
+def make_concrete(
+    signature: Signature,
+    schedule: Schedule,
+    symbols: Mapping[str, int],
+    parameter_bytes: Callable[[int], int],
+    where: str,
+) -> Concrete:
+    """Evaluates `schedule`. Raises CallError for extents that do not fit, ArtifactError for ranges out of bounds."""
+    check_constraints(signature, symbols, where)
+    inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
+    results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
+    arena = evaluate(schedule.arena, symbols)
+    parameters = list(dict.fromkeys(buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"))
+    sizes = [shape.bytes for shape in (*inputs, *results)] + [arena, *map(parameter_bytes, parameters)]
+    first = {"input": 0, "result": len(inputs), "arena": len(inputs) + len(results)}
+
+    def refer(buffer: Buffer, place: str) -> Reference:
+        if buffer.kind == "parameter":
+            external = first["arena"] + 1 + parameters.index(buffer.index)
+        else:
+            external = first[buffer.kind] + (0 if buffer.kind == "arena" else buffer.index)
+        offset, size = evaluate(buffer.offset, symbols), evaluate(buffer.bytes, symbols)
+        check_range(offset, size, sizes[external], f"{place}: {buffer.kind} {buffer.index}")
+        return Reference(external, offset, size)
+
+    references = [refer(buffer, f"{where}: buffer {index}") for index, buffer in enumerate(schedule.buffers)]
+    work = [
+        _work(command, references, symbols, f"{where}: command {index}")
+        for index, command in enumerate(schedule.commands)
+    ]
+    return Concrete(inputs, results, work, arena, schedule.scratch, parameters)
+
+
+def _work(command: Command, buffers: Sequence[Reference], symbols: Mapping[str, int], where: str) -> Work:
+    references = tuple(buffers[index] for index in command.buffers)
+    if command.op == "copy":
+        source, target = references
+        if source.bytes != target.bytes:
+            raise ArtifactError(f"{where}: copy of {source.bytes} bytes to {target.bytes}")
+        return Work("copy", references, after=tuple(command.after))
+    tasks = max(0, evaluate(command.tasks, symbols))
+    return Work(
+        "launch", references, command.kernel, tasks, evaluate_all(command.sizes, symbols), tuple(command.after)
+    )
+
+
+def shape_of(spec: TensorSpec, symbols: Mapping[str, int], where: str) -> Shape:
+    """The concrete shape of `spec`. Raises CallError if an extent comes out negative or too large."""
+    extents = evaluate_all(spec.shape, symbols)
+    dtype = DTYPES[spec.dtype]
+    size = math.prod(extents) * dtype.itemsize
+    if any(extent < 0 for extent in extents) or size >= 1 << 62:
+        raise CallError(f"{where}: shape {'x'.join(map(str, extents))} for {dict(symbols)}")
+    return Shape(extents, dtype, size)
+
+
+def check_constraints(signature: Signature, symbols: Mapping[str, int], where: str) -> None:
+    """Raises CallError where extents that the function takes for equal are not, naming their inputs."""
+    for left, right in signature.constraints:
+        values = evaluate(left, symbols), evaluate(right, symbols)
+        if values[0] != values[1]:
+            named = [
+                f"axis {symbol.axis} of {signature.inputs[symbol.input].name} is {symbols[symbol.name]}"
+                for symbol in signature.symbols
+                if symbol.name in f"{left} {right}"
+            ]
+            raise CallError(
+                f"{where}: {show(left)} and {show(right)} must be equal, they are {values[0]} and "
+                f"{values[1]}; {', '.join(dict.fromkeys(named))}"
+            )
