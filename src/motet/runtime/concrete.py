@@ -16,6 +16,8 @@ from motet.errors import ArtifactError, CallError
 from motet.runtime.device import Reference, Work
 from motet.runtime.expressions import evaluate, evaluate_all, show
 
+ALIGNMENT = 64  # of every buffer in an arena, bytes
+
 
 @dataclass(frozen=True)
 class Shape:

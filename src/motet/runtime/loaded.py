@@ -1,0 +1,64 @@
+"""A physical device with the code and the constants of an artifact on it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from motet.artifact.reader import Artifact
+from motet.artifact.schema import Variant
+from motet.runtime.device import Buffer, Device, Executable
+
+
+@dataclass
+class LoadedDevice:
+    """`device` is open; its code is loaded and constants are written to it when first needed."""
+
+    device: Device
+    variant: Variant
+    artifact: Artifact
+    _executable: Executable | None = None
+    _parameters: dict[int, Buffer] = field(default_factory=dict[int, Buffer])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def uri(self) -> str:
+        return self.device.info.uri
+
+    @property
+    def executable(self) -> Executable:
+        with self._lock:
+            if self._executable is None:
+                names = self.variant.objects
+                self._executable = self.device.load([self.artifact.member(name) for name in names], names)
+            return self._executable
+
+    def parameter_bytes(self, index: int) -> int:
+        return self.artifact.parameter(index).nbytes
+
+    def parameter(self, index: int) -> Buffer:
+        """A constant tensor on the device: written there once, or the host's own where the device reads it."""
+        with self._lock:
+            buffer = self._parameters.get(index)
+            if buffer is None:
+                array = np.ascontiguousarray(self.artifact.parameter(index))
+                buffer = self.device.adopt(array) if self.device.info.host_memory else None
+                if buffer is None:
+                    buffer = self.device.allocate(array.nbytes)
+                    self.device.write(buffer, array).wait()
+                self._parameters[index] = buffer
+            return buffer
+
+    @property
+    def parameter_total(self) -> int:
+        """Bytes of the constants that are on the device."""
+        with self._lock:
+            return sum(buffer.bytes for buffer in self._parameters.values())
+
+    def close(self) -> None:
+        with self._lock:
+            self._parameters.clear()
+            self._executable = None
+        self.device.close()

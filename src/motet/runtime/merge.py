@@ -1,0 +1,120 @@
+"""Makes one schedule of a plan whose steps all run on one device: nothing moves, one command buffer does it all.
+
+Values that pass between regions lie in the arena, each in a place of its own behind the regions' own arenas,
+which share theirs: a region begins when the one before has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec
+from motet.runtime.concrete import ALIGNMENT
+from motet.runtime.expressions import combine, substitute
+
+
+def merge_plan(
+    signature: Signature, plan: Plan, regions: Mapping[str, Signature], schedules: Mapping[str, Schedule]
+) -> Schedule:
+    """The schedule of a function with `signature` that does what `plan` does."""
+    return _Merger(signature, plan, regions, schedules).run()
+
+
+@dataclass
+class _Value:
+    """A tensor of the plan: its extents, its bytes, and the memory it lies in."""
+
+    extents: list[Expr]
+    place: Buffer
+
+
+@dataclass
+class _Merger:
+    signature: Signature
+    plan: Plan
+    regions: Mapping[str, Signature]
+    schedules: Mapping[str, Schedule]
+    values: dict[int, _Value] = field(default_factory=dict[int, _Value])
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    commands: list[Command] = field(default_factory=list[Command])
+    arena: Expr = 0
+
+    def run(self) -> Schedule:
+        steps = [step for step in self.plan.steps if step.op == "run"]
+        for step in steps:
+            self.arena = combine("max", self.arena, _aligned(self.schedules[step.region].arena))
+        for index, (number, spec) in enumerate(zip(self.plan.inputs, self.signature.inputs, strict=True)):
+            size = _bytes(spec.shape, spec.dtype)
+            self.values[number] = _Value(spec.shape, Buffer("input", size, index))
+        for step in self.plan.steps:
+            if step.op == "transfer":
+                self.values[step.results[0]] = self.values[step.operands[0]]
+            else:
+                self._run(step)
+        self._return()
+        scratch = max((self.schedules[step.region].scratch for step in steps), default=0)
+        return Schedule(self.buffers, self.commands, self.arena, scratch)
+
+    def _run(self, step: Step) -> None:
+        region, schedule = self.regions[step.region], self.schedules[step.region]
+        symbols: dict[str, Expr] = {
+            symbol.name: self.values[step.operands[symbol.input]].extents[symbol.axis] for symbol in region.symbols
+        }
+        for number, spec in zip(step.results, region.results, strict=True):
+            self.values[number] = self._new(number, spec, symbols)
+        first, before = len(self.buffers), len(self.commands)
+        for buffer in schedule.buffers:
+            self.buffers.append(self._place(buffer, step, symbols))
+        # The regions' arenas are the same memory, so a region waits for all of the one before.
+        awaited = {earlier for command in self.commands for earlier in command.after}
+        ends = [index for index in range(before) if index not in awaited]
+        for command in schedule.commands:
+            self.commands.append(Command(
+                command.op, [first + index for index in command.buffers], command.kernel,
+                substitute(command.tasks, symbols), [substitute(size, symbols) for size in command.sizes],
+                [before + earlier for earlier in command.after] or ends,
+            ))
+
+    def _new(self, number: int, spec: TensorSpec, symbols: Mapping[str, Expr]) -> _Value:
+        """Memory for a result of a step: the function's own, where it is one and nothing is in its way."""
+        extents = [substitute(extent, symbols) for extent in spec.shape]
+        size = _bytes(extents, spec.dtype)
+        if number in self.plan.results:
+            index = self.plan.results.index(number)
+            if self.signature.results[index].destination is None:
+                return _Value(extents, Buffer("result", size, index))
+        offset = self.arena
+        self.arena = combine("+", offset, _aligned(size))
+        return _Value(extents, Buffer("arena", size, 0, offset))
+
+    def _place(self, buffer: Buffer, step: Step, symbols: Mapping[str, Expr]) -> Buffer:
+        size, offset = substitute(buffer.bytes, symbols), substitute(buffer.offset, symbols)
+        if buffer.kind in ("parameter", "arena"):
+            return Buffer(buffer.kind, size, buffer.index, offset)
+        number = (step.operands if buffer.kind == "input" else step.results)[buffer.index]
+        base = self.values[number].place
+        return Buffer(base.kind, size, base.index, combine("+", base.offset, offset))
+
+    def _return(self) -> None:
+        """Results that do not lie where the caller wants them are copied there, after everything else."""
+        end = len(self.commands)
+        for index, number in enumerate(self.plan.results):
+            place = self.values[number].place
+            if (place.kind, place.index) == ("result", index):
+                continue
+            self.buffers += [place, Buffer("result", place.bytes, index)]
+            pair = [len(self.buffers) - 2, len(self.buffers) - 1]
+            self.commands.append(Command("copy", pair, after=list(range(end))))
+
+
+def _bytes(extents: list[Expr], dtype: str) -> Expr:
+    size: Expr = DTYPES[dtype].itemsize
+    for extent in extents:
+        size = combine("*", size, extent)
+    return size
+
+
+def _aligned(size: Expr) -> Expr:
+    return combine("*", combine("ceildiv", size, ALIGNMENT), ALIGNMENT)

@@ -1,0 +1,269 @@
+"""A function over several devices, for one combination of extents: its plan, executed.
+
+A value lies on a device, or on several once it was moved; every copy has the point after which it may be read.
+Steps are submitted in the order of the plan as soon as what they read is under way: a device that works by
+itself goes on while the next step is submitted, and what waits for another device waits for its point. A call
+ends when all it submitted has ended; a poisoned point ends it with that point's error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import Plan, Signature, Step
+from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
+from motet.runtime.device import Buffer, CommandBuffer
+from motet.runtime.loaded import LoadedDevice
+from motet.runtime.timeline import Point
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class _Copy:
+    """A value on one device; `points` are what has to be reached before it is read."""
+
+    buffer: Buffer
+    points: list[Point]
+
+
+@dataclass
+class _Value:
+    """A value of one call: its copies by device, and the host's array where there is one."""
+
+    shape: Shape
+    copies: dict[int, _Copy] = field(default_factory=dict[int, _Copy])
+    array: Array | None = None
+    points: list[Point] = field(default_factory=list[Point])  # of the array
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A step that was recorded: which of its operands it reads at all, and what it needs besides."""
+
+    step: Step
+    concrete: Concrete
+    commands: CommandBuffer
+    read: frozenset[int]
+    queue: int
+
+
+class PlacedInstance:
+    """Runs a plan on `devices`, one for each of the artifact's, equal where two of them are one device. Safe to
+    run from several threads."""
+
+    def __init__(
+        self, signature: Signature, plan: Plan, regions: Mapping[str, Signature], devices: Sequence[LoadedDevice],
+        symbols: Mapping[str, int],
+    ) -> None:
+        self.signature = signature
+        self.plan = plan
+        self.devices = devices
+        self.prepared = None
+        where = signature.name
+        self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
+        self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
+        shapes = dict(zip(plan.inputs, self.inputs, strict=True))
+        self._steps: list[_Run | Step] = []
+        for step in plan.steps:
+            if step.op == "transfer":
+                shapes[step.results[0]] = shapes[step.operands[0]]
+                self._steps.append(step)
+                continue
+            run = self._record(step, regions[step.region], shapes)
+            shapes.update(zip(step.results, run.concrete.results, strict=True))
+            self._steps.append(run)
+        self._shapes = shapes
+
+    def _record(self, step: Step, region: Signature, shapes: Mapping[int, Shape]) -> _Run:
+        symbols = {s.name: shapes[step.operands[s.input]].extents[s.axis] for s in region.symbols}
+        loaded = self.devices[step.device]
+        concrete = make_concrete(
+            region, loaded.variant.schedules[step.region], symbols, loaded.parameter_bytes, self.signature.name
+        )
+        commands = loaded.device.record(
+            loaded.executable, concrete.work, concrete.externals, concrete.scratch
+        )
+        read = {reference.external for work in concrete.work for reference in work.references}
+        return _Run(step, concrete, commands, frozenset(read), _queue(step.queues, loaded.device.queues))
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        _Call(self, arrays).run(None)
+
+    def run_timed(self, arrays: Sequence[Array]) -> list[tuple[str, float]]:
+        """Seconds of each step, transfers included, one after the other."""
+        timed: list[tuple[str, float]] = []
+        _Call(self, arrays).run(timed)
+        return timed
+
+    @property
+    def kept_bytes(self) -> int:
+        return 0
+
+    def prepare(self, fallback: Any) -> None:
+        return None
+
+
+class _Call:
+    """One execution of a plan."""
+
+    def __init__(self, instance: PlacedInstance, arrays: Sequence[Array]) -> None:
+        self.instance = instance
+        self.devices = instance.devices
+        count = len(instance.inputs)
+        self.results = list(arrays[count:])
+        self.values: dict[int, _Value] = {}
+        for number, shape, array in zip(instance.plan.inputs, instance.inputs, arrays[:count], strict=True):
+            self.values[number] = _Value(shape, array=array)
+        self.pending: list[Point] = []
+        self.held: list[Buffer] = []  # until everything has ended
+
+    def run(self, timed: list[tuple[str, float]] | None) -> None:
+        try:
+            for entry in self.instance._steps:  # pyright: ignore[reportPrivateUsage]
+                begin = time.perf_counter()
+                if isinstance(entry, _Run):
+                    self._submit(entry)
+                else:
+                    self._transfer(entry)
+                if timed is not None:
+                    self._settle_now()
+                    name = entry.step.region if isinstance(entry, _Run) else "transfer"
+                    timed.append((name, time.perf_counter() - begin))
+            self._return()
+        finally:
+            failure = self._settle()
+        if failure is not None:
+            raise failure
+
+    def _settle(self) -> Exception | None:
+        """Waits for everything: memory that a device still works on must not go."""
+        failure: Exception | None = None
+        for point in self.pending:
+            try:
+                point.wait()
+            except Exception as error:  # every point is waited for, whatever the first one raised
+                failure = failure or error
+        self.held.clear()
+        return failure
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _submit(self, run: _Run) -> None:
+        step, concrete = run.step, run.concrete
+        loaded = self.devices[step.device]
+        waits: list[Point] = []
+        buffers: list[Buffer] = []
+        for index, number in enumerate(step.operands):
+            if index in run.read:
+                copy = self._on(self.values[number], step.device)
+                buffers.append(copy.buffer)
+                waits += copy.points
+            else:  # its shape is read, not its elements
+                buffers.append(loaded.device.allocate(self.values[number].shape.bytes))
+        made: list[_Value] = []
+        for number, shape in zip(step.results, concrete.results, strict=True):
+            value = self.values[number] = self._new(number, shape, step.device)
+            buffers.append(value.copies[step.device].buffer)
+            made.append(value)
+        buffers.append(loaded.device.allocate(concrete.arena))
+        buffers += [loaded.parameter(index) for index in concrete.parameters]
+        point = loaded.device.submit(run.commands, buffers, waits, run.queue)
+        self._pend(point, buffers)
+        for value in made:
+            value.copies[step.device].points = [point]
+            value.points = [point] if value.array is not None else []
+
+    def _transfer(self, step: Step) -> None:
+        value = self.values[step.results[0]] = self.values[step.operands[0]]
+        self._on(value, step.device)
+
+    def _new(self, number: int, shape: Shape, device: int) -> _Value:
+        """Memory for a result, the caller's own where the device can work in it."""
+        loaded = self.devices[device]
+        results = self.instance.plan.results
+        if number in results and loaded.device.info.host_memory:
+            index = results.index(number)
+            if self.instance.signature.results[index].destination is None:
+                buffer = loaded.device.adopt(self.results[index])
+                if buffer is not None:
+                    return _Value(shape, {device: _Copy(buffer, [])}, self.results[index])
+        return _Value(shape, {device: _Copy(loaded.device.allocate(shape.bytes), [])})
+
+    # -- moving ----------------------------------------------------------------------------------
+
+    def _on(self, value: _Value, device: int) -> _Copy:
+        """The value on a device, moved there if it is not."""
+        copy = value.copies.get(device)
+        if copy is None:
+            copy = value.copies[device] = self._move(value, device)
+        return copy
+
+    def _move(self, value: _Value, device: int) -> _Copy:
+        target = self.devices[device].device
+        for other, copy in value.copies.items():
+            if self.devices[other].device is target:
+                return copy
+        source, points = self._host_bytes(value)
+        if target.info.host_memory:
+            buffer = target.adopt(source)
+            if buffer is not None:
+                self.held.append(buffer)
+                return _Copy(buffer, points)
+        buffer = target.allocate(value.shape.bytes)
+        point = target.write(buffer, source, 0, points)
+        self._pend(point, [buffer])
+        return _Copy(buffer, [point])
+
+    def _host_bytes(self, value: _Value) -> tuple[Array, list[Point]]:
+        """The value where the host can read it: its array, the device's memory in place, or a new array."""
+        if value.array is not None:
+            return value.array, value.points
+        number, copy = next(iter(value.copies.items()))
+        device = self.devices[number].device
+        view = device.view(copy.buffer)
+        if view is not None:
+            return view[: value.shape.bytes], copy.points
+        array = np.empty(value.shape.bytes, np.uint8)
+        point = device.read(copy.buffer, array, 0, copy.points)
+        self._pend(point, [copy.buffer])
+        value.array, value.points = array, [point]
+        return array, [point]
+
+    def _return(self) -> None:
+        """Every result in the caller's array, once all else has ended well: destinations may be inputs too."""
+        plan, late = self.instance.plan, list[tuple[_Value, Array]]()
+        for index, number in enumerate(plan.results):
+            value, array = self.values[number], self.results[index]
+            if value.array is array:
+                continue
+            late.append((value, array))
+        if not late:
+            return
+        self._settle_now()
+        for value, array in late:
+            flat = array.reshape(-1).view(np.uint8)
+            if value.array is None:
+                number, copy = next(iter(value.copies.items()))
+                self._pend(self.devices[number].device.read(copy.buffer, flat, 0, copy.points), [copy.buffer])
+            else:
+                flat[...] = value.array.reshape(-1).view(np.uint8)
+
+    def _pend(self, point: Point, buffers: Sequence[Buffer]) -> None:
+        self.pending.append(point)
+        self.held += buffers
+
+    def _settle_now(self) -> None:
+        for point in self.pending:
+            point.wait()
+
+
+def _queue(mask: int, queues: int) -> int:
+    """The first queue of a mask that the device has; 0 for any."""
+    return next((queue for queue in range(queues) if mask >> queue & 1), 0)
+
