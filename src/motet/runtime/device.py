@@ -13,7 +13,7 @@ a point on a timeline (`timeline.py`). Everything here may be called from severa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any, Literal, Protocol, cast
 
@@ -22,6 +22,7 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.timeline import Point
+from motet.runtime.uri import family_of, split_uri
 
 API_VERSION = 1
 GROUP = "motet.drivers"
@@ -226,7 +227,8 @@ class Driver(Protocol):
         ...
 
     def open(self, info: DeviceInfo) -> Device:
-        """Opens a device that `probe` returned. Raises DeviceError."""
+        """Opens a device that `probe` returned; its `uri` may now end in options, which the driver reads
+        (`?key=value&…`, see `uri.py`). Raises DeviceError."""
         ...
 
 
@@ -247,6 +249,28 @@ def probe(family: str) -> list[DeviceInfo]:
     except Exception as error:  # a plug-in may fail in any way, and must not take the others along
         reason = str(error) if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
         return [DeviceInfo(family, family, available=False, reason=reason, family=family)]
+
+
+def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> DeviceInfo:
+    """The device that a URI names, options after a question mark included: `cuda:0`, `null?latency=1e-3`.
+
+    `cuda:GPU-…` and `GPU-…` name a device by its UUID, `cuda` alone is the first of the family. `present` is where
+    to look, by default what the family's driver finds. Raises DeviceError, which lists what is there.
+    """
+    base, _ = split_uri(uri)
+    if present is None:
+        family = family_of(base)
+        present = probe(family) if family in driver_names() else devices()
+    named = [info for info in present if base == info.uri]
+    named += [info for info in present if info.uuid and base in (info.uuid, f"{info.family}:{info.uuid}")]
+    named += sorted((info for info in present if base == info.family), key=lambda info: not info.available)
+    if not named:
+        here = ", ".join(info.uri for info in present if info.available) or "none"
+        raise DeviceError(f"device {uri}: it is not present; present: {here}")
+    info = named[0]
+    if not info.available:
+        raise DeviceError(f"device {uri}: not available: {info.reason}")
+    return replace(info, uri=info.uri + uri[len(base) :])
 
 
 def load_driver(family: str) -> Driver:

@@ -1,13 +1,48 @@
-"""Which of an artifact's variants this machine runs."""
+"""Which devices of this machine fill the devices of a program, and which of an artifact's variants they run.
+
+    choices = bind(manifest.devices, manifest.variants, {"gpu": "cuda:0"}, present)
+
+An artifact without devices of its own runs on the host (`choose`), without a look at any other driver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from motet.artifact.schema import Variant
-from motet.errors import DeviceError
+from motet.artifact.schema import Alternative, LogicalDevice, Variant
+from motet.errors import ArtifactError, DeviceError
+from motet.runtime import cpu_features
+from motet.runtime.device import DeviceInfo, driver_names, find_device
+from motet.runtime.uri import family_of, split_uri
 
 HOST = "host"
+_ALIASES = {"cpu": HOST}  # families that are another by an older name
+
+Obstacle = Callable[[DeviceInfo, Variant], str | None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A physical device, and the variant that it would run."""
+
+    info: DeviceInfo
+    variant: Variant
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What fills `device`, a device of the program. `further` are the usable alternatives after it, in order, for
+    when it is lost during a run; there are none where the user named the device. `note` is what to tell them."""
+
+    device: LogicalDevice
+    info: DeviceInfo
+    variant: Variant
+    further: tuple[Candidate, ...] = ()
+    note: str = ""
+
+
+# -- the host alone --------------------------------------------------------------------------------
 
 
 def choose(variants: Sequence[Variant], architecture: str, features: Collection[str], where: str) -> Variant:
@@ -17,7 +52,7 @@ def choose(variants: Sequence[Variant], architecture: str, features: Collection[
     """
     reasons: list[str] = []
     for variant in variants:
-        reason = _obstacle(variant, architecture, features)
+        reason = _host_obstacle(variant, architecture, features)
         if reason is None:
             return variant
         reasons.append(f"{variant.target} ({reason})")
@@ -28,8 +63,8 @@ def choose(variants: Sequence[Variant], architecture: str, features: Collection[
     )
 
 
-def _obstacle(variant: Variant, architecture: str, features: Collection[str]) -> str | None:
-    if variant.family not in (HOST, "cpu"):
+def _host_obstacle(variant: Variant, architecture: str, features: Collection[str]) -> str | None:
+    if _family(variant.family) != HOST:
         return f"for {variant.family} devices, of which this session has none"
     if (needed := variant.triple.split("-")[0]) != architecture:
         return f"for {needed}"
@@ -43,3 +78,250 @@ def check_devices(devices: str | Mapping[str, str] | None) -> None:
     for name in names:
         if name != HOST:
             raise DeviceError(f"device {name!r}: not a device that can be bound; there are: {HOST}")
+
+
+# -- any devices -----------------------------------------------------------------------------------
+
+
+def bind(
+    devices: Sequence[LogicalDevice],
+    variants: Sequence[Variant],
+    bindings: Mapping[str, str],
+    present: Sequence[DeviceInfo],
+    where: str = "",
+    obstacle: Obstacle | None = None,
+) -> list[Choice]:
+    """What fills each of `devices`, in their order.
+
+    `bindings` maps names of devices to URIs or UUIDs; the name `""` stands for all that are not named. Other
+    devices are filled by the first of their alternatives that is present and has code it can run. `present`
+    may hold unavailable devices, whose reasons errors give. An artifact without devices has one without a name,
+    of the families of its variants. `obstacle` says why a device cannot run a variant of its own family; by
+    default the host's processor is asked, and others are taken to run what is theirs. `where` begins errors.
+
+    Raises DeviceError for a binding that cannot be, and where nothing fills a device; ArtifactError for devices
+    that fall back to one another in a circle, or to one that is not there.
+    """
+    if not devices:
+        families = dict.fromkeys(_family(variant.family) for variant in variants)
+        devices = [LogicalDevice("", [Alternative(family) for family in families])]
+    _check_fallbacks(devices, where)
+    _check_names(devices, bindings, where)
+    return _Binding(devices, variants, bindings, present, where, obstacle or processor_or_nothing).run()
+
+
+def needed_families(
+    devices: Sequence[LogicalDevice], variants: Sequence[Variant], bindings: Mapping[str, str]
+) -> list[str]:
+    """The drivers that `bind` wants to know the devices of."""
+    named = [_family(item.family) for device in devices for item in device.alternatives if item.family]
+    if not devices:
+        named = [_family(variant.family) for variant in variants]
+    asked = [family_of(uri) for uri in bindings.values()]
+    names = driver_names() if asked else []
+    if any(family not in names for family in asked):
+        return names  # a UUID does not say whose it is
+    return list(dict.fromkeys([*named, *asked]))
+
+
+def processor_or_nothing(info: DeviceInfo, variant: Variant) -> str | None:
+    """Why the host's processor cannot run a variant; of other devices nothing is known before they are open."""
+    if info.family != HOST:
+        return None
+    return _host_obstacle(variant, cpu_features.machine(), cpu_features.host_features())
+
+
+def describe_choice(choice: Choice) -> list[str]:
+    """Lines for people: what a device of the program runs on, what else it could, and what to know about it."""
+    name = f"@{choice.device.name}" if choice.device.name else "device"
+    further = "".join(f", else {candidate.info.uri}" for candidate in choice.further)
+    lines = [f"{name}: {choice.info.uri} ({choice.info.name}), code for {choice.variant.target}{further}"]
+    return [*lines, f"{name}: note: {choice.note}"] if choice.note else lines
+
+
+def show_alternative(alternative: Alternative) -> str:
+    """As on the command line: `cuda`, `cuda[1]`, `@cpu`."""
+    if alternative.fallback:
+        return f"@{alternative.fallback}"
+    return alternative.family if alternative.ordinal is None else f"{alternative.family}[{alternative.ordinal}]"
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Binding:
+    """One call of `bind`. Devices are filled in their order, one that another falls back to before that one."""
+
+    devices: Sequence[LogicalDevice]
+    variants: Sequence[Variant]
+    bindings: Mapping[str, str]
+    present: Sequence[DeviceInfo]
+    where: str
+    obstacle: Obstacle
+    choices: dict[str, Choice] = field(default_factory=dict[str, Choice])
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    takers: dict[str, str] = field(default_factory=dict[str, str])  # URI to the device that took it unasked
+    later: dict[str, list[Alternative]] = field(default_factory=dict[str, list[Alternative]])  # than what was chosen
+
+    def run(self) -> list[Choice]:
+        for device in self.devices:
+            uri = self.bindings.get(device.name, self.bindings.get(""))
+            if uri is not None:
+                self.choices[device.name] = self.bound(device, uri)
+        for device in self.devices:
+            self.fill(device)
+        for message in self.failed.values():  # the first to fail, not one that falls back to it
+            raise DeviceError(message)
+        return [self.with_further(device) for device in self.devices]
+
+    def bound(self, device: LogicalDevice, uri: str) -> Choice:
+        """What the user asked for, or DeviceError."""
+        info = find_device(uri, self.present)
+        found = self.code_for(info)
+        if isinstance(found, str):
+            families = ", ".join(dict.fromkeys(variant.family for variant in self.variants)) or "none"
+            raise DeviceError(
+                f"{self.name(device)}: {uri}: {found}; the artifact has code for: {families}; "
+                "bind another device, or compile for this one"
+            )
+        self.takers.setdefault(_base(info), device.name)
+        return Choice(device, info, found)
+
+    def fill(self, device: LogicalDevice) -> None:
+        """Puts `device` into `choices`, or what to tell its user into `failed`."""
+        if device.name in self.choices or device.name in self.failed:
+            return
+        reasons: list[str] = []
+        for number, alternative in enumerate(device.alternatives):
+            found = self.take(alternative)
+            if isinstance(found, Candidate):
+                self.later[device.name] = device.alternatives[number + 1 :]
+                self.choices[device.name] = self.chosen(device, alternative, found)
+                return
+            reasons.append(f"{show_alternative(alternative)} ({found})")
+        self.failed[device.name] = self.nothing_fits(device, reasons)
+
+    def chosen(self, device: LogicalDevice, alternative: Alternative, found: Candidate) -> Choice:
+        note = ""
+        if not alternative.fallback and alternative.ordinal is None:
+            other = self.takers.setdefault(found.info.uri, device.name)
+            if other != device.name:
+                note = (
+                    f"it shares {found.info.uri} with @{other}: there is no other {alternative.family} device "
+                    "for it"
+                )
+        return Choice(device, found.info, found.variant, note=note)
+
+    def take(self, alternative: Alternative, besides: Collection[str] = ()) -> Candidate | str:
+        """What an alternative stands for, other than the URIs in `besides`; or why nothing."""
+        if alternative.fallback:
+            return self.fallback(alternative.fallback)
+        family = _family(alternative.family)
+        known = [info for info in self.present if info.family == family]
+        here = [info for info in known if info.available]
+        if not here:
+            return next((info.reason for info in known), "") or f"no {family} device is present"
+        if alternative.ordinal is not None:
+            here = [info for info in here if info.ordinal == alternative.ordinal]
+            if not here:
+                count = sum(info.available for info in known)
+                return f"only {count} of them {'is' if count == 1 else 'are'} present"
+        # The first that nobody has; else the first.
+        here.sort(key=lambda info: alternative.ordinal is None and info.uri in self.takers)
+        reason = ""
+        for info in here:
+            found = self.code_for(info)
+            if not isinstance(found, str) and info.uri not in besides:
+                return Candidate(info, found)
+            reason = reason or (found if isinstance(found, str) else "it is taken")
+        return reason
+
+    def fallback(self, name: str) -> Candidate | str:
+        device = next(device for device in self.devices if device.name == name)
+        self.fill(device)
+        if name not in self.choices:
+            return "nothing fills it"
+        return Candidate(self.choices[name].info, self.choices[name].variant)
+
+    def code_for(self, info: DeviceInfo) -> Variant | str:
+        """The first variant that a device can run, or why there is none."""
+        reasons: list[str] = []
+        for variant in self.variants:
+            if _family(variant.family) != info.family:
+                continue
+            reason = self.obstacle(info, variant)
+            if reason is None:
+                return variant
+            reasons.append(f"{variant.target}: {reason}")
+        return "; ".join(reasons) or "no code in this artifact"
+
+    def with_further(self, device: LogicalDevice) -> Choice:
+        """A choice with the alternatives that come after it; none where the user chose."""
+        choice = self.choices[device.name]
+        further: dict[str, Candidate] = {}
+        for alternative in self.later.get(device.name, ()):
+            found = self.take(alternative, besides=(choice.info.uri, *further))
+            if isinstance(found, Candidate) and found.info.uri != choice.info.uri:
+                further.setdefault(found.info.uri, found)
+        return Choice(device, choice.info, choice.variant, tuple(further.values()), choice.note)
+
+    def nothing_fits(self, device: LogicalDevice, reasons: Sequence[str]) -> str:
+        here = ", ".join(info.uri for info in self.present if info.available) or "none"
+        named = [item for item in device.alternatives if not item.fallback]
+        others = [other.name for other in self.devices if other.name in self.choices and other.name != device.name]
+        fallback = f"@{others[0]}" if others else HOST
+        flag = f"{device.name}=" if device.name else ""
+        wanted = ",".join(dict.fromkeys([*map(show_alternative, named), fallback]))
+        return (
+            f"{self.name(device)}: none of its alternatives is present: {', '.join(reasons) or 'it has none'}; "
+            f"present: {here}. Bind it with --device {flag}…, or recompile with a fallback: --device {flag}{wanted}"
+        )
+
+    def name(self, device: LogicalDevice) -> str:
+        name = f"device @{device.name}" if device.name else "device"
+        return f"{self.where}: {name}" if self.where else name
+
+
+def _family(name: str) -> str:
+    return _ALIASES.get(name, name)
+
+
+def _base(info: DeviceInfo) -> str:
+    """What tells a device apart: its URI without options."""
+    return split_uri(info.uri)[0]
+
+
+def _check_names(devices: Sequence[LogicalDevice], bindings: Mapping[str, str], where: str) -> None:
+    known = [device.name for device in devices]
+    for name in bindings:
+        if name and name not in known:
+            listing = ", ".join(f"@{item}" for item in known if item) or "one without a name"
+            raise DeviceError(
+                f"{where + ': ' if where else ''}device @{name}: the program has no device of that name; "
+                f"it has: {listing}"
+            )
+
+
+def _check_fallbacks(devices: Sequence[LogicalDevice], where: str) -> None:
+    """Raises ArtifactError for a fallback to a device that is not there, or in a circle."""
+    prefix = f"{where}: " if where else ""
+    targets = {
+        device.name: [item.fallback for item in device.alternatives if item.fallback] for device in devices
+    }
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            circle = " → ".join(f"@{item}" for item in (*path[path.index(name) :], name))
+            raise ArtifactError(f"{prefix}devices that fall back to one another in a circle: {circle}")
+        if name in done:
+            return
+        if name not in targets:
+            raise ArtifactError(f"{prefix}device @{path[-1]}: falls back to @{name}, which there is not")
+        for target in targets[name]:
+            visit(target, (*path, name))
+        done.add(name)
+
+    for name in targets:
+        visit(name, ())
