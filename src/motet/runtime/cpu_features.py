@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
 import re
+import sys
+from collections.abc import Collection
 from pathlib import Path
 
 # Linux's names where LLVM's differ by more than the underscore.
@@ -24,10 +27,16 @@ _ARM = {
 }  # fmt: skip
 
 _LEVELS = {
+    "x86-64-v4-amx": {"amx-tile", "amx-int8"},
+    "x86-64-v4-vnni": {"avx512vnni"},
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
     "x86-64-v2": {"cx16", "sahf", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"},
 }
+
+
+# Linux gives a process AMX's tile registers when it asks for them, so that only those who use them pay for saving them.
+_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 
 
 def machine() -> str:
@@ -44,6 +53,16 @@ def host_features() -> frozenset[str]:
     except OSError:
         return frozenset()
     return parse(text, machine())
+
+
+def allow(features: Collection[str]) -> bool:
+    """Ask the kernel for what code with `features` needs this process to be allowed: AMX's tile registers. Threads
+    and forks have it too. False where it refuses."""
+    if not any(feature.startswith("amx") for feature in features):
+        return True
+    if machine() != "x86_64" or not sys.platform.startswith("linux"):
+        return False
+    return ctypes.CDLL(None).syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0
 
 
 def parse(cpuinfo: str, architecture: str) -> frozenset[str]:
@@ -74,7 +93,7 @@ def level(features: frozenset[str], architecture: str) -> str:
         return "riscv64-v" if architecture == "riscv64" and "v" in features else architecture
     required: set[str] = set()
     reached = "x86-64"
-    for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4"):
+    for name in reversed(_LEVELS):
         required |= _LEVELS[name]
         if required <= features:
             reached = name

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class CpuTarget:
-    """A processor level. `features` is LLVM's feature string; `requires` what must be found at load."""
+    """A processor level. `features` is LLVM's feature string; `requires` what must be found at load.
+
+    A level with a `base` is that level with instructions for some kernels more: where both are compiled for, it holds
+    code of its own for those kernels, the base's for the others, and is left out where a program has none."""
 
     name: str
     triple: str
@@ -19,6 +22,12 @@ class CpuTarget:
     l1: int
     l2: int
     abi: str = ""
+    base: str = ""
+    family: str = "host"
+
+    def has(self, feature: str) -> bool:
+        """Whether code may use what LLVM calls `feature` without more ado."""
+        return f"+{feature}" in self.features.split(",")
 
     def lanes(self, dtype_bits: int) -> int:
         """Elements of `dtype_bits` bits in one vector register."""
@@ -35,6 +44,15 @@ X86_64_V4 = CpuTarget(
     requires=("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma", "f16c", "bmi2"),
     vector_bits=512, vector_registers=32, l1=32 << 10, l2=1 << 20,
 )
+X86_64_V4_VNNI = replace(
+    X86_64_V4, name="x86-64-v4-vnni", base=X86_64_V4.name,
+    features=f"{X86_64_V4.features},+avx512vnni", requires=(*X86_64_V4.requires, "avx512vnni"),
+)
+X86_64_V4_AMX = replace(
+    X86_64_V4_VNNI, name="x86-64-v4-amx",
+    features=f"{X86_64_V4_VNNI.features},+amx-tile,+amx-int8",
+    requires=(*X86_64_V4_VNNI.requires, "amx-tile", "amx-int8"), l1=48 << 10,
+)
 AARCH64 = CpuTarget(
     name="aarch64", triple="aarch64-unknown-linux-gnu", cpu="generic", features="+neon,+fp-armv8",
     requires=(), vector_bits=128, vector_registers=32, l1=64 << 10, l2=512 << 10,
@@ -48,4 +66,7 @@ RISCV64_V = CpuTarget(
     requires=("v",), vector_bits=256, vector_registers=32, l1=32 << 10, l2=256 << 10, abi="lp64d",
 )
 
-CPU_TARGETS = {target.name: target for target in (X86_64_V4, X86_64_V3, AARCH64, RISCV64, RISCV64_V)}
+CPU_TARGETS = {
+    target.name: target
+    for target in (X86_64_V4, X86_64_V4_VNNI, X86_64_V4_AMX, X86_64_V3, AARCH64, RISCV64, RISCV64_V)
+}

@@ -105,10 +105,11 @@ def stored(array: np.ndarray, value: Value) -> np.ndarray:
 def pack(array: np.ndarray, packing: Packing) -> np.ndarray:
     """`array` in the layout that `packing` describes."""
     array = np.transpose(array, packing.permutation)
+    multiples = packing.multiples or packing.blocks
     shape: list[int] = []
-    for extent, block in zip(array.shape, packing.blocks, strict=True):
-        shape += [-(-extent // block), block]
-    widths = [(0, -extent % block) for extent, block in zip(array.shape, packing.blocks, strict=True)]
+    for extent, block, multiple in zip(array.shape, packing.blocks, multiples, strict=True):
+        shape += [-(-extent // multiple) * multiple // block, block]
+    widths = [(0, -extent % multiple) for extent, multiple in zip(array.shape, multiples, strict=True)]
     return np.ascontiguousarray(np.transpose(np.pad(array, widths).reshape(shape), packing.split_permutation))
 
 

@@ -10,7 +10,8 @@ from motet.compiler.codegen.kernel import Packing
 def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
     """`array` in the layout of `packing`: contiguous, same dtype, zeros where blocks are not full."""
     moved = np.transpose(array, packing.permutation)
-    widths = [(0, -size % block) for size, block in zip(moved.shape, packing.blocks, strict=True)]
+    multiples = packing.multiples or packing.blocks
+    widths = [(0, -size % multiple) for size, multiple in zip(moved.shape, multiples, strict=True)]
     padded = np.pad(moved, widths) if any(after for _, after in widths) else moved
     split: list[int] = []
     for size, block in zip(padded.shape, packing.blocks, strict=True):
@@ -21,6 +22,6 @@ def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
 def packed_elements(shape: tuple[int, ...], packing: Packing) -> int:
     """Elements of a constant of `shape` once packed."""
     count = 1
-    for axis, block in zip(packing.permutation, packing.blocks, strict=True):
-        count *= -(-shape[axis] // block) * block
+    for axis, multiple in zip(packing.permutation, packing.multiples or packing.blocks, strict=True):
+        count *= -(-shape[axis] // multiple) * multiple
     return count
