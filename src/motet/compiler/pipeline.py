@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import structs
 
 from motet.artifact.schema import SCHEMA_VERSION, KernelInfo, Manifest, Parameter, Signature, TensorSpec, Variant
 from motet.compiler.codegen.compose import compose
@@ -18,10 +19,12 @@ from motet.compiler.codegen.cpu.select import generate, structure
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
-from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, Program
+from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program
 from motet.compiler.normalise.hoist_constants import hoist_constants
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
+from motet.compiler.placement.faces import complete
+from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.layout import callee, choose_orders
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
@@ -65,8 +68,9 @@ def build_partitioned(
     program: Program, kernels: Kernels, targets: list[CpuTarget], jobs: int, progress: Progress
 ) -> Built:
     """`build` from partitioned kernels on."""
+    functions = public_functions(program.module)
     try:
-        signatures = [read_signature(f, function_shapes(f, kernels)) for f in public_functions(program.module)]
+        signatures = {function_name(f): read_signature(f, function_shapes(f, kernels)) for f in functions}
     except Unreadable as reason:
         raise CompileError(f"{reason} is not supported as an input or result") from None
     store = ParameterStore(program.parameters)
@@ -74,14 +78,37 @@ def build_partitioned(
     variants: list[Variant] = []
     for number, target in enumerate(targets):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(targets))
-        variants.append(build_variant(program, kernels, target, store, jobs, members))
+        own = [function for function in functions if runs_on(function, target.family, program.placement)]
+        if own or not functions:
+            variants.append(build_variant(own, kernels, target, store, jobs, members))
     progress("pack parameters", 0.9)
     parameters, entries = pack_parameters(store)
     manifest = Manifest(
-        schema=SCHEMA_VERSION, producer=f"motet {VERSION}", functions=signatures, variants=variants,
+        schema=SCHEMA_VERSION, producer=f"motet {VERSION}", functions=list(signatures.values()), variants=variants,
         parameters=entries, members={},
     )
+    if program.placement is not None:
+        manifest = placed_manifest(manifest, program.placement)
     return Built(manifest, members, parameters)
+
+
+def runs_on(function: ir.Operation, family: str, placement: Placement | None) -> bool:
+    """Whether the device of a region may turn out to be of `family`."""
+    if placement is None or DEVICE not in function.attributes:
+        return True
+    return family in device_families(placement.devices, ir.StringAttr(function.attributes[DEVICE]).value)
+
+
+def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
+    """The functions of the program instead of their regions, and its devices."""
+    regions = {signature.name: signature for signature in manifest.functions}
+    functions = [
+        complete(placement.signatures[name], plan, regions) for name, plan in placement.plans.items()
+    ]
+    return structs.replace(
+        manifest, functions=functions, regions=regions, plans=placement.plans, devices=placement.devices,
+        default_device=placement.default, links=placement.links,
+    )
 
 
 # -- stages --------------------------------------------------------------------------------------
@@ -128,7 +155,7 @@ def public_functions(module: ir.Module) -> list[ir.Operation]:
 
 
 def build_variant(
-    program: Program,
+    functions: list[ir.Operation],
     kernels: Kernels,
     target: CpuTarget,
     store: ParameterStore,
@@ -136,18 +163,17 @@ def build_variant(
     members: dict[str, bytes],
 ) -> Variant:
     """Code and schedules for one target; objects are added to `members`."""
-    functions = public_functions(program.module)
     compiled = compile_kernels(functions, kernels, target)
     units = _units(compiled)
     objects = compile_units(units, target, jobs)
-    paths = [f"executables/host/{target.name}/{unit.name}.o" for unit in units]
+    paths = [f"executables/{target.family}/{target.name}/{unit.name}.o" for unit in units]
     members.update(zip(paths, objects, strict=True))
     schedules = {}
     for function in functions:
         shapes = function_shapes(function, kernels)
         schedules[function_name(function)] = schedule_function(function, shapes, compiled, store)
     return Variant(
-        family="host", target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
+        family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
         schedules=schedules, kernels=_kernel_infos(kernels, compiled),
     )
 
@@ -157,7 +183,14 @@ def compile_kernels(
 ) -> dict[str, Compiled]:
     """Code for every kernel, by the class that takes it or by the generic path."""
     laid_out, codes = generate_all(functions, kernels, target)
-    return {name: _compiled(name, kernels, laid_out, codes[name], target) for name in kernels.functions}
+    called = {callee(e.operation) for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)}
+    return {
+        name: _compiled(name, kernels, laid_out, codes[name], target) for name in kernels.functions if name in called
+    }
+
+
+def _is_call(entry: ir.Operation) -> bool:
+    return entry.operation.name == "func.call"
 
 
 def kernel_units(program: Program, kernels: Kernels, target: CpuTarget) -> list[Unit]:

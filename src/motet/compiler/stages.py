@@ -27,7 +27,8 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
     if stage == "scheduled":
         members: dict[str, bytes] = {}
         store = ParameterStore(program.parameters)
-        variants = [pipeline.build_variant(program, kernels, target, store, jobs, members) for target in targets]
+        functions = pipeline.public_functions(program.module)
+        variants = [pipeline.build_variant(functions, kernels, target, store, jobs, members) for target in targets]
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"
     units = pipeline.kernel_units(program, kernels, targets[0])

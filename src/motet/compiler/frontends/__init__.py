@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from motet.compiler.ir.program import Program
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Place, Program
+from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
 FORMATS = ("mlir", "stablehlo", "onnx")
@@ -13,12 +15,13 @@ _STABLEHLO = re.compile(r"(?<![\w$.#!])\"?(?:stablehlo|chlo|vhlo|mhlo)\.\w")
 _COMMENT = re.compile(r"//[^\n]*")
 
 
-def load_source(source: str | bytes, file: str, format: str = "auto") -> Program:
+def load_source(source: str | bytes, file: str, format: str = "auto", place: Place = erase_devices) -> Program:
     """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
     looks inside.
 
     Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX or a serialised graph of
-    `motet.builder`. Raises CompileError with the place.
+    `motet.builder`. `place` turns what the program says of devices into a placement; without it, that is taken
+    out. Raises CompileError with the place.
     """
     if format != "auto" and format not in FORMATS:
         raise CompileError(f"format {format}: unknown; expected auto, {', '.join(FORMATS)}", Location(file))
@@ -26,20 +29,24 @@ def load_source(source: str | bytes, file: str, format: str = "auto") -> Program
         from motet.compiler.frontends.graph import is_serialized, load_serialized
 
         if is_serialized(source):
-            return load_serialized(source, file)
+            return load_serialized(source, file, place)
     kind = detect_format(source, file) if format == "auto" else format
     if kind == "onnx":
         from motet.compiler.frontends.onnx import load_onnx
 
-        return load_onnx(source.encode() if isinstance(source, str) else source, file)
+        program = load_onnx(source.encode() if isinstance(source, str) else source, file)
+        with program.module.context as context, ir.Location.unknown():
+            context.allow_unregistered_dialects = True
+            program.placement = place(program.module)
+        return program
     text = _text(source, file)
     if kind == "stablehlo":
         from motet.compiler.frontends.stablehlo import load_stablehlo
 
-        return load_stablehlo(text, file)
+        return load_stablehlo(text, file, place)
     from motet.compiler.frontends.mlir import load_mlir
 
-    return load_mlir(text, file)
+    return load_mlir(text, file, place)
 
 
 def detect_format(source: str | bytes, file: str) -> str:

@@ -16,24 +16,27 @@ from motet.artifact.dtypes import SAFETENSORS_DTYPES
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Place, Program
+from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
 _KEY = "motet.program"
 _HEADER_LIMIT = 100 << 20  # as safetensors itself has it
 
 
-def load_graph(text: str, parameters: Mapping[str, np.ndarray], file: str) -> Program:
+def load_graph(
+    text: str, parameters: Mapping[str, np.ndarray], file: str, place: Place = erase_devices
+) -> Program:
     """The program of `text`, whose arguments marked `motet.parameter` have their data in `parameters`.
 
     Raises CompileError for text that does not parse and for parameters without data.
     """
     context = ir.Context()
     module, data = parse_module(text, file, context)
-    return normal_form(module, file, data, parameters)
+    return normal_form(module, file, data, parameters, place)
 
 
-def load_serialized(data: bytes, file: str) -> Program:
+def load_serialized(data: bytes, file: str, place: Place = erase_devices) -> Program:
     """The program of a file written by `Graph.serialize`; its arrays are views of `data`.
 
     Raises CompileError for a file that is truncated, damaged, or no graph.
@@ -53,7 +56,7 @@ def load_serialized(data: bytes, file: str) -> Program:
         arrays = {key: _array(data, 8 + size, entry) for key, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise wrong(str(error).split("\n")[0] or type(error).__name__) from None
-    return load_graph(str(text), arrays, file)
+    return load_graph(str(text), arrays, file, place)
 
 
 def is_serialized(data: bytes) -> bool:

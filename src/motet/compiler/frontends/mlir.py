@@ -8,11 +8,12 @@ from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.normaliser import Source
 from motet.compiler.frontends.spellings import modernise, resources
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Place, Program
+from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
 
-def load_mlir(text: str, file: str) -> Program:
+def load_mlir(text: str, file: str, place: Place = erase_devices) -> Program:
     """The program that `text` holds; `file` is its name in messages.
 
     Arguments keep the user's order. A memref argument that is written (destination-passing style) stays an
@@ -22,7 +23,7 @@ def load_mlir(text: str, file: str) -> Program:
     module, data = parse_module(text, file, context)
     with context, ir.Location.unknown():
         _krnl_globals(module)
-    return normal_form(module, file, data)
+    return normal_form(module, file, data, place=place)
 
 
 def parse_module(text: str, file: str, context: ir.Context) -> tuple[ir.Module, dict[str, bytes]]:

@@ -11,7 +11,8 @@ from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
-from motet.compiler.ir.program import NAME, PARAMETER, Program
+from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
+from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.
@@ -26,12 +27,13 @@ def normal_form(
     file: str,
     resources: Mapping[str, bytes] | None = None,
     given: Mapping[str, np.ndarray] | None = None,
+    place: Place = erase_devices,
 ) -> Program:
     """The program that `module` holds; the module is rewritten in place and belongs to the result.
 
     `resources` has the data of `dense_resource<key>` attributes. The module may hold private
     functions, tosa and affine operations, memrefs, and arguments marked `motet.parameter` already,
-    with their data in `given`. Raises CompileError.
+    with their data in `given`. `place` splits it by device. Raises CompileError.
     """
     with module.context, ir.Location.unknown():
         _require_public(module, file)
@@ -41,6 +43,8 @@ def normal_form(
                 if has_buffers(function):
                     debufferise(function)
                 _tensors_only(function)
+            # Where something runs is said by attributes, which the passes below need not keep.
+            placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
             parameters: dict[str, np.ndarray] = dict(given or {})
             for function in public_functions(module):
@@ -51,7 +55,7 @@ def normal_form(
             module.operation.verify()
         except ir.MLIRError as error:
             raise compile_error(error, file) from None
-    return Program(module, parameters)
+    return Program(module, parameters, placement)
 
 
 def public_functions(module: ir.Module) -> list[func.FuncOp]:

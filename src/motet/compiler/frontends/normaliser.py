@@ -93,7 +93,10 @@ class Source:
 
     def error(self, message: str, index: int) -> CompileError:
         """An error at the token with this index (the end of the text, if there is none)."""
-        offset = self.tokens[index].start if index < len(self.tokens) else len(self.text)
+        return self.error_at(message, self.tokens[index].start if index < len(self.tokens) else len(self.text))
+
+    def error_at(self, message: str, offset: int) -> CompileError:
+        """An error at the character with this offset."""
         return CompileError(message, self.location(offset))
 
     def at(self, index: int) -> str:

@@ -15,25 +15,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from motet.compiler.frontends.device_spellings import device_edits
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
 
 Rule = Callable[[Source, int], list[Edit]]
 
 
 def modernise(source: Source) -> Edited:
-    """Applies every rule wherever its name stands.
+    """Applies every rule wherever its name stands; `device_spellings.py` has those of devices.
 
     Raises CompileError for spellings that are known and not supported, at their place.
     """
-    edits: list[Edit] = []
+    edits = device_edits(source)
     for index, token in enumerate(source.tokens):
         if rule := RULES.get(token.text):
             edits += rule(source, index)
-        elif token.text.startswith(
-            ("hal.", "flow.", "#hal.", "!hal.", "stream.", "#stream.", '"hal.', '"flow.')
-        ):
-            name = token.text.strip('"')
-            raise source.error(f"{name}: devices are not supported yet; remove the device annotations", index)
         elif token.text.startswith("{-#"):
             # The data is read by `resources`; the parser need not see it.
             edits.append(Edit(token.start, token.end, ""))
@@ -188,17 +184,6 @@ def _old_func(source: Source, index: int) -> list[Edit]:
     return _rename("func.func")(source, index) if following.startswith("@") or following == "private" else []
 
 
-def _iree_func(source: Source, index: int) -> list[Edit]:
-    """`util.func public @f`: the same function with another name of the operation."""
-    return _rename("func.func")(source, index)
-
-
-def _device_global(source: Source, index: int) -> list[Edit]:
-    raise source.error(
-        f"{source.at(index)} {source.at(index + 1)}: devices and mutable globals are not supported yet", index
-    )
-
-
 RULES: dict[str, Rule] = {
     "bufferization.to_tensor": _to_tensor,
     "bufferization.to_memref": _to_memref,
@@ -221,7 +206,4 @@ RULES: dict[str, Rule] = {
     "arith.maxf": _rename("arith.maximumf"),
     "arith.minf": _rename("arith.minimumf"),
     "func": _old_func,
-    "util.func": _iree_func,
-    "util.return": _rename("return"),
-    "util.global": _device_global,
 }

@@ -10,7 +10,8 @@ from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Place, Program
+from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError
 
 _BEFORE = (
@@ -39,7 +40,7 @@ _MATH = {
 }
 
 
-def load_stablehlo(text: str, file: str) -> Program:
+def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Program:
     """The program that `text` holds; `file` is its name in messages.
 
     Unsigned integers become signless ones of the same width. Raises CompileError with the place in
@@ -60,7 +61,7 @@ def load_stablehlo(text: str, file: str) -> Program:
             _refuse_left_over(module)
     except ir.MLIRError as error:
         raise compile_error(error, file) from None
-    return normal_form(module, file, data)
+    return normal_form(module, file, data, place=place)
 
 
 def _all(module: ir.Module, *names: str) -> list[ir.Operation]:

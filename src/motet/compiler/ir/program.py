@@ -17,7 +17,7 @@ functions then, each with the attribute `motet.device = "name"` (absent: to be p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,3 +51,7 @@ class Program:
     module: ir.Module
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     placement: Placement | None = None
+
+
+# Takes from a module what it says of devices: None leaves a program for one device.
+Place = Callable[[ir.Module], Placement | None]

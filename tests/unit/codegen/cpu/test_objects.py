@@ -50,7 +50,7 @@ define i64 @deadly() {
 }
 !0 = !{!"nosuch"}
 """
-ELF_MACHINE = {"x86-64-v3": 62, "x86-64-v4": 62, "aarch64": 183, "riscv64": 243, "riscv64-v": 243}
+ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 
 
 def units(count: int) -> list[Unit]:
@@ -62,7 +62,7 @@ def test_every_target_gives_a_relocatable_elf_object_of_its_machine(name: str) -
     for code in compile_units(units(2), CPU_TARGETS[name], 1):
         assert code[:4] == b"\x7fELF"
         assert int.from_bytes(code[16:18], "little") == 1  # ET_REL
-        assert int.from_bytes(code[18:20], "little") == ELF_MACHINE[name]
+        assert int.from_bytes(code[18:20], "little") == ELF_MACHINE[CPU_TARGETS[name].triple.split("-")[0]]
         assert b"\0k0\0" in code or b"\0k1\0" in code
 
 

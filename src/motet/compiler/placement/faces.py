@@ -1,0 +1,78 @@
+"""What callers see of a function whose work is a plan over devices: its signature, told by its regions'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from motet.artifact.schema import Expr, Plan, Signature, Step, TensorSpec
+from motet.compiler.codegen.reader import dtype_of
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER
+from motet.compiler.placement.functions import function_name
+from motet.compiler.scheduling.expressions import substitute
+from motet.compiler.scheduling.shapes import Shapes
+
+
+def face(function: ir.Operation) -> Signature:
+    """What callers see of a function, but for the extents of its results, which its regions tell."""
+    shapes = Shapes(function)
+    block = function.regions[0].blocks[0]
+    terminator = block.operations[len(block.operations) - 1].operation
+    inputs = [
+        TensorSpec(_name(attributes, f"arg{index}"), list(shapes.of(argument)), dtype_of(argument.type))
+        for index, (argument, attributes) in enumerate(
+            zip(block.arguments, _dictionaries(function, "arg_attrs", len(block.arguments)), strict=True)
+        )
+        if PARAMETER not in attributes
+    ]
+    results = [
+        TensorSpec(_name(attributes, f"result{index}"), [], dtype_of(operand.type), _destination(attributes))
+        for index, (operand, attributes) in enumerate(
+            zip(terminator.operands, _dictionaries(function, "res_attrs", len(terminator.operands)), strict=True)
+        )
+    ]
+    equal: list[list[Expr]] = [[a, b] for a, b in shapes.equalities]
+    return Signature(function_name(function), inputs, results, shapes.symbols, equal)
+
+
+def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature]) -> Signature:
+    """`signature` with its results' extents, and with what its regions take for granted of extents."""
+    extents: dict[int, list[Expr]] = {
+        number: spec.shape for number, spec in zip(plan.inputs, signature.inputs, strict=True)
+    }
+    constraints = list(signature.constraints)
+    for step in plan.steps:
+        if step.op == "transfer":
+            extents[step.results[0]] = extents[step.operands[0]]
+            continue
+        region = regions[step.region]
+        symbols = _bindings(step, region, extents)
+        for number, spec in zip(step.results, region.results, strict=True):
+            extents[number] = [substitute(extent, symbols) for extent in spec.shape]
+        for left, right in region.constraints:
+            pair = [substitute(left, symbols), substitute(right, symbols)]
+            if pair[0] != pair[1] and pair not in constraints:
+                constraints.append(pair)
+    results = [
+        TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)
+        for number, spec in zip(plan.results, signature.results, strict=True)
+    ]
+    return Signature(signature.name, signature.inputs, results, signature.symbols, constraints)
+
+
+def _bindings(step: Step, region: Signature, extents: Mapping[int, list[Expr]]) -> dict[str, Expr]:
+    return {symbol.name: extents[step.operands[symbol.input]][symbol.axis] for symbol in region.symbols}
+
+
+def _dictionaries(function: ir.Operation, group: str, count: int) -> list[ir.DictAttr]:
+    if group not in function.attributes:
+        return [ir.DictAttr.get({})] * count
+    return [ir.DictAttr(attribute) for attribute in ir.ArrayAttr(function.attributes[group])]
+
+
+def _name(attributes: ir.DictAttr, default: str) -> str:
+    return ir.StringAttr(attributes[NAME]).value if NAME in attributes else default
+
+
+def _destination(attributes: ir.DictAttr) -> int | None:
+    return ir.IntegerAttr(attributes[DESTINATION]).value if DESTINATION in attributes else None

@@ -1,0 +1,41 @@
+"""Placement, from what a program and a command line say of devices to regions and plans: the order of its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from motet.compiler.placement.assign_devices import AssignDevices
+from motet.compiler.placement.read_devices import devices_of
+from motet.compiler.placement.resolve_promises import ResolvePromises
+from motet.compiler.placement.verify_devices import VerifyDevices
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Place, Placement
+from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.placement.faces import face
+from motet.compiler.placement.fold_transfers import FoldTransfers
+from motet.compiler.placement.functions import function_name, public_functions
+from motet.compiler.placement.insert_transfers import InsertTransfers
+from motet.compiler.placement.outline_regions import OutlineRegions
+from motet.compiler.placement.place_operations import PlaceOperations
+
+
+def placer(flags: Sequence[str], automatic: bool) -> Place:
+    """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace."""
+
+    def place(module: ir.Module) -> Placement | None:
+        for each in (AssignDevices(tuple(flags)), ResolvePromises(), VerifyDevices()):
+            each.run(module)
+        devices, default, links = devices_of(module)
+        if not devices:
+            erase_devices(module)
+            return None
+        for each in (PlaceOperations(automatic), InsertTransfers(), FoldTransfers()):
+            each.run(module)
+        faces = {function_name(function): face(function) for function in public_functions(module)}
+        outline = OutlineRegions(tuple(device.name for device in devices))
+        outline.run(module)
+        erase_devices(module)
+        return Placement(devices, default, links, outline.plans, faces)
+
+    return place

@@ -1,0 +1,68 @@
+"""Families of devices that code can be made for: what each may be compiled for, and what it is by default.
+
+A target is named by its family and, behind a colon, by what that family calls it: `riscv:rv64gcv`; those of the
+host stand without the family: `x86-64-v4`. Other distributions add a family by an entry point of the group
+`motet.targets` that names a `Family`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import metadata
+
+from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
+from motet.compiler.targets.expressions import DEFAULT_TARGETS
+from motet.compiler.targets.family import Family
+from motet.compiler.targets.riscv import RISCV
+from motet.errors import OptionError
+
+GROUP = "motet.targets"
+HOST = "host"
+
+
+def families() -> dict[str, Family]:
+    """Every family, by name; those of other distributions that cannot be loaded are left out."""
+    known = {
+        HOST: Family(HOST, CPU_TARGETS, DEFAULT_TARGETS, native=True),
+        "null": Family("null", {t.name: t for t in (X86_64_V4, X86_64_V3)}, (X86_64_V3.name,)),
+        "riscv": RISCV,
+    }
+    for entry in metadata.entry_points(group=GROUP):
+        if entry.name in known:
+            continue
+        try:
+            found = entry.load()
+        except Exception:  # importing a plug-in runs its code: one that fails must not take the others along
+            continue
+        if isinstance(found, Family):
+            known[entry.name] = found
+    return known
+
+
+def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
+    """The full names of the targets that a device expression asks for: those that `cpu` lists, joined by `+`, in
+    order of preference, else the defaults. Raises OptionError; a family that is unknown has none."""
+    known = families().get(family)
+    if known is None:
+        return []
+    for option in options:
+        if option != "cpu":
+            raise OptionError(f"device {where}: option {option} is unknown; available: cpu")
+    names = [part.strip() for part in options["cpu"].split("+")] if "cpu" in options else list(known.defaults)
+    for name in names:
+        if name not in known.names:
+            listing = ", ".join(known.names)
+            raise OptionError(f"device {where}: cpu {name or '(empty)'} is unknown; available: {listing}")
+    return [name if family == HOST else f"{family}:{name}" for name in names]
+
+
+def resolve_target(name: str) -> CpuTarget:
+    """The target with a full name. Raises OptionError."""
+    family, colon, own = name.rpartition(":")
+    if not colon:
+        from motet.compiler.targets.native import resolve_cpu_target
+
+        return resolve_cpu_target(name)
+    target = families()[family].targets[own]
+    return replace(target, family=family)

@@ -1,0 +1,23 @@
+"""A family of devices that code can be made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from motet.compiler.targets.cpu import CpuTarget
+
+
+@dataclass(frozen=True)
+class Family:
+    """`targets` by name, and the names of those that code is made for by default, the preferred one first.
+    `native` says that there is a target of that name, which the machine that compiles is asked for."""
+
+    name: str
+    targets: Mapping[str, CpuTarget] = field(default_factory=dict[str, CpuTarget])
+    defaults: tuple[str, ...] = ()
+    native: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.targets, *(("native",) if self.native else ()))
