@@ -15,7 +15,7 @@ from motet.artifact.schema import SCHEMA_VERSION, KernelInfo, Manifest, Paramete
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.objects import Unit, compile_units
 from motet.compiler.codegen.cpu.packing import apply_packing
-from motet.compiler.codegen.cpu.select import generate, structure
+from motet.compiler.codegen.cpu.select import gains, generate, structure
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
@@ -28,7 +28,7 @@ from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.layout import callee, choose_orders
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
-from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.cpu import CpuTarget, base_of
 from motet.errors import CompileError
 from motet.version import VERSION
 
@@ -75,12 +75,15 @@ def build_partitioned(
         raise CompileError(f"{reason} is not supported as an input or result") from None
     store = ParameterStore(program.parameters)
     members: dict[str, bytes] = {}
-    variants: list[Variant] = []
-    for number, target in enumerate(targets):
-        progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(targets))
+    made: dict[tuple[str, Unit], str] = {}
+    found: dict[str, Variant] = {}
+    wanted = worthwhile(targets, kernels)
+    for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
+        progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own = [function for function in functions if runs_on(function, target.family, program.placement)]
         if own or not functions:
-            variants.append(build_variant(own, kernels, target, store, jobs, members))
+            found[target.name] = build_variant(own, kernels, target, store, jobs, members, made)
+    variants = [found[target.name] for target in wanted if target.name in found]
     progress("pack parameters", 0.9)
     parameters, entries = pack_parameters(store)
     manifest = Manifest(
@@ -90,6 +93,15 @@ def build_partitioned(
     if program.placement is not None:
         manifest = placed_manifest(manifest, program.placement)
     return Built(manifest, members, parameters)
+
+
+def worthwhile(targets: list[CpuTarget], kernels: Kernels) -> list[CpuTarget]:
+    """`targets` without those whose code would be that of their base, which is compiled for too."""
+    names = {target.name for target in targets}
+    return [
+        target for target in targets
+        if target.base not in names or any(gains(kernel, target) for kernel in kernels.readable.values())
+    ]
 
 
 def runs_on(function: ir.Operation, family: str, placement: Placement | None) -> bool:
@@ -161,13 +173,17 @@ def build_variant(
     store: ParameterStore,
     jobs: int,
     members: dict[str, bytes],
+    made: dict[tuple[str, Unit], str],
 ) -> Variant:
-    """Code and schedules for one target; objects are added to `members`."""
+    """Code and schedules for one target; objects are added to `members`, and to `made` which unit each is of.
+    Units that are the same for the target's base are its objects."""
     compiled = compile_kernels(functions, kernels, target)
     units = _units(compiled)
-    objects = compile_units(units, target, jobs)
-    paths = [f"executables/{target.family}/{target.name}/{unit.name}.o" for unit in units]
-    members.update(zip(paths, objects, strict=True))
+    fresh = [unit for unit in units if (target.base, unit) not in made]
+    for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
+        path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
+        members[path] = code
+    paths = [made.get((target.base, unit)) or made[target.name, unit] for unit in units]
     schedules = {}
     for function in functions:
         shapes = function_shapes(function, kernels)
@@ -262,7 +278,7 @@ def _compiled(
     if code is None:
         from motet.compiler.codegen.cpu.generic import emit_generic
 
-        generic = emit_generic(kernels.functions[name], name, target)
+        generic = emit_generic(kernels.functions[name], name, base_of(target))
         count = len(kernels.functions[name].regions[0].blocks[0].arguments)
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(generic.extents))
         return Compiled(generic.code, tuple(range(count)), (None,) * count, extents)

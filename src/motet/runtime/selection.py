@@ -69,7 +69,9 @@ def _host_obstacle(variant: Variant, architecture: str, features: Collection[str
     if (needed := variant.triple.split("-")[0]) != architecture:
         return f"for {needed}"
     missing = [feature for feature in variant.features if feature not in features]
-    return f"needs {', '.join(missing)}, which the processor lacks" if missing else None
+    if missing:
+        return f"needs {', '.join(missing)}, which the processor lacks"
+    return None if cpu_features.allow(variant.features) else "needs amx, which the operating system refuses"
 
 
 def check_devices(devices: str | Mapping[str, str] | None) -> None:

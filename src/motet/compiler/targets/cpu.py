@@ -70,3 +70,8 @@ CPU_TARGETS = {
     target.name: target
     for target in (X86_64_V4, X86_64_V4_VNNI, X86_64_V4_AMX, X86_64_V3, AARCH64, RISCV64, RISCV64_V)
 }
+
+
+def base_of(target: CpuTarget) -> CpuTarget:
+    """The level that `target` extends; itself where it extends none."""
+    return CPU_TARGETS[target.base] if target.base else target

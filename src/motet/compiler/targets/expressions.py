@@ -5,7 +5,7 @@ from __future__ import annotations
 from motet.compiler.targets.cpu import CPU_TARGETS
 from motet.errors import OptionError
 
-DEFAULT_TARGETS = ("x86-64-v4", "x86-64-v3")
+DEFAULT_TARGETS = ("x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
 FAMILIES = ("host",)
 HOST_OPTIONS = ("cpu",)
 

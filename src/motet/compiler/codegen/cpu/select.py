@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu import contraction, convolution, depthwise, loops
+from motet.compiler.codegen.cpu import contraction, convolution, depthwise, dot_products, loops
 from motet.compiler.codegen.kernel import Kernel, KernelCode
-from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.cpu import CpuTarget, base_of
 
-CLASSES = (contraction, convolution, depthwise, loops)
+CLASSES = (dot_products, contraction, convolution, depthwise, loops)
 
 
 def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for `kernel`, or None where only the generic path takes it."""
+    """Code for `kernel`, or None where only the generic path takes it. What gains nothing by the instructions that
+    `target` has beyond its base is the base's code."""
+    if not gains(kernel, target):
+        target = base_of(target)
     for generator in CLASSES:
         code = generator.emit(kernel, target)
         if code is not None:
             return code
     return None
+
+
+def gains(kernel: Kernel, target: CpuTarget) -> bool:
+    """Whether the instructions that `target` has beyond its base make `kernel` faster."""
+    return bool(target.base) and dot_products.takes(kernel, target)
 
 
 def structure(kernel: Kernel) -> Kernel:

@@ -73,4 +73,6 @@ def processor_obstacle(variant: Variant) -> str | None:
         return f"for {needed}"
     features = cpu_features.host_features()
     missing = [feature for feature in variant.features if feature not in features]
-    return f"needs {', '.join(missing)}, which the processor lacks" if missing else None
+    if missing:
+        return f"needs {', '.join(missing)}, which the processor lacks"
+    return None if cpu_features.allow(variant.features) else "needs amx, which the operating system refuses"
