@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
 
+from motet.compiler.codegen.cpu.half_precision import with_conversions
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
 from motet.errors import CompileError, MotetError, WorkerCrash
@@ -72,7 +73,7 @@ def _prepare(unit: Unit, target: CpuTarget) -> tuple[Any, Any]:
     """A target machine for `target`, and the module of `unit` after the mid-level passes."""
     machine = target_machine(target)
     try:
-        module = llvm.parse_assembly(unit.llvm)
+        module = llvm.parse_assembly(with_conversions(unit.llvm, target))
         module.triple = target.triple
         module.data_layout = str(machine.target_data)
         module.verify()

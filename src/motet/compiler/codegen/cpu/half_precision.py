@@ -1,0 +1,118 @@
+"""Conversions of 16-bit floats for processors that have no instruction for them.
+
+Where there is none, LLVM calls a function of the compiler's run-time library, which not every C library brings
+along (libgcc's for RISC-V begins with GCC 13). An object that needs such a function therefore has it: equal
+definitions in several objects are one. The bits are taken as F. Giesen's `half_to_float` and
+`float_to_half_fast3_rtne` (public domain) take them, and doubles are rounded to odd on the way, so that they are
+rounded once (Boldo and Melquiond, "When double rounding is odd", 2005).
+"""
+
+from __future__ import annotations
+
+import re
+
+from motet.compiler.targets.cpu import CpuTarget
+
+_HALF = re.compile(r"\bhalf\b")
+_DOUBLE = re.compile(r"\bdouble\b")
+
+_LINKAGE = "linkonce_odr hidden"
+
+# Normal numbers are rebiased; subnormal ones are so many times 2^-24, which a float holds; a NaN becomes quiet.
+_EXTEND = """
+define {linkage} float @__extendhfsf2(half %x) nounwind {{
+  %bits16 = bitcast half %x to i16
+  %bits = zext i16 %bits16 to i32
+  %signbit = and i32 %bits, 32768
+  %sign = shl i32 %signbit, 16
+  %size = and i32 %bits, 32767
+  %shifted = shl i32 %size, 13
+  %normal = add i32 %shifted, 939524096
+  %count = uitofp i32 %size to float
+  %small = fmul float %count, 0x3E70000000000000
+  %small_bits = bitcast float %small to i32
+  %is_nan = icmp ugt i32 %size, 31744
+  %quiet = select i1 %is_nan, i32 2143289344, i32 2139095040
+  %special = or i32 %shifted, %quiet
+  %is_small = icmp ult i32 %size, 1024
+  %finite = select i1 %is_small, i32 %small_bits, i32 %normal
+  %is_special = icmp uge i32 %size, 31744
+  %magnitude = select i1 %is_special, i32 %special, i32 %finite
+  %result = or i32 %magnitude, %sign
+  %float = bitcast i32 %result to float
+  ret float %float
+}}
+"""
+
+# The last place of 0.5f is 2^-24, that of subnormal halves: an addition rounds to it.
+_TRUNCATE = """
+define {linkage} half @__truncsfhf2(float %x) nounwind {{
+  %bits = bitcast float %x to i32
+  %top = lshr i32 %bits, 16
+  %sign = and i32 %top, 32768
+  %size = and i32 %bits, 2147483647
+  %magnitude = bitcast i32 %size to float
+  %shifted = lshr i32 %size, 13
+  %odd = and i32 %shifted, 1
+  %biased = add i32 %size, -939520001
+  %rounded = add i32 %biased, %odd
+  %normal = lshr i32 %rounded, 13
+  %sum = fadd float %magnitude, 5.0e-1
+  %sum_bits = bitcast float %sum to i32
+  %small = sub i32 %sum_bits, 1056964608
+  %is_small = icmp ult i32 %size, 947912704
+  %finite = select i1 %is_small, i32 %small, i32 %normal
+  %is_large = icmp uge i32 %size, 1199570944
+  %bounded = select i1 %is_large, i32 31744, i32 %finite
+  %payload = and i32 %shifted, 511
+  %nan = or i32 %payload, 32256
+  %is_nan = icmp ugt i32 %size, 2139095040
+  %chosen = select i1 %is_nan, i32 %nan, i32 %bounded
+  %result = or i32 %chosen, %sign
+  %result16 = trunc i32 %result to i16
+  %half = bitcast i16 %result16 to half
+  ret half %half
+}}
+"""
+
+# An inexact float whose last bit is even gives way to its odd neighbour on the other side of the double.
+_TRUNCATE_DOUBLE = """
+define {linkage} half @__truncdfhf2(double %x) nounwind {{
+  %float = fptrunc double %x to float
+  %back = fpext float %float to double
+  %inexact = fcmp one double %back, %x
+  %bits = bitcast float %float to i32
+  %last = and i32 %bits, 1
+  %even = icmp eq i32 %last, 0
+  %move = and i1 %inexact, %even
+  %back_bits = bitcast double %back to i64
+  %x_bits = bitcast double %x to i64
+  %back_size = and i64 %back_bits, 9223372036854775807
+  %x_size = and i64 %x_bits, 9223372036854775807
+  %beyond = icmp ugt i64 %back_size, %x_size
+  %step = select i1 %beyond, i32 -1, i32 1
+  %moved = add i32 %bits, %step
+  %chosen = select i1 %move, i32 %moved, i32 %bits
+  %odd = bitcast i32 %chosen to float
+  %half = fptrunc float %odd to half
+  ret half %half
+}}
+"""
+
+
+def with_conversions(llvm: str, target: CpuTarget) -> str:
+    """LLVM IR `llvm` with definitions of the conversions that code for `target` would else import."""
+    if not _HALF.search(llvm):
+        return llvm
+    machine = target.triple.split("-", 1)[0]
+    needed: dict[str, str] = {}
+    if machine == "riscv64" and not target.has("zfhmin") and not target.has("zfh"):
+        needed |= {"__extendhfsf2": _EXTEND, "__truncsfhf2": _TRUNCATE}
+    if _DOUBLE.search(llvm) and machine != "aarch64":
+        needed["__truncdfhf2"] = _TRUNCATE_DOUBLE
+    if not needed:
+        return llvm
+    # Calls of these appear when instructions are selected: until then nothing refers to them.
+    names = ", ".join(f"ptr @{name}" for name in needed)
+    kept = f'@llvm.compiler.used = appending global [{len(needed)} x ptr] [{names}], section "llvm.metadata"'
+    return "\n".join([llvm, *(text.format(linkage=_LINKAGE) for text in needed.values()), kept, ""])
