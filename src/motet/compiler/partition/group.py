@@ -95,6 +95,7 @@ class _Grouper:
         producers = self._producers(operation)
         if role in JOINING and structure is not None:
             self._merge_siblings(operation, structure, producers)
+            self._merge_chains(operation, structure, self._producers(operation))
             producers = self._producers(operation)
             for group in sorted(producers, key=self.groups.index, reverse=True):
                 if self._may_join(group, operation, role, structure, producers):
@@ -206,6 +207,40 @@ class _Grouper:
                 stack.extend(current.depends)
         return False
 
+    def _independent(self, first: Group, other: Group) -> bool:
+        return not self._reaches(other, first) and not self._reaches(first, other)
+
+    def _merge(self, group: Group, other: Group) -> None:
+        """Make `other`, independent of `group`, part of it."""
+        group.operations.extend(other.operations)
+        group.depends |= other.depends
+        for member in other.operations:
+            self.owner[member] = group
+        self.groups.remove(other)
+        for reader in self.groups:
+            if other in reader.depends:
+                reader.depends = (reader.depends - {other}) | {group}
+
+    # -- chains that meet ------------------------------------------------------------------------
+
+    def _merge_chains(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
+        """Element-wise chains over one domain that meet in one operation become one group, with the row
+        reductions over that domain that meet them there: `f(x) * g(y)` is one pass, f(x) never written."""
+        domain, _ = _domain(structure)
+        meeting = [
+            g for g in self.groups
+            if g in producers and g.domain == domain and self._reads_plainly(operation, structure, g)
+            and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and _trailing(g.domain, g.reduced)))
+        ]
+        host = next((g for g in meeting if g.role is Role.REDUCTION), meeting[0] if meeting else None)
+        for other in meeting:
+            if (
+                host is not None and other is not host and other.role is Role.ELEMENTWISE
+                and len(host.operations) + len(other.operations) < LARGEST_GROUP
+                and self._independent(host, other)
+            ):
+                self._merge(host, other)
+
     # -- sibling convolutions --------------------------------------------------------------------
 
     def _merge_siblings(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
@@ -220,12 +255,8 @@ class _Grouper:
             return
         first, *others = siblings
         for other in others:
-            if self._alike(first, other) and not self._reaches(other, first) and not self._reaches(first, other):
-                first.operations.extend(other.operations)
-                first.depends |= other.depends
-                for member in other.operations:
-                    self.owner[member] = first
-                self.groups.remove(other)
+            if self._alike(first, other) and self._independent(first, other):
+                self._merge(first, other)
 
     def _alike(self, first: Group, other: Group) -> bool:
         a, b = first.operations[0], other.operations[0]
