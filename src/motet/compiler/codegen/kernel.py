@@ -147,9 +147,10 @@ class Packing:
     """A layout for a constant, applied once when compiling.
 
     The array is brought to `shape` by: transposing with `permutation`, padding each axis with zeros to a multiple
-    of `blocks[axis]` (1 leaves it), or of `multiples[axis]` (itself one of the block) where given, splitting each such axis in (outer, block), and transposing the split axes
-    (numbered outer0, block0, outer1, block1, …, axes with block 1 counting as outer alone with block extent 1)
-    by `split_permutation`. What cannot be said like this is packed by the kernel in a phase of its own.
+    of `blocks[axis]` (1 leaves it), or of `multiples[axis]` (itself one of the block) where given, splitting each
+    such axis in (outer, block), and transposing the split axes (numbered outer0, block0, outer1, block1, …, axes
+    with block 1 counting as outer alone with block extent 1) by `split_permutation`. What cannot be said like this
+    is packed by the kernel in a phase of its own.
     """
 
     permutation: tuple[int, ...]
