@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 if TYPE_CHECKING:
     Expr = Union[int, str, list["Expr"]]  # noqa: UP007 - a recursive alias needs the quoted form

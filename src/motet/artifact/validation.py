@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.plans import check_code, check_plans
 from motet.artifact.schema import Buffer, Command, Expr, Manifest, Schedule, Signature, Variant
 from motet.errors import ArtifactError
 
@@ -25,6 +26,9 @@ def validate(manifest: Manifest, where: str) -> None:
             raise ArtifactError(f"{where}: function {signature.name!r} stands there twice")
         signatures[signature.name] = signature
         _check_signature(signature, f"{where}: function {signature.name!r}")
+    for name, signature in manifest.regions.items():
+        _check_signature(signature, f"{where}: region {name!r}")
+    check_plans(manifest, where)
     for index, parameter in enumerate(manifest.parameters):
         place = f"{where}: parameter {index} ({parameter.key!r})"
         _check_dtype(parameter.dtype, place)
@@ -33,6 +37,7 @@ def validate(manifest: Manifest, where: str) -> None:
             raise ArtifactError(f"{place}: shape {parameter.shape}")
     for variant in manifest.variants:
         _check_variant(variant, manifest, signatures, f"{where}: variant {variant.target!r}")
+    check_code(manifest, where)
     external = manifest.external_parameters
     beside = external is None or ("/" not in external and external not in ("", ".", ".."))
     if not beside or external not in {None, *manifest.members}:
@@ -83,12 +88,13 @@ def _check_variant(
     for name in variant.objects:
         if name not in manifest.members:
             raise ArtifactError(f"{where}: object {name!r}: no such member")
-    if set(variant.schedules) != set(signatures):
-        raise ArtifactError(
-            f"{where}: has schedules for {_listing(variant.schedules)}; expected {_listing(signatures)}"
-        )
+    # A variant has code for what may run on its family: all functions, or those regions of the plans.
+    known = manifest.regions if manifest.devices else signatures
+    strange = set(variant.schedules) - set(known) if manifest.devices else set(variant.schedules) ^ set(known)
+    if strange:
+        raise ArtifactError(f"{where}: has schedules for {_listing(variant.schedules)}; expected {_listing(known)}")
     for name, schedule in variant.schedules.items():
-        _check_schedule(schedule, signatures[name], len(manifest.parameters), f"{where}: schedule {name!r}")
+        _check_schedule(schedule, known[name], len(manifest.parameters), f"{where}: schedule {name!r}")
 
 
 def _check_schedule(schedule: Schedule, signature: Signature, parameters: int, where: str) -> None:

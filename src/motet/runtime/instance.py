@@ -137,13 +137,6 @@ class Instance:
             self._arenas.append(arena)
 
 
-def host_instances(
-    signature: Signature, schedule: Schedule, binding: Binding
-) -> Callable[[Mapping[str, int]], Instance]:
-    """What makes the instances of a function that runs on the host alone."""
-    return lambda symbols: Instance(signature, schedule, symbols, binding, signature.name)
-
-
 def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:
     return [array.__array_interface__["data"][0] for array in arrays]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +33,7 @@ class LoadedDevice:
         with self._lock:
             if self._executable is None:
                 names = self.variant.objects
-                self._executable = self.device.load([self.artifact.member(name) for name in names], names)
+                self._executable = self.device.load([bytes(self.artifact.member(name)) for name in names], names)
             return self._executable
 
     def parameter_bytes(self, index: int) -> int:
@@ -50,6 +51,13 @@ class LoadedDevice:
                     self.device.write(buffer, array).wait()
                 self._parameters[index] = buffer
             return buffer
+
+    def place_parameters(self, regions: Sequence[str]) -> None:
+        """Writes the constants that `regions` use, so that no call has to."""
+        schedules = [self.variant.schedules[region] for region in regions]
+        for buffer in (buffer for schedule in schedules for buffer in schedule.buffers):
+            if buffer.kind == "parameter":
+                self.parameter(buffer.index)
 
     @property
     def parameter_total(self) -> int:

@@ -9,13 +9,13 @@ ends when all it submitted has ended; a poisoned point ends it with that point's
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from motet.artifact.schema import Plan, Signature, Step
+from motet.artifact.schema import Plan, Schedule, Signature, Step
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer
 from motet.runtime.loaded import LoadedDevice
@@ -51,20 +51,21 @@ class _Run:
     commands: CommandBuffer
     read: frozenset[int]
     queue: int
+    destinations: Mapping[int, int]  # of results that are made in an operand's memory: the operand
 
 
 class PlacedInstance:
-    """Runs a plan on `devices`, one for each of the artifact's, equal where two of them are one device. Safe to
-    run from several threads."""
+    """Runs a plan on `devices`, one for each of the artifact's, equal where two of them are one device; `schedules`
+    has the regions of each. Safe to run from several threads."""
 
     def __init__(
         self, signature: Signature, plan: Plan, regions: Mapping[str, Signature], devices: Sequence[LoadedDevice],
-        symbols: Mapping[str, int],
+        symbols: Mapping[str, int], schedules: Sequence[Mapping[str, Schedule]],
     ) -> None:
         self.signature = signature
         self.plan = plan
         self.devices = devices
-        self.prepared = None
+        self.prepared: Callable[..., Any] | None = None
         where = signature.name
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
@@ -75,22 +76,23 @@ class PlacedInstance:
                 shapes[step.results[0]] = shapes[step.operands[0]]
                 self._steps.append(step)
                 continue
-            run = self._record(step, regions[step.region], shapes)
+            run = self._record(step, regions[step.region], shapes, schedules[step.device][step.region])
             shapes.update(zip(step.results, run.concrete.results, strict=True))
             self._steps.append(run)
         self._shapes = shapes
 
-    def _record(self, step: Step, region: Signature, shapes: Mapping[int, Shape]) -> _Run:
+    def _record(self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule) -> _Run:
         symbols = {s.name: shapes[step.operands[s.input]].extents[s.axis] for s in region.symbols}
         loaded = self.devices[step.device]
         concrete = make_concrete(
-            region, loaded.variant.schedules[step.region], symbols, loaded.parameter_bytes, self.signature.name
+            region, schedule, symbols, loaded.parameter_bytes, self.signature.name
         )
         commands = loaded.device.record(
             loaded.executable, concrete.work, concrete.externals, concrete.scratch
         )
         read = {reference.external for work in concrete.work for reference in work.references}
-        return _Run(step, concrete, commands, frozenset(read), _queue(step.queues, loaded.device.queues))
+        destinations = {i: s.destination for i, s in enumerate(region.results) if s.destination is not None}
+        return _Run(step, concrete, commands, frozenset(read), _queue(step.queues, loaded.device.queues), destinations)
 
     def run(self, arrays: Sequence[Array]) -> None:
         _Call(self, arrays).run(None)
@@ -167,8 +169,15 @@ class _Call:
             else:  # its shape is read, not its elements
                 buffers.append(loaded.device.allocate(self.values[number].shape.bytes))
         made: list[_Value] = []
-        for number, shape in zip(step.results, concrete.results, strict=True):
-            value = self.values[number] = self._new(number, shape, step.device)
+        for index, (number, shape) in enumerate(zip(step.results, concrete.results, strict=True)):
+            place = run.destinations.get(index)
+            if place is None:
+                value = self._new(number, shape, step.device)
+            else:
+                value = self._own_copy(self.values[step.operands[place]], step.device)
+                buffers[place] = value.copies[step.device].buffer
+                waits += value.copies[step.device].points
+            self.values[number] = value
             buffers.append(value.copies[step.device].buffer)
             made.append(value)
         buffers.append(loaded.device.allocate(concrete.arena))
@@ -194,6 +203,15 @@ class _Call:
                 if buffer is not None:
                     return _Value(shape, {device: _Copy(buffer, [])}, self.results[index])
         return _Value(shape, {device: _Copy(loaded.device.allocate(shape.bytes), [])})
+
+    def _own_copy(self, value: _Value, device: int) -> _Value:
+        """What a step writes in place: the caller's own changes when all has ended well, not before."""
+        target = self.devices[device].device
+        source = self._on(value, device)
+        buffer = target.allocate(value.shape.bytes)
+        point = target.copy(source.buffer, buffer, source.points)
+        self._pend(point, [source.buffer, buffer])
+        return _Value(value.shape, {device: _Copy(buffer, [point])})
 
     # -- moving ----------------------------------------------------------------------------------
 

@@ -74,14 +74,6 @@ def _host_obstacle(variant: Variant, architecture: str, features: Collection[str
     return None if cpu_features.allow(variant.features) else "needs amx, which the operating system refuses"
 
 
-def check_devices(devices: str | Mapping[str, str] | None) -> None:
-    """Raises DeviceError if a device is named that sessions cannot be bound to."""
-    names = [devices] if isinstance(devices, str) else list((devices or {}).values())
-    for name in names:
-        if name != HOST:
-            raise DeviceError(f"device {name!r}: not a device that can be bound; there are: {HOST}")
-
-
 # -- any devices -----------------------------------------------------------------------------------
 
 
@@ -116,7 +108,10 @@ def needed_families(
     devices: Sequence[LogicalDevice], variants: Sequence[Variant], bindings: Mapping[str, str]
 ) -> list[str]:
     """The drivers that `bind` wants to know the devices of."""
-    named = [_family(item.family) for device in devices for item in device.alternatives if item.family]
+    items = [item for device in devices for item in device.alternatives if not item.fallback]
+    if any(not item.family for item in items):
+        return driver_names()  # the number of a device among all
+    named = [_family(item.family) for item in items]
     if not devices:
         named = [_family(variant.family) for variant in variants]
     asked = [family_of(uri) for uri in bindings.values()]
@@ -145,7 +140,8 @@ def show_alternative(alternative: Alternative) -> str:
     """As on the command line: `cuda`, `cuda[1]`, `@cpu`."""
     if alternative.fallback:
         return f"@{alternative.fallback}"
-    return alternative.family if alternative.ordinal is None else f"{alternative.family}[{alternative.ordinal}]"
+    family = alternative.family or "device"
+    return family if alternative.ordinal is None else f"{family}[{alternative.ordinal}]"
 
 
 # -- inside ----------------------------------------------------------------------------------------
@@ -219,6 +215,8 @@ class _Binding:
         """What an alternative stands for, other than the URIs in `besides`; or why nothing."""
         if alternative.fallback:
             return self.fallback(alternative.fallback)
+        if not alternative.family:
+            return self.numbered(alternative.ordinal or 0)
         family = _family(alternative.family)
         known = [info for info in self.present if info.family == family]
         here = [info for info in known if info.available]
@@ -238,6 +236,14 @@ class _Binding:
                 return Candidate(info, found)
             reason = reason or (found if isinstance(found, str) else "it is taken")
         return reason
+
+    def numbered(self, ordinal: int) -> Candidate | str:
+        """The device of this number among all that are present."""
+        here = [info for info in self.present if info.available]
+        if ordinal >= len(here):
+            return f"{len(here)} devices are present"
+        found = self.code_for(here[ordinal])
+        return found if isinstance(found, str) else Candidate(here[ordinal], found)
 
     def fallback(self, name: str) -> Candidate | str:
         device = next(device for device in self.devices if device.name == name)

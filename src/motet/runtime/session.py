@@ -1,6 +1,6 @@
 """A session: an artifact loaded and bound to this machine; callable.
 
-artifact → variant this processor runs → objects loaded, parameters mapped
+artifact → its devices bound to the machine's → code loaded, parameters mapped or copied
          → per combination of dynamic extents, an Instance (`instance.py`), kept for the next call
          → per call: arguments adopted and checked, results allocated, one native call
 """
@@ -8,25 +8,23 @@ artifact → variant this processor runs → objects loaded, parameters mapped
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
-from motet.errors import CallError, OptionError
+from motet.errors import CallError, DeviceLost, OptionError
 from motet.runtime import cpu_features
-from motet.runtime.devices.host.loader import load_objects
-from motet.runtime.devices.host.memory import ALIGNMENT, Pool
+from motet.runtime.bound import BoundDevices
+from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads, thread_count
-from motet.runtime.function import Function, Queue
-from motet.runtime.instance import Binding, host_instances
-from motet.runtime.selection import check_devices, choose
+from motet.runtime.function import Function, Queue, Runnable
+from motet.runtime.on_host import OnHost
+from motet.runtime.selection import HOST, Choice, choose
 
 DEFAULT_FUNCTION = "main"
 
@@ -48,19 +46,20 @@ def load(
 ) -> Session:
     """A session for an artifact: a file, its content, or one that is open.
 
-    `devices` binds the program's devices to this machine's (`motet.devices()` lists them); without it they
-    are chosen. `threads` is how many threads one call uses at most; by default MOTET_THREADS, else as many as the
-    process may use of the machine (its processors, its share of them).
+    `devices` binds the program's devices to this machine's (`motet.devices()` lists them), by name or all to one;
+    what it does not name is chosen: the first of a device's alternatives that is there. `threads` is how many
+    threads one call uses at most on the host; by default MOTET_THREADS, else as many as the process may use of the
+    machine (its processors, its share of them).
     Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
     """
     if isinstance(source, (str, Path)):
         source = Artifact.open(source)
     elif not isinstance(source, Artifact):
         source = Artifact.from_bytes(source)
-    check_devices(devices)
+    bindings = {"": devices} if isinstance(devices, str) else dict(devices or {})
     if threads is not None and threads < 1:
         raise OptionError(f"threads: {threads} given, at least 1 expected")
-    return Session(source, thread_count() if threads is None else threads)
+    return Session(source, thread_count() if threads is None else threads, bindings)
 
 
 class Session:
@@ -70,22 +69,24 @@ class Session:
     `close`, or leaving the `with` block, ends it; results stay valid.
     """
 
-    def __init__(self, artifact: Artifact, threads: int) -> None:
+    def __init__(self, artifact: Artifact, threads: int, bindings: Mapping[str, str] | None = None) -> None:
         self.artifact = artifact
         self.threads = threads
-        self.variant = choose(
-            artifact.manifest.variants, cpu_features.machine(), cpu_features.host_features(), artifact.name
-        )
         self._pool = Pool()
         self._queue = Queue()
-        objects = [artifact.member(name) for name in self.variant.objects]
-        code = load_objects(objects, {}, self.variant.objects)
-        self._parameter_bytes = self._copied_bytes = 0
-        binding = Binding(code, self._load_parameters(self.variant), self._pool, HostThreads(threads))
-        self._functions = {
-            name: Function(
-                signature, host_instances(signature, self.variant.schedules[name], binding), self._pool, self._queue
+        self._bound: BoundDevices | None = None
+        self._host: OnHost | None = None
+        if artifact.manifest.devices or set((bindings or {}).items()) - {("", HOST)}:
+            self._bound = BoundDevices(artifact, bindings or {}, self._pool, threads)
+        else:
+            self._variant = choose(
+                artifact.manifest.variants, cpu_features.machine(), cpu_features.host_features(), artifact.name
             )
+            schedules = list(self._variant.schedules.values())
+            self._host = OnHost(artifact, self._variant, schedules, self._pool, HostThreads(threads))
+        recover = self._recover if self._bound is not None else None
+        self._functions = {
+            name: Function(signature, functools.partial(self._instance, signature), self._pool, self._queue, recover)
             for name, signature in artifact.functions.items()
         }
         # As attributes of the object itself they are found faster; the session's own names win.
@@ -149,14 +150,32 @@ class Session:
         return self._functions
 
     @property
+    def variants(self) -> Sequence[Variant]:
+        """The variants that run: one for each target that a device of the session has."""
+        return [self._variant] if self._bound is None else self._bound.variants
+
+    @property
+    def devices(self) -> Sequence[Choice]:
+        """What fills each device of the program; empty for a program without devices, which runs on the host."""
+        return () if self._bound is None else self._bound.choices
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What there is to know about the devices: which share one, which were lost and what is in their place."""
+        return () if self._bound is None else tuple(self._bound.notes)
+
+    @property
     def memory(self) -> Memory:
         """What the session holds now."""
         arena = sum(function.arena_bytes for function in self._functions.values())
         in_use = self._pool.statistics.in_use
-        return Memory(self._parameter_bytes, arena, max(0, in_use - arena - self._copied_bytes))
+        code = self._bound if self._bound is not None else self._host
+        parameters, copied = (code.parameter_bytes, code.copied_bytes) if code is not None else (0, 0)
+        return Memory(parameters, arena, max(0, in_use - arena - copied))
 
     def __repr__(self) -> str:
-        return f"Session({self.artifact.name!r}, {self.variant.target}, functions: {self._names})"
+        targets = ", ".join(variant.target for variant in self.variants)
+        return f"Session({self.artifact.name!r}, {targets}, functions: {self._names})"
 
     # -- its life --------------------------------------------------------------------------------
 
@@ -165,6 +184,9 @@ class Session:
         self._queue.close()
         for function in self._functions.values():
             function.close()
+        self._host = None
+        if self._bound is not None:
+            self._bound.close()
 
     def __enter__(self) -> Session:
         return self
@@ -174,22 +196,19 @@ class Session:
     ) -> None:
         self.close()
 
-    def _load_parameters(self, variant: Variant) -> list[np.ndarray[Any, Any] | None]:
-        """The parameters that the variant's schedules use, 64-byte aligned, where mapped if possible."""
-        used = {
-            buffer.index
-            for schedule in variant.schedules.values()
-            for buffer in schedule.buffers
-            if buffer.kind == "parameter"
-        }
-        loaded: list[np.ndarray[Any, Any] | None] = [None] * len(self.artifact.manifest.parameters)
-        for index in used:
-            array = self.artifact.parameter(index)
-            self._parameter_bytes += array.nbytes
-            if array.ctypes.data % ALIGNMENT:
-                aligned = self._pool.allocate(array.nbytes).array(array.dtype, array.shape)
-                aligned[...] = array
-                self._copied_bytes += array.nbytes
-                array = aligned
-            loaded[index] = array
-        return loaded
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _instance(self, signature: Signature, symbols: Mapping[str, int]) -> Runnable:
+        if self._bound is not None:
+            return self._bound.instance(signature, symbols)
+        if self._host is None:
+            raise CallError(f"{signature.name}: the session is closed")
+        return self._host.instance(signature, self._variant.schedules[signature.name], symbols)
+
+    def _recover(self, lost: DeviceLost) -> bool:
+        """Whether another device is in the place of a lost one; then every function is made anew for it."""
+        if self._bound is None or not self._bound.recover(lost):
+            return False
+        for function in self._functions.values():
+            function.forget()
+        return True

@@ -134,11 +134,11 @@ def measure(
     for index in range(repeat):
         progress(f"sample {index + 1} of {repeat}", index / repeat)
         samples.append(_sample(function, arrays, number))
-    kernels = _profile(function, arrays, _Kernels(session.variant))
+    kernels = _profile(function, arrays, _Kernels(session.variants))
     fastest = min(samples)
     return Measurement(
         function=name,
-        target=session.variant.target,
+        target=", ".join(variant.target for variant in session.variants),
         threads=session.threads,
         number=number,
         samples=samples,
@@ -172,8 +172,9 @@ class _Kernels:
     """Finds what is known of a kernel by the symbol it is dispatched as, which begins with the kernel's name.
     Kernels that differ in nothing but their name share one symbol, and so also what is known of them."""
 
-    def __init__(self, variant: Variant) -> None:
-        self._known = sorted(variant.kernels, key=lambda kernel: len(kernel.name), reverse=True)
+    def __init__(self, variants: Sequence[Variant]) -> None:
+        known = [kernel for variant in variants for kernel in variant.kernels]
+        self._known = sorted(known, key=lambda kernel: len(kernel.name), reverse=True)
 
     def find(self, symbol: str) -> KernelInfo | None:
         for kernel in self._known:

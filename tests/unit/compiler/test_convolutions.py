@@ -170,7 +170,7 @@ func.func @main(%x: tensor<4x1x9x10xf32>) -> tensor<4x6x7x8xf32> {{
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), axis=(2, 3))
     expected = np.einsum("nchwij,fcij->nfhw", windows, w1.astype(np.float64) + w2)
     np.testing.assert_allclose(session(x), expected, rtol=2e-5, atol=2e-5)
-    assert [kernel.kind for kernel in session.variant.kernels] == ["convolution"]
+    assert [kernel.kind for kernel in session.variants[0].kernels] == ["convolution"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

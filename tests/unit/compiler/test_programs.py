@@ -212,7 +212,7 @@ def test_softmax_is_one_kernel(target: CpuTarget) -> None:
     with mb.Graph("softmax") as graph:
         graph.result(mb.softmax(graph.input("x", (9, 100), "f32"), axis=-1), name="y")
     session = session_of(graph, target)
-    assert [kernel.kind for kernel in session.variant.kernels] == ["rows"]
+    assert [kernel.kind for kernel in session.variants[0].kernels] == ["rows"]
     x = random(9, 100)
     e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
     np.testing.assert_allclose(session(x), e / e.sum(-1, keepdims=True), rtol=1e-5)
@@ -236,7 +236,7 @@ func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
   return %y : tensor<3xf32>
 }"""
     session = build(text, X86_64_V3)
-    assert len(session.variant.kernels) == 1
+    assert len(session.variants[0].kernels) == 1
     np.testing.assert_allclose(session(np.float32([1, 2, 3])), [10, 28, 54])
 
 

@@ -1,0 +1,261 @@
+"""The devices of a session: those of the program, bound to those of the machine, with the artifact's code on them.
+
+    bound = BoundDevices(artifact, {"gpu": "riscv:qemu"}, pool, threads=4)
+    instance = bound.instance(signature, {})     # a function for one combination of extents
+    bound.recover(lost)                          # True: another alternative is in the lost device's place
+
+Where all of them are the host, a function is one command buffer there (`merge.py`, `on_host.py`), and no device is
+opened at all; else its plan is executed over them (`placed.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from motet.artifact.reader import Artifact
+from motet.artifact.schema import Plan, Schedule, Signature, Step, Variant
+from motet.errors import DeviceError, DeviceLost
+from motet.runtime.device import DeviceInfo, open_device, probe
+from motet.runtime.devices.host.memory import Pool
+from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.function import Runnable
+from motet.runtime.loaded import LoadedDevice
+from motet.runtime.merge import merge_plan
+from motet.runtime.on_host import OnHost
+from motet.runtime.placed import PlacedInstance
+from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families
+from motet.runtime.uri import number_options
+
+_log = logging.getLogger("motet")
+
+Obstacle = Callable[[Variant], str | None]
+
+
+@dataclass
+class _State:
+    """One state of the binding: it changes when a device is lost."""
+
+    choices: list[Choice]
+    opened: dict[str, LoadedDevice] = field(default_factory=dict[str, LoadedDevice])
+    host: OnHost | None = None
+    merged: dict[str, Schedule] = field(default_factory=dict[str, Schedule])
+
+
+class BoundDevices:
+    """Binds at once; raises DeviceError where a device of the program is filled by nothing. `notes` says what was
+    chosen for want of better, and what was lost. Safe to use from several threads."""
+
+    def __init__(self, artifact: Artifact, bindings: Mapping[str, str], pool: Pool, threads: int) -> None:
+        self.artifact = artifact
+        self.notes: list[str] = []
+        self._pool = pool
+        self._threads = threads
+        self._lock = threading.RLock()
+        self._lost: set[str] = set()
+        manifest = artifact.manifest
+        present = [
+            info for family in needed_families(manifest.devices, manifest.variants, bindings) for info in probe(family)
+        ]
+        choices = bind(manifest.devices, manifest.variants, bindings, present, artifact.name)
+        self.notes += [f"@{choice.device.name}: {choice.note}" for choice in choices if choice.note]
+        self._state = _State(choices)
+        try:
+            self._open_all()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- what it is ------------------------------------------------------------------------------
+
+    @property
+    def choices(self) -> Sequence[Choice]:
+        """What fills each of the artifact's devices now, in their order."""
+        return tuple(self._state.choices)
+
+    @property
+    def variants(self) -> Sequence[Variant]:
+        """The variants that run, each once."""
+        return list({choice.variant.target: choice.variant for choice in self._state.choices}.values())
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the constants, on all devices together."""
+        state = self._state
+        host = state.host.parameter_bytes if state.host else 0
+        return host + sum(loaded.parameter_total for loaded in state.opened.values())
+
+    @property
+    def copied_bytes(self) -> int:
+        """How many of them lie in the session's pool."""
+        return self._state.host.copied_bytes if self._state.host else 0
+
+    @property
+    def opened(self) -> Sequence[LoadedDevice]:
+        return tuple(self._state.opened.values())
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def instance(self, signature: Signature, symbols: Mapping[str, int]) -> Runnable:
+        """A function for one combination of extents, on the devices bound now."""
+        with self._lock:
+            state = self._state
+            if _on_host(state.choices):
+                return self._host_code(state).instance(signature, self._merged(state, signature), symbols)
+            devices = [state.opened[choice.info.uri] for choice in state.choices]
+        if len({id(device) for device in devices}) == 1:
+            schedule = {signature.name: self._merged(state, signature)}
+            regions = {signature.name: signature}
+            return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
+        manifest = self.artifact.manifest
+        plan = manifest.plans[signature.name]
+        schedules = [device.variant.schedules for device in devices]
+        return PlacedInstance(signature, plan, manifest.regions, devices, symbols, schedules)
+
+    def recover(self, lost: DeviceLost) -> bool:
+        """Puts the next alternative in the place of a lost device; False where one of the program's devices that it
+        filled has none. A device that was replaced already stays so."""
+        with self._lock:
+            if lost.device in self._lost:
+                return True
+            before = self._state
+            gone = [uri for uri in before.opened if uri == lost.device or uri.partition("?")[0] == lost.device]
+            hit = [choice for choice in before.choices if choice.info.uri in gone]
+            if not hit or not all(choice.further for choice in hit):
+                return False
+            self._lost.add(lost.device)
+            choices = [_next(choice) if choice in hit else _without(choice, gone) for choice in before.choices]
+            kept = {uri: loaded for uri, loaded in before.opened.items() if uri not in gone}
+            self._state = _State(choices, kept)
+            for uri in gone:
+                with suppress(DeviceError):
+                    before.opened[uri].close()
+            self._open_all()
+            for choice in self._state.choices:
+                if any(choice.device.name == each.device.name for each in hit):
+                    self._note(f"@{choice.device.name}: {lost}; it is {choice.info.uri} now, the call is made again")
+            return True
+
+    def close(self) -> None:
+        """Gives every device back."""
+        with self._lock:
+            opened, self._state = self._state.opened, _State(self._state.choices)
+        for loaded in opened.values():
+            with suppress(DeviceLost):
+                loaded.close()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        _log.warning("%s: %s", self.artifact.name, text)
+
+    def _open_all(self) -> None:
+        """Opens what the choices ask for; what cannot be opened is replaced by its next alternative."""
+        state = self._state
+        if _on_host(state.choices):
+            return
+        for number in range(len(state.choices)):
+            self._open(state, number)
+        if _on_host(state.choices):  # after all
+            return
+        for loaded in state.opened.values():
+            loaded.place_parameters(self._regions_on(state, loaded))
+
+    def _open(self, state: _State, number: int) -> None:
+        choice = state.choices[number]
+        candidates = [Candidate(choice.info, choice.variant), *choice.further]
+        failed: list[str] = []
+        for position, candidate in enumerate(candidates):
+            try:
+                loaded = self._load(state, candidate)
+            except DeviceError as error:
+                failed.append(str(error))
+                continue
+            further = tuple(candidates[position + 1 :])
+            state.choices[number] = replace(
+                choice, info=candidate.info, variant=loaded.variant, further=further
+            )
+            if failed:
+                self._note(f"@{choice.device.name}: {'; '.join(failed)}; it is {candidate.info.uri}")
+            return
+        raise DeviceError(f"{self.artifact.name}: device @{choice.device.name}: {'; '.join(failed)}")
+
+    def _load(self, state: _State, candidate: Candidate) -> LoadedDevice:
+        loaded = state.opened.get(candidate.info.uri)
+        if loaded is None:
+            info = candidate.info
+            if info.family == HOST and "?" not in info.uri:
+                info = replace(info, threads=self._threads)
+            device = open_device(info)
+            try:
+                variant = self._variant_for(info, device.obstacle)
+            except DeviceError:
+                device.close()
+                raise
+            loaded = state.opened[candidate.info.uri] = LoadedDevice(device, variant, self.artifact)
+        return loaded
+
+    def _variant_for(self, info: DeviceInfo, obstacle: Obstacle) -> Variant:
+        reasons: list[str] = []
+        for variant in self.artifact.manifest.variants:
+            if variant.family == info.family:
+                reason = obstacle(variant)
+                if reason is None:
+                    return variant
+                reasons.append(f"{variant.target}: {reason}")
+        raise DeviceError(f"device {info.uri}: {'; '.join(reasons) or 'no code in this artifact'}")
+
+    def _regions_on(self, state: _State, loaded: LoadedDevice) -> list[str]:
+        """The regions whose device this one may be, whose constants belong there ahead of any call."""
+        plans = self.artifact.manifest.plans
+        if not plans:
+            return [*loaded.variant.schedules]
+        here = {
+            number for number, choice in enumerate(state.choices) if state.opened[choice.info.uri] is loaded
+        }
+        steps = [step for plan in plans.values() for step in plan.steps]
+        return list(dict.fromkeys(step.region for step in steps if step.op == "run" and step.device in here))
+
+    def _host_code(self, state: _State) -> OnHost:
+        if state.host is None:
+            choice = state.choices[0]
+            threads = int(number_options(choice.info.uri, {"threads": (self._threads, 1)})["threads"])
+            schedules = list(choice.variant.schedules.values())
+            state.host = OnHost(self.artifact, choice.variant, schedules, self._pool, HostThreads(threads))
+        return state.host
+
+    def _merged(self, state: _State, signature: Signature) -> Schedule:
+        """The function as one schedule, for where all devices are one."""
+        manifest, name = self.artifact.manifest, signature.name
+        schedules = state.choices[0].variant.schedules
+        if name not in manifest.plans:
+            return schedules[name]
+        if name not in state.merged:
+            state.merged[name] = merge_plan(signature, manifest.plans[name], manifest.regions, schedules)
+        return state.merged[name]
+
+
+def _on_host(choices: Sequence[Choice]) -> bool:
+    """Whether all devices are the one host."""
+    return len({choice.info.uri for choice in choices}) == 1 and choices[0].info.family == HOST
+
+
+def _next(choice: Choice) -> Choice:
+    first, *rest = choice.further
+    return Choice(choice.device, first.info, first.variant, tuple(rest), choice.note)
+
+
+def _without(choice: Choice, gone: Sequence[str]) -> Choice:
+    return replace(choice, further=tuple(item for item in choice.further if item.info.uri not in gone))
+
+
+def _whole(signature: Signature) -> Plan:
+    """The plan of a function that is one region."""
+    inputs = list(range(len(signature.inputs)))
+    results = list(range(len(inputs), len(inputs) + len(signature.results)))
+    step = Step("run", 0, inputs, results, signature.name)
+    return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])

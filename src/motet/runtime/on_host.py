@@ -1,0 +1,53 @@
+"""An artifact's code and constants in this process: what functions need that run on the host alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.reader import Artifact
+from motet.artifact.schema import Schedule, Signature, Variant
+from motet.runtime.devices.host.loader import load_objects
+from motet.runtime.devices.host.memory import ALIGNMENT, Pool
+from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.instance import Binding, Instance
+
+Array = np.ndarray[Any, Any]
+
+
+class OnHost:
+    """`schedules` are what is to run of the variant; their constants are loaded, 64-byte aligned, where mapped if
+    possible. `parameter_bytes` are those of the constants, `copied_bytes` those that lie in the pool."""
+
+    def __init__(
+        self, artifact: Artifact, variant: Variant, schedules: Sequence[Schedule], pool: Pool, threads: HostThreads
+    ) -> None:
+        self.parameter_bytes = self.copied_bytes = 0
+        objects = [artifact.member(name) for name in variant.objects]
+        code = load_objects(objects, {}, variant.objects)
+        parameters = self._parameters(artifact, schedules, pool)
+        self._binding = Binding(code, parameters, pool, threads)
+
+    def instance(self, signature: Signature, schedule: Schedule, symbols: Mapping[str, int]) -> Instance:
+        """A function for one combination of extents."""
+        return Instance(signature, schedule, symbols, self._binding, signature.name)
+
+    def _parameters(
+        self, artifact: Artifact, schedules: Sequence[Schedule], pool: Pool
+    ) -> list[Array | None]:
+        used = {
+            buffer.index for schedule in schedules for buffer in schedule.buffers if buffer.kind == "parameter"
+        }
+        loaded: list[Array | None] = [None] * len(artifact.manifest.parameters)
+        for index in used:
+            array = artifact.parameter(index)
+            self.parameter_bytes += array.nbytes
+            if array.ctypes.data % ALIGNMENT:
+                aligned = pool.allocate(array.nbytes).array(array.dtype, array.shape)
+                aligned[...] = array
+                self.copied_bytes += array.nbytes
+                array = aligned
+            loaded[index] = array
+        return loaded
