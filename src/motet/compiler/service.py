@@ -192,7 +192,8 @@ def _run(job: Job, folder: Path, progress: Progress | None) -> bytes:
     command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
     log = folder / "stderr"
     with log.open("wb") as stderr, subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=_environment()
+        [*command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+        env=_environment(),
     ) as process:
         try:
             error = _listen(process, progress)

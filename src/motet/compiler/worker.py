@@ -7,8 +7,6 @@ also the reproducer: the same command does the same job again.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -18,18 +16,18 @@ import msgspec
 import numpy as np
 
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, Message
+from motet.compiler.orphans import die_with_parent
 from motet.errors import CompileError, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
     from motet.compiler.ir.program import Program
 
-PR_SET_PDEATHSIG = 1
-
 
 def main() -> int:
     folder = Path(sys.argv[1])
+    if len(sys.argv) > 2:  # the process that waits for this one; nobody does where the job is done again
+        die_with_parent(int(sys.argv[2]))
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
-    _die_with_parent()
     try:
         _perform(job, folder)
     except MotetError as error:
@@ -140,13 +138,6 @@ def _message(error: MotetError) -> Message:
     reproducer = error.reproducer if isinstance(error, WorkerCrash) else ""
     text = str(error).removesuffix(f"; reproduce with: {reproducer}") if reproducer else str(error)
     return Message(error=type(error).__name__, text=text, reproducer=reproducer)
-
-
-def _die_with_parent() -> None:
-    """No worker outlives the process that asked; Ctrl-C is that process's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 import llvmlite.binding as llvm
 
 from motet.compiler.codegen.cpu.half_precision import with_conversions
+from motet.compiler.orphans import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
 from motet.errors import CompileError, MotetError, WorkerCrash
@@ -115,7 +116,7 @@ class _Worker:
     """A process that answers each `(unit, target)` with an object or the text of an error."""
 
     connection: Connection
-    log: Path  # what the process writes to stderr, LLVM's last words among it
+    log: BinaryIO  # what the process writes to stderr, LLVM's last words among it
     pid: int
     child: subprocess.Popen[bytes] | None = None  # unless it was forked
     unit: int = IDLE  # what it compiles now
@@ -140,20 +141,19 @@ class _Workers:
     def run(self) -> list[bytes]:
         todo = sorted(range(len(self.units)), key=lambda index: len(self.units[index].llvm))
         objects: dict[int, bytes] = {}
-        with tempfile.TemporaryDirectory(prefix="motet-") as folder:
-            try:
-                for number in range(self.count):
-                    self.workers.append(_start(Path(folder) / f"worker{number}.log"))
-                for worker in self.workers:
+        try:
+            for _ in range(self.count):
+                self.workers.append(_start())
+            for worker in self.workers:
+                self._give(worker, todo)
+            while len(objects) < len(self.units):
+                busy = {worker.connection: worker for worker in self.workers if worker.unit != IDLE}
+                for connection in wait(list(busy)):
+                    worker = busy[connection]  # type: ignore[index]
+                    objects[worker.unit] = self._take(worker, self.units[worker.unit])
                     self._give(worker, todo)
-                while len(objects) < len(self.units):
-                    busy = {worker.connection: worker for worker in self.workers if worker.unit != IDLE}
-                    for connection in wait(list(busy)):
-                        worker = busy[connection]  # type: ignore[index]
-                        objects[worker.unit] = self._take(worker, self.units[worker.unit])
-                        self._give(worker, todo)
-            finally:
-                self._stop()
+        finally:
+            self._stop()
         return [objects[index] for index in range(len(self.units))]
 
     def _give(self, worker: _Worker, todo: list[int]) -> None:
@@ -178,7 +178,9 @@ class _Workers:
         self.workers.remove(worker)
         status = worker.reap()
         how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        words = worker.log.read_text(errors="replace").strip().splitlines()[:1]
+        with worker.log as log:
+            log.seek(0)
+            words = log.read().decode(errors="replace").strip().splitlines()[:1]
         return worker_crash(unit, self.target, ": ".join([how, *words]))
 
     def _stop(self) -> None:
@@ -190,6 +192,7 @@ class _Workers:
                 os.kill(worker.pid, signal.SIGKILL)
         for worker in self.workers:
             worker.reap()
+            worker.log.close()
 
 
 def worker_crash(unit: Unit, target: CpuTarget, how: str) -> WorkerCrash:
@@ -204,21 +207,23 @@ def worker_crash(unit: Unit, target: CpuTarget, how: str) -> WorkerCrash:
     )
 
 
-def _start(log: Path) -> _Worker:
+def _start() -> _Worker:
     """A new worker: a fork, which costs milliseconds, where no other thread runs; else a new interpreter."""
     ours, theirs = _duplex()
-    with log.open("wb") as errors, theirs:
+    log = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - without a name: nothing stays if this dies
+    with theirs:
         if sys.platform == "linux" and threading.active_count() == 1:
             llvm.initialize_all_targets()  # once, here, not in every worker
             llvm.initialize_all_asmprinters()
+            parent = os.getpid()
             pid = os.fork()
             if pid == 0:
-                os.dup2(errors.fileno(), 2)
-                _serve_forked(theirs)
+                os.dup2(log.fileno(), 2)
+                _serve_forked(theirs, parent)
             return _Worker(ours, log, pid)
         child = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name, "--serve", str(theirs.fileno())],
-            stderr=errors, pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", __spec__.name, "--serve", str(theirs.fileno()), "--parent", str(os.getpid())],
+            stderr=log, pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         return _Worker(ours, log, child.pid, child)
@@ -229,10 +234,11 @@ def _duplex() -> tuple[Connection, Connection]:
     return Connection(left.detach()), Connection(right.detach())
 
 
-def _serve_forked(connection: Connection) -> NoReturn:
+def _serve_forked(connection: Connection, parent: int) -> NoReturn:
     """Serve, then leave without the parent's clean-up handlers and buffered output."""
     status = 1
     try:
+        die_with_parent(parent)
         _serve(connection)
         status = 0
     finally:
@@ -261,8 +267,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--assembly", action="store_true", help="write assembly to stdout, no object")
     parser.add_argument("--output", type=Path, help="the object's file (default: beside the input)")
     parser.add_argument("--serve", type=int, metavar="FD", help=argparse.SUPPRESS)
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve is not None:
+        die_with_parent(options.parent)
         _serve(Connection(options.serve))
         return 0
     if options.file is None:
