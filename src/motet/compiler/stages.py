@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from motet.compiler import pipeline
-from motet.compiler.codegen.cpu.objects import assembly
+from motet.compiler.codegen.cpu.objects import Unit, assembly
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.program import Program
@@ -26,9 +26,10 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
         return str(program.module)
     if stage == "scheduled":
         members: dict[str, bytes] = {}
+        made: dict[tuple[str, Unit], str] = {}
         store = ParameterStore(program.parameters)
         functions = pipeline.public_functions(program.module)
-        variants = [pipeline.build_variant(functions, kernels, target, store, jobs, members) for target in targets]
+        variants = [pipeline.build_variant(functions, kernels, target, store, jobs, members, made) for target in targets]
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"
     units = pipeline.kernel_units(program, kernels, targets[0])
