@@ -98,7 +98,7 @@ def _request(
     cache: bool,
 ) -> CompileRequest:
     from motet.compiler.service import CompileRequest
-    from motet.tools.device_flags import device_flags_of
+    from motet.compiler.targets.device_flags import device_flags_of
 
     if format not in FORMATS:
         raise OptionError(f"format '{format}': no such format; expected one of {', '.join(FORMATS)}")

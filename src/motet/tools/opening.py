@@ -60,7 +60,7 @@ def make_request(
     cache: bool = True,
 ) -> CompileRequest:
     """The request that a command line stands for; `OptionError` for what of it does not parse."""
-    from motet.tools.device_flags import parse_device_flags
+    from motet.compiler.targets.device_flags import parse_device_flags
 
     if format not in FORMATS:
         raise OptionError(f"--format {format}: no such format; expected one of {', '.join(FORMATS)}")

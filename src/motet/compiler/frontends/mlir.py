@@ -8,9 +8,15 @@ from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.normaliser import Source
 from motet.compiler.frontends.spellings import modernise, resources
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import DEVICE_OP, TRANSFER_OP
 from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
+
+# Operations that upstream does not know and that are read all the same.
+READ = frozenset({
+    "krnl.global", "util.global", "util.global.load", "util.global.store", DEVICE_OP, TRANSFER_OP,
+})
 
 
 def load_mlir(text: str, file: str, place: Place = erase_devices) -> Program:
@@ -52,7 +58,7 @@ def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         operation = op.operation
-        if not context.is_registered_operation(operation.name) and operation.name != "krnl.global":
+        if not context.is_registered_operation(operation.name) and operation.name not in READ:
             unknown.append(operation)
         return ir.WalkResult.ADVANCE
 

@@ -13,6 +13,7 @@ from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.placement.place import read_devices
 from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.
@@ -36,6 +37,7 @@ def normal_form(
     with their data in `given`. `place` splits it by device. Raises CompileError.
     """
     with module.context, ir.Location.unknown():
+        read_devices(module)
         _require_public(module, file)
         try:
             _lower(module)

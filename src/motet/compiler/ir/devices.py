@@ -7,10 +7,11 @@ In the IR, once the frontend has read whatever spelling the user had:
     %2 = linalg.add … {motet.affinity = "gpu[0,2]"}
     func.func @f(%x: tensor<4xf32> {motet.affinity = "cpu"}) -> (tensor<4xf32> {motet.affinity = "cpu|gpu"})
     module attributes {motet.default_device = "cpu",
-                       motet.links = ["cpu->gpu", "gpu->cpu:unified", …]}
+                       motet.links = ["cpu->gpu", "gpu->cpu:unified,transparent", …]}
 
 An affinity is a device, or several joined by `|` any of which will do, each with an optional list of queues.
-On a function, `motet.affinity` is the default for its operations, arguments and results.
+On a function, `motet.affinity` is the default for its operations, arguments and results; `motet.default_device`, an
+affinity too, says where what nothing else places runs, on a function for that function alone.
 
 The algebra (join, executability) follows that of IREE's stream and HAL affinities, whose users' programs this
 reads: https://github.com/iree-org/iree, compiler/src/iree/compiler/Dialect/HAL/IR.
@@ -22,7 +23,7 @@ import re
 from dataclasses import dataclass
 from functools import reduce
 
-from motet.artifact.schema import Alternative
+from motet.artifact.schema import Alternative, Link
 
 DEVICE_OP = "motet.device"
 TRANSFER_OP = "motet.transfer"
@@ -35,6 +36,10 @@ ALTERNATIVES = "alternatives"
 QUEUES = 64
 ANY_QUEUE = (1 << QUEUES) - 1
 
+_NAME = r"[A-Za-z_$][\w$.-]*"
+_ALTERNATIVE = re.compile(rf"@({_NAME})|([A-Za-z_][\w.-]*)?(?:\[([0-9]{{1,9}})\])?")
+_LINK = re.compile(rf"({_NAME})->({_NAME})(?::(.*))?")
+_PROPERTIES = ("transparent", "unified")
 _TERM = re.compile(r"([A-Za-z_$][\w$.-]*)(?:\[([0-9,\s]*)\])?")
 
 
@@ -127,3 +132,29 @@ def print_alternative(alternative: Alternative) -> str:
     if alternative.fallback:
         return f"@{alternative.fallback}"
     return alternative.family + ("" if alternative.ordinal is None else f"[{alternative.ordinal}]")
+
+
+def parse_alternative(text: str) -> Alternative:
+    """Reads what `print_alternative` prints. Raises ValueError that says what is wrong."""
+    match = _ALTERNATIVE.fullmatch(text.strip())
+    if match is None or not match[0]:
+        raise ValueError(f"alternative '{text}': expected FAMILY, FAMILY[ORDINAL], [ORDINAL] or @DEVICE")
+    return Alternative(match[2] or "", int(match[3]) if match[3] else None, match[1] or "")
+
+
+# -- links ---------------------------------------------------------------------------------------
+
+
+def print_link(link: Link) -> str:
+    """`cpu->gpu:transparent,unified`: what the target may do with what lies on the source."""
+    said = [name for name, has in zip(_PROPERTIES, (link.transparent_access, link.unified_memory), strict=True) if has]
+    return f"{link.source}->{link.target}" + (f":{','.join(said)}" if said else "")
+
+
+def parse_link(text: str) -> Link:
+    """Reads what `print_link` prints. Raises ValueError that says what is wrong."""
+    match = _LINK.fullmatch(text.replace(" ", ""))
+    said = match[3].split(",") if match and match[3] else []
+    if match is None or not set(said) <= set(_PROPERTIES):
+        raise ValueError(f"link '{text}': expected DEVICE->DEVICE, or DEVICE->DEVICE: and of transparent, unified")
+    return Link(match[1], match[2], "transparent" in said, "unified" in said)

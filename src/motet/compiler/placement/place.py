@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.placement.assign_devices import AssignDevices
-from motet.compiler.placement.read_devices import devices_of
-from motet.compiler.placement.resolve_promises import ResolvePromises
-from motet.compiler.placement.verify_devices import VerifyDevices
-
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Placement
+from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.faces import face
 from motet.compiler.placement.fold_transfers import FoldTransfers
 from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.insert_transfers import InsertTransfers
+from motet.compiler.placement.materialize_devices import MaterializeDevices
 from motet.compiler.placement.outline_regions import OutlineRegions
 from motet.compiler.placement.place_operations import PlaceOperations
+from motet.compiler.placement.read_devices import devices_of
+from motet.compiler.placement.resolve_aliases import ResolveAliases
+from motet.compiler.placement.resolve_promises import ResolvePromises
+from motet.compiler.placement.verify_devices import VerifyDevices
+
+
+def read_devices(module: ir.Module) -> None:
+    """Makes Motet's own spelling of all that a program says of devices: before anything else is done to it, since
+    attributes and globals of others do not survive much."""
+    for each in (MaterializeDevices(), ResolvePromises()):
+        each.run(module)
 
 
 def placer(flags: Sequence[str], automatic: bool) -> Place:
     """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace."""
 
     def place(module: ir.Module) -> Placement | None:
-        for each in (AssignDevices(tuple(flags)), ResolvePromises(), VerifyDevices()):
+        for each in (AssignDevices(tuple(flags)), ResolveAliases(), VerifyDevices()):
             each.run(module)
         devices, default, links = devices_of(module)
         if not devices:

@@ -1,9 +1,12 @@
 """Device flags: what stands after `--device`, read into names and alternatives.
 
     flag        = [name "="] alternative {"," alternative}
-    alternative = target ["[" ordinal "]"] ["{" key "=" value {"," key "=" value} "}"] | "@" name
+    alternative = target ["[" ordinal "]"] ["{" key "=" value {"," key "=" value} "}"] | "[" ordinal "]"
+                | "@" name | "#hal.device." kind "<" … ">"
 
-    cpu=host{cpu=x86-64-v4}        gpu=cuda[1],@cpu
+    cpu=host{cpu=x86-64-v4}        gpu=cuda[1],@cpu        '#hal.device.target<"local", {ordinal = 1 : index}>'
+
+Quotes around a flag are taken off. An ordinal alone is the device that the machine lists there, of any family.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
 from motet.errors import OptionError
 
-_NAME = re.compile(r"[A-Za-z_][\w-]*")
+_NAME = re.compile(r"[A-Za-z_$][\w$.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.-]*")
 _ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
 _VALUE = re.compile(r"[^,{}\[\]=]+")
@@ -24,7 +28,7 @@ _VALUE = re.compile(r"[^,{}\[\]=]+")
 @dataclass(frozen=True)
 class Alternative:
     """One way to fill a device: code for `target` with `options`, on the `ordinal`-th device of its kind
-    (None: any), or, where `fallback` is set, the device named `target`."""
+    (None: any), or, where `fallback` is set, the device named `target`. Without a target, `ordinal` counts all."""
 
     target: str
     ordinal: int | None = None
@@ -52,8 +56,8 @@ class DeviceFlag:
 def parse_device_flags(flags: Iterable[str]) -> tuple[DeviceFlag, ...]:
     """Read every `--device` of a command line.
 
-    Raises `OptionError` for text that does not parse, a name given twice, a mixture of named and unnamed
-    devices, and a fallback to a device that no flag names.
+    Raises `OptionError` for text that does not parse, a name given twice, and a mixture of named and unnamed
+    devices. Whether the devices that others fall back to exist depends on the program: verify-devices says it.
     """
     parsed = tuple(parse_device_flag(flag) for flag in flags)
     names = [flag.name for flag in parsed if flag.name]
@@ -65,12 +69,6 @@ def parse_device_flags(flags: Iterable[str]) -> tuple[DeviceFlag, ...]:
         unnamed = next(flag.expression for flag in parsed if not flag.name)
         raise OptionError(f"device '{unnamed}': it has no name, but '{names[0]}' has one; "
                           f"expected all or none to be named: write NAME={unnamed}")
-    for flag in parsed:
-        for alternative in flag.alternatives:
-            if alternative.fallback and alternative.target not in names:
-                known = ", ".join(names) or "none"
-                raise OptionError(f"device '{flag.name or flag.expression}': @{alternative.target} names no "
-                                  f"device; there are: {known}")
     return parsed
 
 
@@ -85,7 +83,13 @@ def device_flags_of(devices: Mapping[str, str] | str | None) -> tuple[DeviceFlag
 
 def parse_device_flag(text: str) -> DeviceFlag:
     """Read one flag; `OptionError` names the position of what does not parse."""
-    return _Parser(text).flag()
+    return _Parser(_unquoted(text)).flag()
+
+
+def _unquoted(text: str) -> str:
+    stripped = text.strip()
+    quoted = len(stripped) > 1 and stripped[0] == stripped[-1] and stripped[0] in "\"'"
+    return stripped[1:-1] if quoted else text
 
 
 class _Parser:
@@ -99,17 +103,41 @@ class _Parser:
         name = ""
         if match := re.match(rf"\s*({_NAME.pattern})\s*=", self.text):
             name, self.position = match[1], match.end()
-        alternatives = [self.alternative()]
+        alternatives = self.element()
         while self.accept(","):
-            alternatives.append(self.alternative())
+            alternatives += self.element()
         if self.position < len(self.text):
             self.fail("',' and another alternative, or the end")
         return DeviceFlag(name, tuple(alternatives))
 
+    def element(self) -> list[Alternative]:
+        self.skip_space()
+        if not self.text.startswith("#", self.position):
+            return [self.alternative()]
+        reader = AttributeReader(self.text, self.position)
+        try:
+            found = reader.device()
+        except SpellingError as error:
+            raise OptionError(f"device '{self.text}': column {error.offset + 1}: {error}") from None
+        self.position = reader.position
+        self.skip_space()
+        if self.position < len(self.text) and self.text[self.position] != ",":
+            self.fail("',' or the end after this attribute")
+        return [
+            Alternative(one.fallback, fallback=True) if one.fallback else Alternative(one.family, one.ordinal)
+            for one in found
+        ]
+
     def alternative(self) -> Alternative:
+        self.skip_space()
+        if self.text.startswith("[", self.position):
+            return self.numbered("")
         if self.accept("@"):
             return Alternative(self.take(_NAME, "the name of another device after '@'"), fallback=True)
         target = self.take(_TARGET, "a target such as host or cuda, or @ and the name of another device")
+        return self.numbered(target)
+
+    def numbered(self, target: str) -> Alternative:
         ordinal = None
         options: tuple[tuple[str, str], ...] = ()
         if self.accept("["):

@@ -1,0 +1,160 @@
+"""assign-devices: gives a program the devices that the command line names (`--device`).
+
+    module {…}            with  cpu=host, gpu=cuda,@cpu  →   module {
+                                                               "motet.device"() {sym_name = "cpu", …["host"]}
+                                                               "motet.device"() {sym_name = "gpu", …["cuda", "@cpu"]}
+    "motet.device"() {sym_name = "gpu", …["hip"]}  with  gpu=host    →   … alternatives = ["host"] …
+
+A flag with the name of a device of the program replaces what that device may be; others add theirs behind those
+of the program. Flags without names fill the devices of the program, its default one first, then in order; where the
+program declares none they add `__device_0`, …. One flag without a name that lists one family, for a program that
+says nothing of devices, adds none: the program then is for one device, whichever that is.
+
+The default device is the one that the program names, else its first, else that of the first flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.artifact import schema
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, ALTERNATIVES, DEFAULT_DEVICE, TRANSFER_OP, print_alternative
+from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.placement.default_device import default_device
+from motet.compiler.placement.read_devices import declarations, declare, declared_name
+from motet.compiler.placement.resolve_aliases import resolve_alias
+from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
+from motet.compiler.targets.families import families
+from motet.errors import CompileError, OptionError
+
+
+@dataclass(frozen=True)
+class AssignDevices:
+    """Raises OptionError for flags that mean nothing, CompileError for a default device by a number that no device
+    has."""
+
+    name = "assign-devices"
+    flags: tuple[str, ...] = ()
+
+    def run(self, module: ir.Module) -> None:
+        flags = parse_device_flags(self.flags)
+        assigned = {flag: alternatives(flag) for flag in flags}
+        declared = {declared_name(operation): operation for operation in declarations(module)}
+        if flags and flags[0].name:
+            _by_name(module, declared, assigned)
+        elif declared:
+            _fill(module, declared, assigned)
+        elif not _is_plain(flags) or speaks_of_devices(module):
+            for number, filled in enumerate(assigned.values()):
+                _add(module, f"__device_{number}", filled)
+        _number_default(module)
+
+
+def alternatives(flag: DeviceFlag) -> list[schema.Alternative]:
+    """What a flag says that its device may be. Raises OptionError for families that nobody knows."""
+    return [_alternative(flag, one) for one in flag.alternatives]
+
+
+def _alternative(flag: DeviceFlag, given: Alternative) -> schema.Alternative:
+    if given.fallback:
+        return schema.Alternative(fallback=given.target)
+    known = {*ALIASES, *DEPRECATED, *families()}
+    if given.target and given.target not in known:
+        raise OptionError(
+            f"device '{flag.name or flag.expression}': {given.target} is no family of devices; "
+            f"available: {', '.join(sorted(known - set(DEPRECATED)))}; or @ and the name of another device"
+        )
+    return resolve_alias(schema.Alternative(given.target, given.ordinal))
+
+
+def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
+    """Whether flags say no more than which family the program is for."""
+    if len(flags) != 1:
+        return not flags
+    only = flags[0].alternatives
+    return len(only) == 1 and not only[0].fallback and only[0].ordinal is None
+
+
+def speaks_of_devices(module: ir.Module) -> bool:
+    """Whether any operation, function, argument or result of a module is placed."""
+    found: list[str] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        operation = op.operation
+        if operation.name == TRANSFER_OP or AFFINITY in operation.attributes or (
+            operation.name == "func.func" and _is_pinned(operation)
+        ):
+            found.append(operation.name)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return bool(found) or DEFAULT_DEVICE in module.operation.attributes
+
+
+def _is_pinned(function: ir.Operation) -> bool:
+    return any(
+        AFFINITY in ir.DictAttr(attribute)
+        for group in ("arg_attrs", "res_attrs") if group in function.attributes
+        for attribute in ir.ArrayAttr(function.attributes[group])
+    )
+
+
+def _by_name(
+    module: ir.Module, declared: dict[str, ir.Operation], assigned: dict[DeviceFlag, list[schema.Alternative]]
+) -> None:
+    for flag, filled in assigned.items():
+        if flag.name in declared:
+            _replace(declared[flag.name], filled)
+        else:
+            _add(module, flag.name, filled)
+
+
+def _fill(
+    module: ir.Module, declared: dict[str, ir.Operation], assigned: dict[DeviceFlag, list[schema.Alternative]]
+) -> None:
+    _number_default(module)
+    first = default_device(module)
+    names = sorted(declared, key=lambda name: name != first)
+    if len(assigned) > len(names):
+        extra = list(assigned)[len(names)].expression
+        raise OptionError(
+            f"device '{extra}': the program has only {', '.join(names)}; expected at most {len(names)} flags without "
+            f"names, or names: NAME={extra}"
+        )
+    for name, filled in zip(names, assigned.values(), strict=False):
+        if any(one.fallback == name for one in filled):
+            raise OptionError(f"device '@{name}': it would be filled with itself; name the flag that it belongs to")
+        _replace(declared[name], filled)
+
+
+def _replace(declaration: ir.Operation, filled: list[schema.Alternative]) -> None:
+    texts = [ir.StringAttr.get(print_alternative(one)) for one in filled]
+    declaration.attributes[ALTERNATIVES] = ir.ArrayAttr.get(texts)
+
+
+def _add(module: ir.Module, name: str, filled: list[schema.Alternative]) -> None:
+    """Behind the devices that are there, before all else."""
+    there = declarations(module)
+    point = ir.InsertionPoint.after(there[-1]) if there else ir.InsertionPoint.at_block_begin(module.body)
+    declare(name, filled, point, module.operation.location)
+
+
+def _number_default(module: ir.Module) -> None:
+    """A default device given by its number gets its name."""
+    attributes = module.operation.attributes
+    value = attributes[DEFAULT_DEVICE] if DEFAULT_DEVICE in attributes else None
+    if not isinstance(value, ir.IntegerAttr):
+        return
+    names = [declared_name(operation) for operation in declarations(module)]
+    if not 0 <= value.value < len(names):
+        there = ", ".join(names) or "no device"
+        raise CompileError(
+            f"default device {value.value}: expected a number from 0 to {len(names) - 1}, or a name; there is {there}"
+            if names else f"default device {value.value}: the program declares no device; give --device NAME=…",
+            locate(module.operation.location),
+        )
+    attributes[DEFAULT_DEVICE] = ir.StringAttr.get(names[value.value])

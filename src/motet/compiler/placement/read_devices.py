@@ -1,0 +1,85 @@
+"""What a module says of its devices in Motet's own spelling (`ir/devices.py`), read for the artifact.
+
+    module attributes {motet.default_device = "gpu", motet.links = ["cpu->gpu:unified"]} {
+      "motet.device"() {sym_name = "cpu", alternatives = ["host"]} : () -> ()
+      "motet.device"() {sym_name = "gpu", alternatives = ["cuda", "@cpu"]} : () -> ()
+    →  [LogicalDevice("cpu", …), LogicalDevice("gpu", …)], 1, [Link("cpu", "gpu", unified_memory=True)]
+"""
+
+from __future__ import annotations
+
+from motet.artifact.schema import Alternative, Link, LogicalDevice
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import (
+    ALTERNATIVES,
+    DEVICE_OP,
+    LINKS,
+    parse_alternative,
+    parse_link,
+    print_alternative,
+)
+from motet.compiler.placement.default_device import default_device
+from motet.errors import CompileError
+
+
+def devices_of(module: ir.Module) -> tuple[list[LogicalDevice], int, list[Link]]:
+    """The devices of a module in the order in which it declares them, the index of the default one, and what it
+    says of pairs of them. Raises CompileError at what does not parse; `verify-devices` checks that names agree."""
+    devices = [
+        LogicalDevice(declared_name(operation), alternatives_of(operation)) for operation in declarations(module)
+    ]
+    names = [device.name for device in devices]
+    default = default_device(module)
+    return devices, names.index(default) if default in names else 0, links_of(module)
+
+
+def declarations(module: ir.Module) -> list[ir.Operation]:
+    """The operations that declare devices, in order."""
+    return [entry.operation for entry in module.body.operations if entry.operation.name == DEVICE_OP]
+
+
+def declared_name(declaration: ir.Operation) -> str:
+    """The name that a declaration gives its device. Raises CompileError where it gives none."""
+    if "sym_name" not in declaration.attributes:
+        raise CompileError("motet.device: it has no name; expected sym_name = \"…\"", locate(declaration.location))
+    return ir.StringAttr(declaration.attributes["sym_name"]).value
+
+
+def alternatives_of(declaration: ir.Operation) -> list[Alternative]:
+    """What a declared device may be. Raises CompileError where that is nothing, or does not parse."""
+    where = f"motet.device @{declared_name(declaration)}"
+    given = declaration.attributes[ALTERNATIVES] if ALTERNATIVES in declaration.attributes else None
+    texts = strings(given)
+    if not texts:
+        raise CompileError(
+            f"{where}: it lists no alternatives; expected alternatives = [\"host\", …], of families of devices "
+            "or @ and the name of another device", locate(declaration.location),
+        )
+    try:
+        return [parse_alternative(text) for text in texts]
+    except ValueError as error:
+        raise CompileError(f"{where}: {error}", locate(declaration.location)) from None
+
+
+def declare(name: str, alternatives: list[Alternative], point: ir.InsertionPoint, location: ir.Location) -> None:
+    """Adds the declaration of a device to a module."""
+    texts = ir.ArrayAttr.get([ir.StringAttr.get(print_alternative(one)) for one in alternatives])
+    attributes = {"sym_name": ir.StringAttr.get(name), ALTERNATIVES: texts}
+    ir.Operation.create(DEVICE_OP, attributes=attributes, loc=location, ip=point)
+
+
+def links_of(module: ir.Module) -> list[Link]:
+    """What the module says of pairs of devices. Raises CompileError for what does not parse."""
+    attributes = module.operation.attributes
+    try:
+        return [parse_link(text) for text in strings(attributes[LINKS])] if LINKS in attributes else []
+    except ValueError as error:
+        raise CompileError(f"{LINKS}: {error}", locate(module.operation.location)) from None
+
+
+def strings(attribute: ir.Attribute | None) -> list[str]:
+    """The texts of a list of strings; none where it is something else."""
+    if not isinstance(attribute, ir.ArrayAttr):
+        return []
+    return [entry.value for entry in attribute if isinstance(entry, ir.StringAttr)]

@@ -1,0 +1,35 @@
+"""resolve-aliases: calls the families of devices by the one name that each has.
+
+    "motet.device"() {sym_name = "a",                     "motet.device"() {sym_name = "a",
+                      alternatives = ["local[1]",    →                      alternatives = ["host[1]", "cuda"]}
+                                      "cuda-nvptx", "host[1]"]}
+
+An alternative that is there twice is tried once. Names that nobody knows stay: a driver may bring them along.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.artifact.schema import Alternative
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import ALTERNATIVES, print_alternative
+from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.placement.read_devices import alternatives_of, declarations
+
+
+@dataclass(frozen=True)
+class ResolveAliases:
+    name = "resolve-aliases"
+
+    def run(self, module: ir.Module) -> None:
+        for declaration in declarations(module):
+            resolved = dict.fromkeys(resolve_alias(one) for one in alternatives_of(declaration))
+            texts = [ir.StringAttr.get(print_alternative(one)) for one in resolved]
+            declaration.attributes[ALTERNATIVES] = ir.ArrayAttr.get(texts)
+
+
+def resolve_alias(alternative: Alternative) -> Alternative:
+    """The same alternative with the family's own name."""
+    family = ALIASES.get(alternative.family) or DEPRECATED.get(alternative.family) or alternative.family
+    return Alternative(family, alternative.ordinal, alternative.fallback)

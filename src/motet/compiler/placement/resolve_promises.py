@@ -1,0 +1,116 @@
+"""resolve-promises: says in Motet's own spelling where the program wants what, promises of devices included.
+
+    "motet.transfer"(%0) {to = #hal.device.promise<@gpu>}     →    "motet.transfer"(%0) {to = "gpu"}
+    linalg.abs {stream.affinity = #hal.device.affinity<@a>}   →    linalg.abs {motet.affinity = "a"}
+    func.func @f(%x: … {iree.abi.affinity = #…promise<@a>})   →    func.func @f(%x: … {motet.affinity = "a"})
+
+Of an argument or result, `iree.abi.affinity` counts before `stream.affinity`; on a function it is for those of
+its arguments and results that say nothing. Promises in other attributes stay, and are checked by verify-devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, parse_affinity
+from motet.compiler.ir.hal_attributes import AttributeReader
+from motet.compiler.ir.program import DEVICE
+from motet.compiler.placement.materialize_devices import read
+from motet.errors import CompileError
+
+PIN = "iree.abi.affinity"
+OWN = "stream.affinity"
+# What an attribute may be called, the one that counts first; the last is that of graphs built in Python.
+NAMES = (AFFINITY, OWN, DEVICE)
+PIN_NAMES = (AFFINITY, PIN, OWN, DEVICE)
+
+
+@dataclass(frozen=True)
+class ResolvePromises:
+    """Raises CompileError, at the operation, for what is no affinity."""
+
+    name = "resolve-promises"
+
+    def run(self, module: ir.Module) -> None:
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            operation = op.operation
+            if operation.name == TRANSFER_OP:
+                _transfer(operation)
+            elif operation.name == "func.func":
+                _function(operation)
+            elif len(operation.attributes):
+                _set(operation, _said(operation.attributes, NAMES, operation), NAMES)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+
+
+def affinity_text(attribute: ir.Attribute, what: str, operation: ir.Operation) -> str:
+    """Motet's spelling of an affinity in any spelling. Raises CompileError at `operation`."""
+    if not isinstance(attribute, ir.StringAttr):
+        return str(read(attribute, AttributeReader.affinity, what, operation))
+    if what not in (AFFINITY, DEVICE, f"{TRANSFER_OP}: {TO}"):
+        raise CompileError(
+            f"{what}: {attribute}; expected #hal.device.affinity<@name>, or a promise or choice of those",
+            locate(operation.location),
+        )
+    try:
+        return str(parse_affinity(attribute.value))
+    except ValueError as error:
+        raise CompileError(f"{what}: {error}", locate(operation.location)) from None
+
+
+def _transfer(operation: ir.Operation) -> None:
+    if TO not in operation.attributes:
+        raise CompileError(f"{TRANSFER_OP}: it does not say where to; expected to = \"…\"", locate(operation.location))
+    text = affinity_text(operation.attributes[TO], f"{TRANSFER_OP}: {TO}", operation)
+    operation.attributes[TO] = ir.StringAttr.get(text)
+
+
+def _function(function: ir.Operation) -> None:
+    said = _said(function.attributes, NAMES, function)
+    pin = _said(function.attributes, (PIN,), function)
+    _set(function, said or pin, (*NAMES, PIN))
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    for group, count in (("arg_attrs", len(kind.inputs)), ("res_attrs", len(kind.results))):
+        _pins(function, group, count, pin if said else None)
+
+
+def _pins(function: ir.Operation, group: str, count: int, default: str | None) -> None:
+    if group not in function.attributes and default is None:
+        return
+    given = (
+        [ir.DictAttr(attribute) for attribute in ir.ArrayAttr(function.attributes[group])]
+        if group in function.attributes
+        else [ir.DictAttr.get({})] * count
+    )
+    if default is None and not any(name in one for one in given for name in PIN_NAMES):
+        return
+    resolved: list[ir.DictAttr] = []
+    for one in given:
+        kept = {entry.name: entry.attr for entry in one if entry.name not in PIN_NAMES}
+        said = _said(one, PIN_NAMES, function) or default
+        if said is not None:
+            kept[AFFINITY] = ir.StringAttr.get(said)
+        resolved.append(ir.DictAttr.get(kept))
+    function.attributes[group] = ir.ArrayAttr.get(resolved)
+
+
+def _said(
+    attributes: Mapping[str, ir.Attribute] | ir.DictAttr, names: tuple[str, ...], operation: ir.Operation
+) -> str | None:
+    """What the first of `names` that is there says."""
+    found = [affinity_text(attributes[name], name, operation) for name in names if name in attributes]
+    return found[0] if found else None
+
+
+def _set(operation: ir.Operation, said: str | None, names: tuple[str, ...]) -> None:
+    if said is None:
+        return
+    for name in names:
+        if name in operation.attributes:
+            del operation.attributes[name]
+    operation.attributes[AFFINITY] = ir.StringAttr.get(said)
