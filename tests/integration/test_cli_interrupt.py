@@ -1,12 +1,15 @@
-"""Ctrl-C: one line, status 130, nothing half done and nobody left behind."""
+"""Ctrl-C: one line, status 130, nothing half done and nobody left behind; and so for `kill`, in any moment."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -48,30 +51,98 @@ def processes_of_session(session: int) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "kill"])
-def test_interrupted_compile_leaves_nothing(tmp_path: Path, whole_group: bool) -> None:
-    (tmp_path / "large.mlir").write_text(large_program(400))
+def children(parent: int) -> list[int]:
+    found: list[int] = []
+    for pid in processes_of_session(parent):
+        with contextlib.suppress(OSError):
+            if int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(pid)
+    return found
+
+
+@dataclass
+class Compile:
+    """`motet compile` of a large program, in a session of its own."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    temporary: Path
+
+    def left(self) -> list[int]:
+        """Processes that are still there after some seconds of grace."""
+        deadline = time.monotonic() + 10
+        while (left := processes_of_session(self.process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+
+@pytest.fixture
+def compiling(tmp_path: Path) -> Generator[Compile]:
+    if not Path("/proc").is_dir():
+        pytest.skip("looks for processes in /proc")
+    folder, temporary = tmp_path / "here", tmp_path / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+    (folder / "large.mlir").write_text(large_program(120))
     process = subprocess.Popen(
-        [sys.executable, "-m", "motet", "compile", "large.mlir", "--no-cache"], cwd=tmp_path, text=True,
+        [sys.executable, "-m", "motet", "compile", "large.mlir", "--no-cache"], cwd=folder, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        env={**os.environ, "PYTHONPATH": str(SOURCES), "TMPDIR": str(temporary)},
     )
+    yield Compile(process, folder, temporary)
+    for pid in processes_of_session(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def wait_for_processes(compiling: Compile, count: int) -> None:
     deadline = time.monotonic() + 30
-    while len(processes_of_session(process.pid)) < 2 and time.monotonic() < deadline:
+    while len(processes_of_session(compiling.process.pid)) < count and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.5)
-    assert process.poll() is None, "compiled before it could be interrupted"
+    assert compiling.process.poll() is None, "compiled before it could be interrupted"
+
+
+# The command alone; with its worker; with processes that compile kernels, where there are processors for several.
+MOMENTS = {"starting": 1, "worker": 2, "kernels": 2 + min(2, len(os.sched_getaffinity(0)) - 1)}
+
+
+@pytest.mark.parametrize("moment", ["worker", "kernels"])
+@pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "kill"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_compile_leaves_nothing(
+    compiling: Compile, number: signal.Signals, whole_group: bool, moment: str
+) -> None:
+    wait_for_processes(compiling, MOMENTS[moment])
+    time.sleep(0.3)
     # A terminal signals every process of the group; `kill` just the one it is given.
     if whole_group:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(compiling.process.pid, number)
     else:
-        process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 130, out + err
-    assert err.splitlines() == ["interrupted"]
-    assert [path.name for path in tmp_path.iterdir()] == ["large.mlir"]
-    deadline = time.monotonic() + 10
-    while (left := processes_of_session(process.pid)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+        compiling.process.send_signal(number)
+    out, err = compiling.process.communicate(timeout=30)
+    assert compiling.process.returncode == 128 + number, out + err
+    assert err.splitlines() == (["interrupted"] if number == signal.SIGINT else [])
+    assert [path.name for path in compiling.folder.iterdir()] == ["large.mlir"]
+    assert not compiling.left()
+    assert not list(compiling.temporary.iterdir())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_compile_leaves_no_process(compiling: Compile, moment: str) -> None:
+    wait_for_processes(compiling, MOMENTS[moment])
+    compiling.process.kill()
+    compiling.process.communicate(timeout=30)
+    assert not compiling.left()
+    assert [path.name for path in compiling.folder.iterdir()] == ["large.mlir"]
+
+
+def test_compile_whose_worker_is_killed_is_one_error_that_shows_how_to_repeat_it(compiling: Compile) -> None:
+    wait_for_processes(compiling, MOMENTS["kernels"])
+    (worker,) = children(compiling.process.pid)
+    os.kill(worker, signal.SIGKILL)
+    out, err = compiling.process.communicate(timeout=30)
+    assert compiling.process.returncode == 1, out + err
+    (line,) = err.splitlines()
+    assert line.startswith("error: large.mlir: the compiler died with signal SIGKILL")
+    assert "reproduce with:" in line
+    assert not compiling.left()

@@ -1,12 +1,14 @@
 """The command line: `motet COMMAND …`, one file per command.
 
 Exit status: 0 success, 1 the user's error (one line on standard error), 2 a wrong command line,
-130 interrupted.
+130 interrupted, 143 told to end (SIGTERM).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import logging
+import signal
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -27,6 +29,7 @@ motet COMMAND --help explains a command.
 """
 
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 class Commands(TyperGroup):
@@ -46,6 +49,11 @@ class Commands(TyperGroup):
 def _say(line: str) -> None:
     """One line on standard error: a message of several lines (a compiler's notes) is joined."""
     typer.echo("; ".join(part.strip() for part in line.splitlines() if part.strip()), err=True)
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    """Ends this process by way of everything that cleans up after itself."""
+    raise SystemExit(TERMINATED)
 
 
 def _show_version(wanted: bool) -> None:
@@ -80,6 +88,15 @@ def make_app() -> typer.Typer:
     return app
 
 
+class _Warnings(logging.Handler):
+    """What Motet warns of, as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(f"warning: {record.getMessage()}")
+
+
 def main() -> None:
     """The entry point of `motet`."""
+    signal.signal(signal.SIGTERM, _terminate)
+    logging.getLogger("motet").addHandler(_Warnings(logging.WARNING))
     make_app()(prog_name="motet")
