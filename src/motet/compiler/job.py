@@ -29,7 +29,9 @@ class Job(msgspec.Struct, frozen=True):
     source: bytes | None = None
     text: bool = False
     format: str = "auto"
-    targets: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()  # full names, `targets/families.py`
+    devices: tuple[str, ...] = ()  # texts of `--device` that are more than processor levels
+    placement: str = "default"
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""
     pipeline: str = ""
@@ -38,10 +40,11 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One line of a worker's output: progress, or the error that ended it."""
+    """One line of a worker's output: progress, a warning, or the error that ended it."""
 
     progress: str = ""
     fraction: float = 0.0
+    warning: str = ""
     error: str = ""  # the class's name in `motet.errors`
     text: str = ""
     file: str = ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 import shlex
 import shutil
@@ -14,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,11 +28,17 @@ from motet import errors
 from motet.artifact.reader import Artifact
 from motet.compiler.cache import Cache
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message
-from motet.compiler.targets.expressions import DEFAULT_TARGETS, cpu_levels
+from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
+from motet.compiler.targets.expressions import DEFAULT_TARGETS
+from motet.compiler.targets.families import HOST, target_names
 from motet.errors import CompileError, Location, MotetError, OptionError, WorkerCrash
 from motet.version import VERSION
 
 Progress = Callable[[str, float], None]
+
+PLACEMENTS = ("default", "auto")
+_log = logging.getLogger("motet")
 
 __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optimise", "verify"]
 
@@ -42,7 +49,8 @@ OPTIONS = {"jobs": "how many processes compile kernels at once; a number, defaul
 @dataclass(frozen=True)
 class CompileRequest:
     """What to compile. `source` is text, bytes or, where `path` alone is given, empty and read from there.
-    `devices` are (name or "", device expression); `options` are those of `OPTIONS`."""
+    `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
+    the default device takes what nothing places, or `auto`, where a model of costs places it."""
 
     source: str | bytes
     path: str = ""
@@ -50,6 +58,7 @@ class CompileRequest:
     devices: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     cache: bool = True
+    placement: str = "default"
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
@@ -113,17 +122,38 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
     for name in options:
         if name not in OPTIONS:
             raise OptionError(f"option {name}: unknown; available: {', '.join(OPTIONS)}")
-    targets: list[str] = []
-    for _, expression in request.devices:
-        targets += [level for level in cpu_levels(expression) if level not in targets]
+    if request.placement not in PLACEMENTS:
+        raise OptionError(f"placement {request.placement}: unknown; available: {', '.join(PLACEMENTS)}")
+    texts = tuple(f"{name}={expression}" if name else expression for name, expression in request.devices)
+    flags = parse_device_flags(texts)
     source = request.source
     data = source.encode() if isinstance(source, str) else source
     if not data and request.path and request.path != "<string>":
         data = _file(request.path)
     return Job(
         kind, request.path or "<string>", data, isinstance(source, str) and bool(source), request.format,
-        tuple(targets or DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
+        tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
+        devices=() if _is_host(flags) else texts, placement=request.placement,
     )
+
+
+def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
+    """What code is made for, in order of preference, by what the flags say; families without code are left out."""
+    found: dict[str, None] = {}
+    for flag in flags:
+        for alternative in flag.alternatives:
+            if alternative.target:
+                family = ALIASES.get(alternative.target) or DEPRECATED.get(alternative.target, alternative.target)
+                found |= dict.fromkeys(target_names(family, dict(alternative.options), str(alternative)))
+    return list(found)
+
+
+def _is_host(flags: Sequence[DeviceFlag]) -> bool:
+    """Whether flags say no more than for which processors of the host code is made."""
+    if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
+        return not flags
+    only = flags[0].alternatives[0]
+    return ALIASES.get(only.target) == HOST and only.ordinal is None
 
 
 def _file(path: str) -> bytes:
@@ -146,6 +176,7 @@ def _key(job: Job) -> str:
     digest = hashlib.sha256()
     wheels = [VERSION, _sources(), *(_version(name) for name in ("torch-mlir", "llvmlite"))]
     parts = [*wheels, job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
+    parts += [job.placement, *job.devices]
     if "native" in job.targets:
         from motet.runtime.cpu_features import host_features
 
@@ -226,6 +257,8 @@ def _listen(process: subprocess.Popen[bytes], progress: Progress | None) -> Mote
             continue  # what a library printed
         if message.error:
             error = _error(message)
+        elif message.warning:
+            _log.warning("%s", message.warning)
         elif progress is not None:
             progress(message.progress, message.fraction)
     return error

@@ -7,10 +7,11 @@ also the reproducer: the same command does the same job again.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -21,10 +22,22 @@ from motet.errors import CompileError, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
     from motet.compiler.ir.program import Program
+    from motet.compiler.targets.cpu import CpuTarget
+
+_log = logging.getLogger("motet")
+
+
+class _Warnings(logging.Handler):
+    """Sends what the compiler warns of to the process that asked for its work."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(Message(warning=record.getMessage()))
 
 
 def main() -> int:
     folder = Path(sys.argv[1])
+    _log.addHandler(_Warnings(logging.WARNING))
+    _log.propagate = False
     if len(sys.argv) > 2:  # the process that waits for this one; nobody does where the job is done again
         die_with_parent(int(sys.argv[2]))
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
@@ -53,13 +66,16 @@ def _perform(job: Job, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _loaded(job: Job) -> Generator[Program]:
-    """The job's program, in whose context all further work is done."""
+def _loaded(job: Job, placed: bool = True) -> Generator[Program]:
+    """The job's program, in whose context all further work is done; split by device where it is to be placed."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
+    from motet.compiler.placement.erase_devices import erase_devices
+    from motet.compiler.placement.place import placer
 
     data = job.source if job.source is not None else _read(job.path)
-    program = load_source(data.decode() if job.text else data, job.path, job.format)
+    place = placer(job.devices, job.placement == "auto") if placed else erase_devices
+    program = load_source(data.decode() if job.text else data, job.path, job.format, place)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
     context.allow_unregistered_dialects = True  # the attributes named motet.…
@@ -80,10 +96,32 @@ def _read(path: str) -> bytes:
         raise CompileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _targets(job: Job) -> list[Any]:
-    from motet.compiler.targets.native import resolve_cpu_target
+def _targets(job: Job, program: Program) -> list[CpuTarget]:
+    """What code is made for: what was asked for, and the defaults of families that only the program names."""
+    from motet.compiler.placement.families import program_families
+    from motet.compiler.targets.families import resolve_target, target_names
 
-    return [resolve_cpu_target(name) for name in job.targets]
+    targets = [resolve_target(name) for name in job.targets]
+    if program.placement is None:
+        return targets
+    families = program_families(program.placement.devices)
+    for family in families:
+        if all(target.family != family for target in targets):
+            targets += [resolve_target(name) for name in target_names(family, {}, family)]
+    without = [family for family in families if all(target.family != family for target in targets)]
+    if without:
+        _log.warning("no code is made for devices of %s: the program runs on its other alternatives", ", ".join(without))
+    return [target for target in targets if target.family in families]
+
+
+def _host_targets(job: Job) -> list[CpuTarget]:
+    """Those of the host, on which kernels can be compared with the oracle."""
+    from motet.compiler.targets.expressions import DEFAULT_TARGETS
+    from motet.compiler.targets.families import HOST, resolve_target
+
+    targets = [resolve_target(name) for name in job.targets]
+    own = [target for target in targets if target.family == HOST]
+    return own or [resolve_target(name) for name in DEFAULT_TARGETS]
 
 
 def _compile(job: Job, folder: Path) -> None:
@@ -92,7 +130,7 @@ def _compile(job: Job, folder: Path) -> None:
 
     _progress("read", 0.0)
     with _loaded(job) as program:
-        built = pipeline.build(program, _targets(job), job.jobs, _progress)
+        built = pipeline.build(program, _targets(job, program), job.jobs, _progress)
     _progress("write", 0.95)
     write_artifact(built.manifest, built.members, built.parameters, folder / RESULT)
 
@@ -101,7 +139,7 @@ def _emit(job: Job, folder: Path) -> None:
     from motet.compiler import stages
 
     with _loaded(job) as program:
-        text = stages.emit(program, job.stage, _targets(job), job.jobs)
+        text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
     (folder / RESULT).write_text(text)
 
 
@@ -115,8 +153,8 @@ def _optimise(job: Job, folder: Path) -> None:
 def _verify(job: Job, folder: Path) -> None:
     from motet.compiler import verification
 
-    with _loaded(job) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-        report = verification.verify(program, job.function, arrays, _targets(job), job.jobs)
+    with _loaded(job, placed=False) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+        report = verification.verify(program, job.function, arrays, _host_targets(job), job.jobs)
     (folder / RESULT).write_bytes(msgspec.json.encode(report))
 
 

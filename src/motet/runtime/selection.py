@@ -195,20 +195,24 @@ class _Binding:
             found = self.take(alternative)
             if isinstance(found, Candidate):
                 self.later[device.name] = device.alternatives[number + 1 :]
-                self.choices[device.name] = self.chosen(device, alternative, found)
+                self.choices[device.name] = self.chosen(device, alternative, found, reasons)
                 return
             reasons.append(f"{show_alternative(alternative)} ({found})")
         self.failed[device.name] = self.nothing_fits(device, reasons)
 
-    def chosen(self, device: LogicalDevice, alternative: Alternative, found: Candidate) -> Choice:
-        note = ""
+    def chosen(
+        self, device: LogicalDevice, alternative: Alternative, found: Candidate, passed: Sequence[str]
+    ) -> Choice:
+        """`passed` are the alternatives before, and why not."""
+        note = f"it falls back to {found.info.uri}: {', '.join(passed)}" if alternative.fallback and passed else ""
         if not alternative.fallback and alternative.ordinal is None:
             other = self.takers.setdefault(found.info.uri, device.name)
             if other != device.name:
-                note = (
+                shares = (
                     f"it shares {found.info.uri} with @{other}: there is no other {alternative.family} device "
                     "for it"
                 )
+                note = f"{note}; {shares}" if note else shares
         return Choice(device, found.info, found.variant, note=note)
 
     def take(self, alternative: Alternative, besides: Collection[str] = ()) -> Candidate | str:

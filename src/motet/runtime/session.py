@@ -76,7 +76,8 @@ class Session:
         self._queue = Queue()
         self._bound: BoundDevices | None = None
         self._host: OnHost | None = None
-        if artifact.manifest.devices or set((bindings or {}).items()) - {("", HOST)}:
+        on_host = any(variant.family == HOST for variant in artifact.manifest.variants)
+        if artifact.manifest.devices or not on_host or set((bindings or {}).items()) - {("", HOST)}:
             self._bound = BoundDevices(artifact, bindings or {}, self._pool, threads)
         else:
             self._variant = choose(

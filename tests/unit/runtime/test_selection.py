@@ -74,7 +74,8 @@ def test_a_fallback_is_what_the_other_device_was_filled_with():
     devices = [logical("gpu", "hip", "@cpu"), logical("cpu", "riscv", "host")]
     assert uris(devices, [HOST, NO_HIP, RISCV]) == ["riscv:qemu", "riscv:qemu"]
     assert uris(devices, [HOST, NO_HIP, RISCV], {"cpu": "host"}) == ["host", "host"]
-    assert bind(devices, [code("riscv")], {}, [RISCV])[0].note == ""
+    gpu, cpu = bind(devices, [code("riscv")], {}, [RISCV])
+    assert gpu.note == "it falls back to riscv:qemu: hip (no hip device is present)" and cpu.note == ""
 
 
 def test_a_device_without_code_is_passed_over():
