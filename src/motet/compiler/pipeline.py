@@ -76,14 +76,14 @@ def build_partitioned(
     store = ParameterStore(program.parameters)
     members: dict[str, bytes] = {}
     made: dict[tuple[str, Unit], str] = {}
-    found: dict[str, Variant] = {}
+    found: dict[CpuTarget, Variant] = {}
     wanted = worthwhile(targets, kernels)
     for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own = [function for function in functions if runs_on(function, target.family, program.placement)]
         if own or not functions:
-            found[target.name] = build_variant(own, kernels, target, store, jobs, members, made)
-    variants = [found[target.name] for target in wanted if target.name in found]
+            found[target] = build_variant(own, kernels, target, store, jobs, members, made)
+    variants = [found[target] for target in wanted if target in found]
     progress("pack parameters", 0.9)
     parameters, entries = pack_parameters(store)
     manifest = Manifest(

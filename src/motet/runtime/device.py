@@ -27,7 +27,11 @@ from motet.runtime.uri import family_of, split_uri
 API_VERSION = 1
 GROUP = "motet.drivers"
 # Those of Motet itself, which need no entry point.
-BUILT_IN = {"host": "motet.runtime.devices.host.driver", "null": "motet.runtime.devices.null"}
+BUILT_IN = {
+    "host": "motet.runtime.devices.host.driver",
+    "null": "motet.runtime.devices.null",
+    "riscv": "motet.runtime.devices.riscv.driver",
+}
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ class CommandBuffer(Protocol):
 @dataclass(frozen=True)
 class Event:
     """What a device did: seconds of this process's `time.perf_counter`. `kind` is launch, copy, read, write or
-    fill; `bytes` is 0 where nothing is moved."""
+    fill; `bytes` is 0 where nothing is moved, `instructions` where the device does not count them."""
 
     name: str
     kind: str
@@ -120,6 +124,7 @@ class Event:
     begin: float
     end: float
     bytes: int = 0
+    instructions: int = 0
 
 
 class Device(Protocol):
@@ -244,6 +249,8 @@ def driver_names() -> list[str]:
 
 def probe(family: str) -> list[DeviceInfo]:
     """The devices of one family; a driver that fails is one unavailable device that says why."""
+    if family not in _entries():
+        return [DeviceInfo(family, family, available=False, reason="there is no driver for it", family=family)]
     try:
         return list(load_driver(family).probe())
     except Exception as error:  # a plug-in may fail in any way, and must not take the others along

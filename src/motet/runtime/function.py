@@ -74,12 +74,14 @@ Make = Callable[[Mapping[str, int]], Runnable]
 
 
 class Call:
-    """The arguments of one call, checked and adopted, and what it will return."""
+    """The arguments of one call, checked and adopted, and what it will return. `again`: with extents that were
+    there before."""
 
     def __init__(
-        self, instance: Runnable, inputs: list[Array], results: list[Array], returned: list[Any]
+        self, instance: Runnable, again: bool, inputs: list[Array], results: list[Array], returned: list[Any]
     ) -> None:
         self.instance = instance
+        self.again = again
         self.inputs = inputs
         self.results = results
         self.returned = returned
@@ -180,6 +182,8 @@ class Function:
             if self._recover is None or not self._recover(lost):
                 raise
             return self._call(arguments, out)  # each time one alternative fewer is left
+        if call.again and all(type(argument) is np.ndarray for argument in arguments):
+            self._keep_prepared(call.instance)
         return call.value()
 
     def _call_unprepared(self, *arguments: Any) -> Any:
@@ -198,14 +202,15 @@ class Function:
             tensors.adopt(value, spec, where, writable=index in self._destinations)
             for index, (value, spec, where) in enumerate(zip(arguments, specs, self._where, strict=True))
         ]
-        instance = self._instance(inputs)
+        instance, again = self._instance(inputs)
         for array, shape, where in zip(inputs, instance.inputs, self._where, strict=True):
             if array.shape != shape.extents:
                 tensors.check_shape(array, shape.extents, where)
         results, returned = self._results(arguments, inputs, instance.results, out)
-        return Call(instance, inputs, results, returned)
+        return Call(instance, again, inputs, results, returned)
 
-    def _instance(self, inputs: Sequence[Array]) -> Runnable:
+    def _instance(self, inputs: Sequence[Array]) -> tuple[Runnable, bool]:
+        """The instance for the extents of `inputs`, and whether it was there."""
         key = tuple(
             self._extent(inputs[symbol.input], symbol.input, symbol.axis) for symbol in self.signature.symbols
         )
@@ -213,24 +218,27 @@ class Function:
             if self._make is None:
                 raise CallError(f"{self.name}: the session is closed")
             instance = self._instances.get(key)
-            if instance is None:
-                symbols = {
-                    symbol.name: value for symbol, value in zip(self.signature.symbols, key, strict=True)
-                }
-                instance = self._make(symbols)
-                self._instances[key] = instance
-                if len(self._instances) > _INSTANCES:
-                    self._instances.popitem(last=False)
-            else:
+            if instance is not None:
                 self._instances.move_to_end(key)
-                self._keep_prepared(instance)
-        return instance
+                return instance, True
+            symbols = {symbol.name: value for symbol, value in zip(self.signature.symbols, key, strict=True)}
+            instance = self._instances[key] = self._make(symbols)
+            if len(self._instances) > _INSTANCES:
+                self._instances.popitem(last=False)
+        return instance, False
 
     def _keep_prepared(self, instance: Runnable) -> None:
-        """From the second call with some extents on, the native callable for them is tried first."""
-        if instance.prepared is None:
-            instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
-        self._prepared = instance.prepared
+        """From the third call with some extents on, the native callable for them is tried first.
+
+        Made after a call, it takes over the arena of that call: what it would leave to calls of other kinds
+        of arguments, which it does not take, they would need besides.
+        """
+        with self._lock:
+            if self._make is None:
+                return
+            if instance.prepared is None:
+                instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
+            self._prepared = instance.prepared
 
     def _extent(self, array: Array, index: int, axis: int) -> int:
         shape = self.signature.inputs[index].shape

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from motet.artifact.schema import Alternative, LogicalDevice, Variant
+from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime import cpu_features
 from motet.runtime.device import DeviceInfo, driver_names, find_device
@@ -104,6 +104,26 @@ def bind(
     return _Binding(devices, variants, bindings, present, where, obstacle or processor_or_nothing).run()
 
 
+def explain(manifest: Manifest, bindings: Mapping[str, str], present: Sequence[DeviceInfo], where: str) -> list[str]:
+    """Lines for people: what would fill each device of an artifact, and why nothing where nothing would.
+
+    A program that only declares devices needs no code of them. Raises as `bind` does for what is wrong with the
+    bindings or the artifact.
+    """
+    devices: Sequence[LogicalDevice] = manifest.devices
+    variants: Sequence[Variant] = manifest.variants
+    if not devices:
+        devices = [LogicalDevice("", [Alternative(family) for family in dict.fromkeys(v.family for v in variants)])]
+    if not manifest.functions:
+        variants = [
+            Variant(family, "any target", "", [], [], {}) for family in {_family(info.family): None for info in present}
+        ]
+    _check_fallbacks(devices, where)
+    _check_names(devices, bindings, where)
+    obstacle = processor_or_nothing if manifest.functions else lambda info, variant: None
+    return _Binding(devices, variants, bindings, present, where, obstacle).explain()
+
+
 def needed_families(
     devices: Sequence[LogicalDevice], variants: Sequence[Variant], bindings: Mapping[str, str]
 ) -> list[str]:
@@ -159,19 +179,33 @@ class _Binding:
     obstacle: Obstacle
     choices: dict[str, Choice] = field(default_factory=dict[str, Choice])
     failed: dict[str, str] = field(default_factory=dict[str, str])
+    passed: dict[str, str] = field(default_factory=dict[str, str])  # of those that failed, every alternative's reason
     takers: dict[str, str] = field(default_factory=dict[str, str])  # URI to the device that took it unasked
     later: dict[str, list[Alternative]] = field(default_factory=dict[str, list[Alternative]])  # than what was chosen
 
     def run(self) -> list[Choice]:
+        self.fill_all()
+        for message in self.failed.values():  # the first to fail, not one that falls back to it
+            raise DeviceError(message)
+        return [self.with_further(device) for device in self.devices]
+
+    def explain(self) -> list[str]:
+        self.fill_all()
+        lines: list[str] = []
+        for device in self.devices:
+            if device.name in self.failed:
+                lines.append(f"@{device.name}: nothing: {self.passed[device.name]}")
+            else:
+                lines += describe_choice(self.with_further(device))
+        return lines
+
+    def fill_all(self) -> None:
         for device in self.devices:
             uri = self.bindings.get(device.name, self.bindings.get(""))
             if uri is not None:
                 self.choices[device.name] = self.bound(device, uri)
         for device in self.devices:
             self.fill(device)
-        for message in self.failed.values():  # the first to fail, not one that falls back to it
-            raise DeviceError(message)
-        return [self.with_further(device) for device in self.devices]
 
     def bound(self, device: LogicalDevice, uri: str) -> Choice:
         """What the user asked for, or DeviceError."""
@@ -198,6 +232,7 @@ class _Binding:
                 self.choices[device.name] = self.chosen(device, alternative, found, reasons)
                 return
             reasons.append(f"{show_alternative(alternative)} ({found})")
+        self.passed[device.name] = ", ".join(reasons) or "it has no alternatives"
         self.failed[device.name] = self.nothing_fits(device, reasons)
 
     def chosen(

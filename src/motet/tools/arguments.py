@@ -25,8 +25,12 @@ Devices = Annotated[list[str] | None, typer.Option(
 )]
 Bindings = Annotated[list[str] | None, typer.Option(
     "--device", metavar="[NAME=]DEVICE", show_default=False,
-    help="For an artifact: the physical device that NAME is to be, such as host. For a program: as for "
-    "compile. May be given several times.",
+    help="The physical device that NAME is to be, such as host or riscv:qemu. For a program also what to compile "
+    "for, as with compile. May be given several times.",
+)]
+Placement = Annotated[str, typer.Option(
+    metavar="default|auto", help="Where operations run that the program places nowhere: on its default device, or "
+    "where a model of their costs and of the transfers' says.",
 )]
 Function = Annotated[str | None, typer.Option(
     metavar="F", help="The function to call; needed where there are several and none is called main.",

@@ -79,6 +79,7 @@ def bench_function(
     min_time: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds for all samples.")] = 1.0,
     threads: arguments.Threads = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show the time of each kernel too.")] = False,
+    placement: arguments.Placement = "default",
     json: arguments.Json = False,
 ) -> None:
     from motet.tools.opening import start_session
@@ -87,7 +88,8 @@ def bench_function(
     from motet.tools.specs import parse_spec
 
     given = [parse_spec(text) for text in input or []]
-    session, opened = start_session(file, format=format, devices=device or [], threads=threads)
+    session, opened = start_session(file, format=format, devices=device or [], threads=threads,
+                                    placement=placement)
     signature = choose_function(opened.artifact.manifest.functions, function, file)
     arrays = given if input else random_inputs(signature, file)
     check_inputs(signature, arrays, file)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from motet.errors import OptionError
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from motet.compiler.service import CompileRequest
     from motet.runtime.session import Session
 
+# driver:path, driver/path or driver?options; what the compiler is told has none of these behind the family's name.
+_PHYSICAL = re.compile(r"(?:([A-Za-z_$][\w$.-]*)=)?([A-Za-z_][\w.-]*[:/?].*)")
 FORMATS = ("auto", "mlir", "onnx", "stablehlo")
 STANDARD_INPUT = "-"
 
@@ -57,7 +62,7 @@ def reason(error: OSError) -> str:
 
 def make_request(
     file: str, *, format: str = "auto", devices: Sequence[str] = (), options: Sequence[str] = (),
-    cache: bool = True,
+    cache: bool = True, placement: str = "default",
 ) -> CompileRequest:
     """The request that a command line stands for; `OptionError` for what of it does not parse."""
     from motet.compiler.targets.device_flags import parse_device_flags
@@ -74,7 +79,8 @@ def make_request(
     from motet.compiler.service import CompileRequest
 
     return CompileRequest(
-        source=source, path=path, format=format, devices=parsed_devices, options=parsed_options, cache=cache
+        source=source, path=path, format=format, devices=parsed_devices, options=parsed_options, cache=cache,
+        placement=placement,
     )
 
 
@@ -85,41 +91,99 @@ def _parse_option(text: str) -> tuple[str, str]:
     return key, value
 
 
-def open_artifact(file: str, *, format: str = "auto", devices: Sequence[str] = ()) -> Opened:
+def open_artifact(
+    file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default"
+) -> Opened:
     """Read an artifact, or compile a program for `devices` (device flags)."""
     if is_artifact(file):
         from motet.artifact.reader import Artifact
 
         if format != "auto":
             raise OptionError(f"--format {format}: {file} is an artifact, which has no format")
+        if placement != "default":
+            raise OptionError(f"--placement {placement}: {file} is an artifact, whose operations are placed")
         return Opened(Artifact.open(file), None)
     from motet.compiler import service
     from motet.tools.progress import Progress
 
-    request = make_request(file, format=format, devices=devices)
+    request = make_request(file, format=format, devices=devices, placement=placement)
     with Progress(f"compiling {request.path}") as progress:
         return Opened(service.compile(request, progress.update), request)
 
 
+def open_bound(
+    file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default"
+) -> tuple[Opened, dict[str, str]]:
+    """Open `file`; with it, which of its devices are to be which physical ones. `--device` of an artifact names
+    physical devices; that of a program may say what to compile for instead, or name a physical device, whose family
+    it then is compiled for."""
+    given = [_Given.parse(text) for text in devices]
+    if is_artifact(file):
+        opened = open_artifact(file, format=format, placement=placement)
+        return opened, _bindings(given)
+    flags = [each.flag for each in given]
+    opened = open_artifact(file, format=format, devices=flags, placement=placement)
+    manifest = opened.artifact.manifest
+    # Flags without names fill the devices in order, the default one first.
+    places = sorted(range(len(manifest.devices)), key=lambda index: index != manifest.default_device)
+    names = [manifest.devices[index].name for index in places]
+    bindings: dict[str, str] = {}
+    for number, each in enumerate(given):
+        if each.is_physical:
+            bindings[each.name or (names[number] if number < len(names) else "")] = each.value
+    return opened, bindings
+
+
 def start_session(
-    file: str, *, format: str = "auto", devices: Sequence[str] = (), threads: int | None = None
+    file: str, *, format: str = "auto", devices: Sequence[str] = (), threads: int | None = None,
+    placement: str = "default",
 ) -> tuple[Session, Opened]:
-    """Open `file` and load it. Device flags name targets for a program, physical devices for an artifact."""
+    """Open `file` and load it; see `open_bound`. What is to be known of its devices is said on standard error."""
     from motet import runtime
 
-    opened = open_artifact(file, format=format, devices=devices)
-    bound = _bindings(devices) if opened.request is None else None
-    return runtime.load(opened.artifact, devices=bound, threads=threads), opened
+    opened, bindings = open_bound(file, format=format, devices=devices, placement=placement)
+    session = runtime.load(opened.artifact, devices=bindings or None, threads=threads)
+    for note in session.notes:
+        typer.echo(f"note: {note}", err=True)
+    return session, opened
 
 
-def _bindings(devices: Sequence[str]) -> dict[str, str] | None:
-    """`--device NAME=PHYSICAL` of an artifact; one without a name stands for all devices."""
+@dataclass(frozen=True)
+class _Given:
+    """One `--device` of `run` or `bench`: `[NAME=]VALUE`, where the value is a URI, or what to compile for."""
+
+    text: str
+    name: str
+    value: str
+    is_physical: bool
+
+    @staticmethod
+    def parse(text: str) -> _Given:
+        match = _PHYSICAL.fullmatch(text.strip())
+        if match is not None:
+            return _Given(text, match[1] or "", match[2], True)
+        name, equals, value = text.partition("=")
+        if not equals or not re.fullmatch(r"\s*[A-Za-z_$][\w$.-]*\s*", name):
+            name, value = "", text
+        return _Given(text, name.strip(), value.strip(), False)
+
+    @property
+    def flag(self) -> str:
+        """What the compiler is to know: the family of a physical device."""
+        if not self.is_physical:
+            return self.text
+        from motet.runtime.uri import family_of
+
+        return f"{self.name}={family_of(self.value)}" if self.name else family_of(self.value)
+
+
+def _bindings(given: Sequence[_Given]) -> dict[str, str]:
+    """Physical devices by the names of an artifact's; one without a name stands for all devices."""
     bindings: dict[str, str] = {}
-    for text in devices:
-        name, equals, physical = text.rpartition("=")
-        if name in bindings:
-            raise OptionError(f"--device {text}: the name '{name}' is given twice; expected each name once")
-        if not physical or (equals and not name):
-            raise OptionError(f"--device {text}: expected NAME=PHYSICAL, such as gpu=cuda:0")
-        bindings[name] = physical
-    return bindings or None
+    for each in given:
+        if each.name in bindings:
+            raise OptionError(f"--device {each.text}: the name '{each.name}' is given twice; expected each name once")
+        if not each.value:
+            raise OptionError(f"--device {each.text}: expected NAME=PHYSICAL, such as gpu=cuda:0")
+        bindings[each.name] = each.value
+    return bindings

@@ -48,13 +48,21 @@ def run_function(
         "--verify", help="Compare with the oracle: the program, lowered without any of Motet's compiler.",
     )] = False,
     threads: arguments.Threads = None,
+    placement: arguments.Placement = "default",
+    dry_run: Annotated[bool, typer.Option(
+        "--dry-run", help="Run nothing: print which device of this machine each device of the program would be.",
+    )] = False,
 ) -> None:
     from motet.tools.opening import start_session
     from motet.tools.specs import parse_spec, type_name
 
+    if dry_run:
+        _show_choices(file, format, device or [], placement)
+        return
     arrays = [parse_spec(text) for text in input or []]
     wanted = [parse_spec(text) for text in expected or []]
-    session, opened = start_session(file, format=format, devices=device or [], threads=threads)
+    session, opened = start_session(file, format=format, devices=device or [], threads=threads,
+                                    placement=placement)
     signature = choose_function(opened.artifact.manifest.functions, function, file)
     check_inputs(signature, arrays, file)
     if verify and opened.request is None:
@@ -77,6 +85,19 @@ def run_function(
         _verify(opened.request, signature.name, before, results)
     if differences:
         raise CallError("; ".join(differences))
+
+
+def _show_choices(file: str, format: str, devices: Sequence[str], placement: str) -> None:
+    from motet.runtime.device import probe
+    from motet.runtime.selection import explain, needed_families
+    from motet.tools.opening import open_bound
+
+    opened, bindings = open_bound(file, format=format, devices=devices, placement=placement)
+    manifest = opened.artifact.manifest
+    families = needed_families(manifest.devices, manifest.variants, bindings)
+    present = [info for family in families for info in probe(family)]
+    for line in explain(manifest, bindings, present, opened.artifact.name):
+        typer.echo(line)
 
 
 def choose_function(signatures: Sequence[Signature], name: str | None, file: str) -> Signature:

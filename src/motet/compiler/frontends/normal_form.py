@@ -11,9 +11,14 @@ from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir.devices import DEVICE_OP
 from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
+from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.place import read_devices
+from motet.compiler.placement.read_devices import declarations
+from motet.compiler.placement.speaking import speaks_of_devices
 from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.
@@ -73,6 +78,10 @@ def _is_private(function: func.FuncOp) -> bool:
 def _require_public(module: ir.Module, file: str) -> None:
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
     public = [function for function in functions if not _is_private(function)]
+    if not functions and declarations(module):
+        return  # devices alone: what such a file declares is well-formed
+    if not functions and any(op.operation.name == DEVICE_OP for op in module.body.operations):
+        return  # devices, to see which those of a machine would be
     if not public:
         there = (
             ", ".join(f"@{function.name.value} (private)" for function in functions) or "no function at all"
@@ -92,14 +101,17 @@ def _require_public(module: ir.Module, file: str) -> None:
 def _lower(module: ir.Module) -> None:
     """Calls are inlined, and dialects that upstream lowers to linalg are lowered."""
     dialects = _dialects(module)
+    InlineCalls().run(module)
     if "tosa" in dialects:
+        AnchorOperations().run(module)
         run_pipeline(
             module,
             "func.func(tosa-infer-shapes,tosa-make-broadcastable,tosa-to-linalg-named,canonicalize,"
             "tosa-layerwise-constant-fold,tosa-make-broadcastable,tosa-to-linalg),"
             "func.func(tosa-to-tensor,tosa-to-arith{include-apply-rescale=true},tosa-to-scf)",
         )
-    run_pipeline(module, "inline,symbol-dce")
+    # Upstream's inliner cleans up as it goes, and so forgets where operations run.
+    run_pipeline(module, "symbol-dce" if speaks_of_devices(module) else "inline,symbol-dce")
     if "affine" in dialects:
         run_pipeline(module, "lower-affine")
 

@@ -50,6 +50,7 @@ _IN_PROCESS = "kernels run in this process, and nothing can stop them but its en
 conformance_exempt = {
     "fault-illegal-instruction": _IN_PROCESS,
     "fault-out-of-bounds": _IN_PROCESS,
+    "fault-reaches-dependants": _IN_PROCESS,
     "fault-then-usable": _IN_PROCESS,
     "abort-endless": _IN_PROCESS,
 }
