@@ -1,0 +1,149 @@
+"""Area `code`: loading what the compiler made, and launching single kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError
+from motet.runtime.conformance.check import expect, expect_equal, expect_error
+from motet.runtime.conformance.kernels import KERNELS
+from motet.runtime.conformance.trial import Trial, affine_of, finish
+from motet.runtime.device import Reference, Work
+
+EDGES = (0, 1, -1, 1 << 32, (1 << 63) - 1, -(1 << 63), 123_456_789_012_345)
+
+
+def obstacles(trial: Trial) -> None:
+    """`obstacle` is None for code that the device runs, and a reason for another family's, or for code that
+    needs what it lacks."""
+    device = trial.device
+    reason = device.obstacle(Variant("no-such-family", "none", "none-none-none", [], [], {}))
+    expect(isinstance(reason, str) and bool(reason), f"code of another family: {reason!r}; expected a reason")
+    own = device.obstacle(trial.variant())
+    expect(own is None, f"its own code: {own!r}; expected None")
+    reason = device.obstacle(trial.variant("no-such-feature"))
+    expect(isinstance(reason, str) and "no-such-feature" in reason, f"code that needs no-such-feature: {reason!r}; "
+           "expected a reason that names it")
+
+
+def load_lists_kernels(trial: Trial) -> None:
+    """An executable lists the kernels of all its objects."""
+    found = trial.load().kernels
+    missing = [name for name in KERNELS if name not in found]
+    expect(not missing, f"{', '.join(missing)} not in the kernels: {', '.join(found) or 'none'}")
+
+
+def load_garbage(trial: Trial) -> None:
+    """What is no code, or a part of it, is a DeviceError when it is loaded; the device goes on."""
+    expect_error(DeviceError, lambda: trial.device.load([b"no code at all"], ["no.o"]), "load of garbage", ["no.o"])
+    part = trial.code.objects["kernels"][:200]
+    expect_error(DeviceError, lambda: trial.device.load([part], ["part.o"]), "load of a part of an object", ["part.o"])
+    trial.check_works(trial.device, "what was read after that")
+
+
+def load_unresolved(trial: Trial) -> None:
+    """Code that calls what nothing defines is a DeviceError that names it, when it is loaded."""
+    code = trial.code.objects["unresolved"]
+    expect_error(DeviceError, lambda: trial.device.load([code], ["unresolved.o"]), "load",
+                 ["motet_conformance_missing"])
+
+
+def load_objects_together(trial: Trial) -> None:
+    """Objects that are loaded together see each other's symbols."""
+    out = trial.upload(np.zeros(101, np.int64))
+    finish(trial.launch(trial.load(), "call_helper", [out], 101), "launch")
+    numbers = np.arange(101)
+    expect_equal(trial.download(out, numbers), 7 - numbers * numbers, "what a function of another object gave")
+
+
+def load_many(trial: Trial) -> None:
+    """Executables are many at a time, and the code of one that is gone leaves the others alone."""
+    x = trial.random.integers(-99, 99, 13, np.int32)
+    kept = trial.load()
+    for number in range(20):
+        executable = trial.load()
+        buffers = [trial.upload(x), trial.upload(np.zeros_like(x))]
+        finish(trial.launch(executable, "affine", buffers, 13, [number]), "launch")
+        expect_equal(trial.download(buffers[1], x), affine_of(x, [number]), f"the {number + 1}. executable's result")
+        del executable
+    buffers = [trial.upload(x), trial.upload(np.zeros_like(x))]
+    finish(trial.launch(kept, "affine", buffers, 13, [5]), "launch")
+    expect_equal(trial.download(buffers[1], x), affine_of(x, [5]), "the first executable's result")
+
+
+def tasks_run_once(trial: Trial) -> None:
+    """A launch runs each of its tasks exactly once, however many there are."""
+    executable = trial.load()
+    for tasks in (0, 1, 2, 7, 64, 1009, 100_003):
+        out = trial.upload(np.zeros(tasks + 3, np.int32))
+        finish(trial.launch(executable, "count", [out], tasks), f"launch of {tasks} tasks")
+        expected = np.array([1] * tasks + [0] * 3, np.int32)
+        expect_equal(trial.download(out, expected), expected, f"how often each of {tasks} tasks ran, and 3 beyond")
+
+
+def sizes_arrive(trial: Trial) -> None:
+    """A kernel gets the sizes of its launch as they are, of 64 bits with sign."""
+    out = trial.upload(np.ones(len(EDGES), np.int64))
+    finish(trial.launch(trial.load(), "show_sizes", [out], len(EDGES), EDGES), "launch")
+    expected = np.array(EDGES, np.int64)
+    expect_equal(trial.download(out, expected), expected, "the sizes that the kernel saw")
+
+
+def references_have_offsets(trial: Trial) -> None:
+    """A kernel gets the address of each reference, at any offset of its external, in their order."""
+    data = trial.bytes_of(10_007)
+    places = [int(place) for place in trial.random.integers(0, data.size, 60)]
+    source, out = trial.upload(data), trial.upload(np.zeros(64, np.uint8))
+    references = [Reference(1, 3, len(places)), *(Reference(0, place, 1) for place in places)]
+    work = Work("launch", tuple(references), "gather", len(places))
+    recorded = trial.device.record(trial.load(), [work], 2, 0)
+    finish(trial.device.submit(recorded, [source, out]), "launch")
+    expected = np.zeros(64, np.uint8)
+    expected[3:63] = data[places]
+    expect_equal(trial.download(out, expected), expected, "a byte from behind each address")
+
+
+def scratch_is_private(trial: Trial) -> None:
+    """A kernel has the scratch that was asked for, aligned to 64, which no other thread uses meanwhile."""
+    executable, tasks = trial.load(), 777
+    for words in (0, 1, 9, 1021, 16_384):
+        out = trial.upload(np.zeros(tasks, np.int64))
+        finish(trial.launch(executable, "use_scratch", [out], tasks, [words], 8 * words), "launch")
+        result = trial.download(out, np.zeros(tasks, np.int64))
+        if words:
+            expect(not (result % 64).any(), f"scratch of {8 * words} bytes is not aligned to 64")
+        expected = np.arange(tasks) * words + words * (words - 1) // 2
+        expect_equal(result // 64, expected, f"sums over {8 * words} bytes of scratch")
+
+
+def floats_are_exact(trial: Trial) -> None:
+    """Products and sums of 32-bit floats are IEEE's, NaN, infinities, zeros and denormals with them."""
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 3.4e38, 1.0, -1.5], np.float32)
+    ordinary = trial.random.standard_normal((3, 1013)).astype(np.float32)
+    a, x, b = (np.concatenate([trial.random.permutation(special), row]) for row in ordinary)
+    buffers = [trial.upload(array) for array in (a, x, b, np.zeros_like(a))]
+    finish(trial.launch(trial.load(), "multiply_add", buffers, a.size), "launch")
+    with np.errstate(all="ignore"):
+        expected = a * x + b
+    result = trial.download(buffers[3], expected)
+    expect_equal(result, expected, "a * x + b")
+    numbers = ~np.isnan(expected)
+    expect_equal(np.signbit(result)[numbers], np.signbit(expected)[numbers], "signs of a * x + b")
+
+
+def library_calls(trial: Trial) -> None:
+    """Kernels may call memcpy and memset, which compilers put into them."""
+    data, other = trial.bytes_of(5003), trial.bytes_of(400)
+    buffers = [trial.upload(array) for array in (data, np.zeros_like(data), other)]
+    finish(trial.launch(trial.load(), "move", buffers, 1, [4999, 333, 7]), "launch")
+    moved = np.concatenate([data[:4999], np.zeros(4, np.uint8)])
+    expect_equal(trial.download(buffers[1], moved), moved, "what memcpy moved")
+    other[:333] = 7
+    expect_equal(trial.download(buffers[2], other), other, "what memset set")
+
+
+CHECKS = (
+    obstacles, load_lists_kernels, load_garbage, load_unresolved, load_objects_together, load_many, tasks_run_once,
+    sizes_arrive, references_have_offsets, scratch_is_private, floats_are_exact, library_calls,
+)

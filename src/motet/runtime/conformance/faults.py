@@ -1,0 +1,122 @@
+"""Area `faults`: kernels that go wrong, and `abort`."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from motet.errors import DeviceError, KernelFault
+from motet.runtime.conformance.check import Failure, expect, expect_equal
+from motet.runtime.conformance.trial import PAUSE, Trial, finish, finish_poisoned
+
+AT_MOST = 20.0  # seconds that an abort may take
+
+
+def fault_illegal_instruction(trial: Trial) -> None:
+    """An instruction that there is not is a KernelFault that names device and kernel; it poisons its point."""
+    _fault(trial, "trap")
+
+
+def fault_out_of_bounds(trial: Trial) -> None:
+    """A store to where the device has no memory is a KernelFault that names device and kernel."""
+    _fault(trial, "wild")
+
+
+def fault_then_usable(trial: Trial) -> None:
+    """After a fault that leaves the device usable, memory is as it was and work goes on, on every queue. After
+    one that does not, everything is a DeviceError."""
+    executable, data = trial.load(), trial.bytes_of(1000)
+    kept = trial.upload(data)
+    error = _fault(trial, "trap")
+    device = trial.device
+    if not error.usable:
+        for what, action in {
+            "allocate": lambda: device.allocate(8), "fill": lambda: device.fill(kept, 1).wait(AT_MOST),
+        }.items():
+            try:
+                action()
+            except DeviceError:
+                continue
+            raise Failure(f"{what}: no error, though the fault said that the device cannot be used any more")
+        return
+    for queue in trial.queues:
+        out = trial.upload(np.zeros(100, np.int32))
+        finish(trial.launch(executable, "count", [out], 100, queue=queue), f"a launch on queue {queue} after that")
+        expect_equal(trial.download(out, np.ones(100, np.int32)), np.ones(100, np.int32), f"queue {queue}: its result")
+    expect_equal(trial.download(kept, data), data, "a buffer from before the fault")
+
+
+def fault_reaches_dependants(trial: Trial) -> None:
+    """A fault poisons what waits for it with the same error, and nothing else."""
+    executable, gate = trial.load(), trial.gate()
+    buffer, other = trial.upload(np.zeros(16, np.uint8)), trial.upload(np.zeros(16, np.uint8))
+    faulty = trial.launch(executable, "trap", [buffer], waits=[gate.point])
+    dependant = trial.device.fill(other, 1, [faulty], trial.device.queues - 1)
+    gate.open()
+    error = finish_poisoned(faulty, "the fault's own point", KernelFault)
+    found = finish_poisoned(dependant, "a dependant's point", KernelFault)
+    expect(str(found) == str(error), f"a dependant's error is {found}; expected {error}")
+    if isinstance(error, KernelFault) and error.usable:
+        data = np.zeros(16, np.uint8)
+        expect_equal(trial.download(other, data), data, "the buffer that nothing may have written")
+
+
+def abort_idle(trial: Trial) -> None:
+    """Aborting a device that does nothing does nothing."""
+    trial.device.abort()
+    trial.check_works(trial.device, "what was read after that")
+
+
+def abort_queued(trial: Trial) -> None:
+    """`abort` poisons what is queued with a DeviceError, and none of it runs; the device goes on."""
+    device, gate = trial.device, trial.gate()
+    data = trial.bytes_of(64)
+    buffer = trial.upload(data)
+    points = [device.fill(buffer, 1, [gate.point], queue) for queue in trial.queues for _ in range(3)]
+    device.abort()
+    for point in points:
+        finish_poisoned(point, "work that was queued")
+    gate.open()
+    time.sleep(PAUSE)
+    expect_equal(trial.download(buffer, data), data, "the buffer that aborted work may not have written")
+    for queue in trial.queues:
+        finish(device.fill(buffer, 2, (), queue), f"work on queue {queue} after that")
+
+
+def abort_endless(trial: Trial) -> None:
+    """`abort` ends a kernel that never would, and the device goes on, or says that it is lost."""
+    executable, data = trial.load(), trial.bytes_of(100)
+    kept, out = trial.upload(data), trial.upload(np.zeros(1, np.int32))
+    point = trial.launch(executable, "endless", [out])
+    time.sleep(PAUSE)
+    expect(not point.reached, "an endless kernel has ended")
+    begin = time.monotonic()
+    trial.device.abort()
+    error = finish_poisoned(point, "an endless kernel that was aborted")
+    seconds = time.monotonic() - begin
+    expect(seconds < AT_MOST, f"abort took {seconds:.1f} s")
+    try:
+        after = trial.launch(executable, "count", [trial.upload(np.zeros(1, np.int32))])
+        expect_equal(trial.download(kept, data), data, "a buffer from before")
+    except DeviceError as lost:
+        expect(type(lost) is type(error) or "lost" in str(lost), f"the device is not usable after an abort: {lost}")
+        return
+    finish(after, "a launch after that")
+
+
+def _fault(trial: Trial, kernel: str) -> KernelFault:
+    executable = trial.load()
+    buffer = trial.upload(np.zeros(16, np.uint8))
+    error = finish_poisoned(trial.launch(executable, kernel, [buffer]), f"kernel {kernel}", KernelFault)
+    assert isinstance(error, KernelFault)
+    expect(trial.subject.info.family in error.device, f"the fault is of device {error.device!r}")
+    expect(error.kernel == kernel, f"the fault is of kernel {error.kernel!r}; expected {kernel!r}")
+    expect(bool(error.reason), "the fault has no reason")
+    return error
+
+
+CHECKS = (
+    fault_illegal_instruction, fault_out_of_bounds, fault_then_usable, fault_reaches_dependants, abort_idle,
+    abort_queued, abort_endless,
+)

@@ -1,0 +1,218 @@
+"""Area `life`: what a driver says without opening anything, opening, closing, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from motet.errors import DeviceError
+from motet.runtime.conformance.check import Skip, expect, expect_equal, expect_error
+from motet.runtime.conformance.trial import Trial, finish, whole
+from motet.runtime.device import API_VERSION, find_device, open_device, probe
+from motet.runtime.uri import family_of, split_uri
+
+
+def driver_version(trial: Trial) -> None:
+    """A driver says in `api` which version of the contract it was written for, and it is this one."""
+    version = getattr(trial.subject.driver, "api", None)
+    expect(version == API_VERSION, f"api is {version!r}; expected {API_VERSION}")
+
+
+def probe_describes(trial: Trial) -> None:
+    """`probe` gives devices of the driver's family, each with its own URI, the available ones numbered from 0,
+    the others with a reason."""
+    family = trial.subject.info.family
+    infos = list(trial.subject.driver.probe())
+    expect(bool(infos), "probe found nothing, not even an unavailable device that says why")
+    for info in infos:
+        expect(info.family == family, f"{info.uri}: its family is {info.family!r}; expected {family!r}")
+        expect(family_of(info.uri) == family, f"{info.uri!r}: a URI of {family} devices begins with {family}")
+        expect("?" not in info.uri, f"{info.uri!r}: options are the user's to add; expected none")
+        expect(bool(info.name), f"{info.uri}: its name is empty")
+        expect(info.available != bool(info.reason), f"{info.uri}: available is {info.available}, reason "
+               f"{info.reason!r}; expected a reason where it is not available, and none where it is")
+    uris = [info.uri for info in infos]
+    expect(len(set(uris)) == len(uris), f"URIs are not distinct: {', '.join(uris)}")
+    ordinals = [info.ordinal for info in infos if info.available]
+    expect(sorted(ordinals) == list(range(len(ordinals))), f"ordinals of available devices are {ordinals}; "
+           f"expected 0 to {len(ordinals) - 1}")
+
+
+def probe_touches_nothing(trial: Trial) -> None:
+    """`probe` opens no file, starts no thread and no process, and finds the same when asked again."""
+    first = list(trial.subject.driver.probe())
+    before = _Held()
+    again = list(trial.subject.driver.probe())
+    expect(first == again, f"found {again}, before {first}")
+    time.sleep(0.02)
+    before.expect_same("after probe")
+
+
+def find_by_uri(trial: Trial) -> None:
+    """A device is found by its URI, by its family, where it has one by its UUID; one that is not there is an
+    error that lists those that are."""
+    info = trial.subject.info
+    base, _ = split_uri(info.uri)
+    expect(find_device(base).uri == base, f"{base} is not found by its URI")
+    expect(find_device(info.family).available, f"{info.family} finds an unavailable device")
+    if info.uuid:
+        expect(find_device(info.uuid).uuid == info.uuid, f"{info.uuid} is not found")
+    missing = f"{info.family}:no-such-device"
+    present = [item.uri for item in probe(info.family) if item.available]
+    expect_error(DeviceError, lambda: find_device(missing), f"finding {missing}", present[:1])
+
+
+def properties(trial: Trial) -> None:
+    """An open device has the info it was opened with, and at least one queue."""
+    device, info = trial.device, trial.subject.info
+    expect(device.info.uri == info.uri, f"info.uri is {device.info.uri!r}; it was opened as {info.uri!r}")
+    expect(device.info.family == info.family, f"info.family is {device.info.family!r}; expected {info.family!r}")
+    expect(type(device.queues) is int and device.queues >= 1, f"queues is {device.queues!r}; expected 1 or more")
+
+
+def unknown_option(trial: Trial) -> None:
+    """An option that there is not is a DeviceError that names it."""
+    mark = "&" if "?" in trial.subject.uri else "?"
+    info = find_device(f"{trial.subject.uri}{mark}no-such-option=1")
+    expect_error(DeviceError, lambda: open_device(info).close(), "opening with ?no-such-option=1", ["no-such-option"])
+
+
+def close_waits(trial: Trial) -> None:
+    """`close` waits for what was submitted: its points are reached then, and what was read is there."""
+    device = trial.open()
+    data = trial.bytes_of(100_003)
+    target = np.zeros_like(data)
+    buffer = device.allocate(data.nbytes)
+    written = device.write(buffer, data)
+    read = device.read(buffer, target, 0, [written], device.queues - 1)
+    device.close()
+    expect(written.reached and read.reached, "close came back before what was submitted had ended")
+    finish(read, "read")
+    expect_equal(target, data, "what was read")
+
+
+def close_twice(trial: Trial) -> None:
+    """Closing twice is allowed."""
+    device = trial.open()
+    device.close()
+    device.close()
+
+
+def closed_use(trial: Trial) -> None:
+    """A closed device refuses everything with a DeviceError."""
+    device = trial.open()
+    data = np.zeros(16, np.uint8)
+    buffer, other = device.allocate(16), device.allocate(16)
+    device.close()
+    actions = {
+        "allocate": lambda: device.allocate(16),
+        "write": lambda: device.write(buffer, data),
+        "read": lambda: device.read(buffer, data),
+        "copy": lambda: device.copy(buffer, other),
+        "fill": lambda: device.fill(buffer, 0),
+        "load": lambda: device.load([], []),
+    }
+    for name, action in actions.items():
+        expect_error(DeviceError, action, f"{name} on a closed device")
+
+
+def closed_submit(trial: Trial) -> None:
+    """A closed device takes no recorded work, and records none."""
+    executable = trial.load()
+    buffer = trial.device.allocate(4)
+    work = whole("count", [4])
+    recorded = trial.device.record(executable, [work], 1, 0)
+    trial.device.close()
+    expect_error(DeviceError, lambda: trial.device.submit(recorded, [buffer]), "submit on a closed device")
+    expect_error(DeviceError, lambda: trial.device.record(executable, [work], 1, 0), "record on a closed device")
+
+
+def reopen(trial: Trial) -> None:
+    """A device can be opened again after it was closed."""
+    for number in range(3):
+        device = trial.open()
+        trial.check_works(device, f"opened for the {number + 1}. time: what was read")
+        device.close()
+
+
+def open_twice(trial: Trial) -> None:
+    """Opened twice at a time, both work, and closing one leaves the other; or the second is a DeviceError."""
+    first = trial.open()
+    try:
+        second = trial.open()
+    except DeviceError as error:
+        raise Skip(f"it can be opened once at a time: {error}") from None
+    data = trial.bytes_of(1000)
+    kept = trial.upload(data, first)
+    trial.check_works(second, "the second: what was read")
+    second.close()
+    expect_equal(trial.download(kept, data, first), data, "the first, after the second was closed: what was read")
+
+
+def nothing_left(trial: Trial) -> None:
+    """Threads, processes and files of a device are gone once it is closed."""
+    _use_and_close(trial)  # what a driver keeps for all its devices is there after the first
+    before = _Held()
+    for _ in range(4):
+        _use_and_close(trial)
+    before.expect_same("after opening and closing 4 times")
+
+
+def _use_and_close(trial: Trial) -> None:
+    device = trial.open()
+    for queue in range(device.queues):
+        gate = trial.gate()
+        buffer = device.allocate(100)
+        point = device.fill(buffer, 1, [gate.point], queue)
+        gate.open()
+        finish(point, "fill")
+    device.close()
+
+
+class _Held:
+    """What this process holds that another could notice: threads, children, open files."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self.counts = self.count()
+
+    def count(self) -> dict[str, int]:
+        counts = {"threads": threading.active_count()}
+        if os.path.isdir("/proc/self/fd"):  # noqa: PTH112 - a look, not a path to go on with
+            counts["open files"] = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+            counts["child processes"] = sum(
+                len(_children(task)) for task in Path("/proc/self/task").iterdir()
+            )
+        return counts
+
+    def expect_same(self, when: str) -> None:
+        """Fails if there is more of anything; what ends by itself gets a moment to."""
+        end = time.monotonic() + 2
+        while True:
+            gc.collect()
+            now = self.count()
+            more = [f"{now[key]} {key}; before {self.counts[key]}" for key in now if now[key] > self.counts[key]]
+            if not more:
+                return
+            if time.monotonic() > end:
+                break
+            time.sleep(0.02)
+        expect(False, f"{when}: {', '.join(more)}")
+
+
+def _children(task: Path) -> list[str]:
+    try:
+        return (task / "children").read_text().split()
+    except OSError:  # the thread has ended, or the kernel does not tell
+        return []
+
+
+CHECKS = (
+    driver_version, probe_describes, probe_touches_nothing, find_by_uri, properties, unknown_option, close_waits,
+    close_twice, closed_use, closed_submit, reopen, open_twice, nothing_left,
+)

@@ -1,0 +1,263 @@
+"""Area `memory`: allocation, and moving bytes to, from and within a device, against numpy."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from motet.errors import DeviceError, OutOfMemoryError
+from motet.runtime.conformance.check import Array, Skip, expect, expect_equal, expect_error
+from motet.runtime.conformance.trial import Trial, bits, finish
+from motet.runtime.device import Buffer
+
+ALIGNMENT = 64
+SIZES = (0, 1, 2, 3, 7, 63, 64, 65, 127, 1009, 4095, 4096, 4097, 65537, (1 << 20) + 1)
+
+
+def allocate_sizes(trial: Trial) -> None:
+    """`allocate` gives any number of bytes from 0 on, aligned to 64, which nothing else overlaps."""
+    buffers = [trial.device.allocate(size) for size in SIZES for _ in range(2)]
+    wanted = [size for size in SIZES for _ in range(2)]
+    for buffer, size in zip(buffers, wanted, strict=True):
+        expect(buffer.bytes == size, f"allocate({size}) gave {buffer.bytes} bytes")
+        misaligned = bool(size) and buffer.address % ALIGNMENT != 0
+        expect(not misaligned, f"allocate({size}) is at {buffer.address:#x}; expected a multiple of {ALIGNMENT}")
+    ranges = sorted((buffer.address, buffer.address + buffer.bytes) for buffer in buffers if buffer.bytes)
+    for (_, end), (begin, _) in itertools.pairwise(ranges):
+        expect(end <= begin, f"two buffers overlap at {begin:#x}")
+
+
+def allocate_negative(trial: Trial) -> None:
+    """A negative size is a DeviceError."""
+    expect_error(DeviceError, lambda: trial.device.allocate(-1), "allocate(-1)")
+
+
+def allocate_too_much(trial: Trial) -> None:
+    """Memory that cannot be had is an OutOfMemoryError that says how much and where; the device goes on."""
+    device = trial.device
+    sizes = [1 << 62]
+    if not device.info.host_memory and device.info.memory:
+        sizes.append(device.info.memory + 1)
+    for size in sizes:
+        error = expect_error(OutOfMemoryError, lambda size=size: device.allocate(size), f"allocate({size:,})")
+        assert isinstance(error, OutOfMemoryError)
+        expect(error.bytes == size, f"the error says {error.bytes:,} bytes; asked for were {size:,}")
+        expect(trial.subject.info.family in error.device, f"the error is of device {error.device!r}")
+    trial.check_works(device, "what was read after that")
+
+
+def memory_comes_back(trial: Trial) -> None:
+    """The memory of a buffer is free again when the buffer is gone."""
+    device = trial.device
+    total = device.info.memory or 1 << 30
+    size = min(total // 3, 1 << 28)
+    for number in range(min(256, 2 * total // max(size, 1) + 1)):
+        try:
+            buffer = device.allocate(size)
+        except OutOfMemoryError as error:
+            expect(False, f"after {number} buffers of {size:,} bytes, each gone before the next: {error}")
+            return
+        if number % 16 == 0:
+            finish(device.write(buffer, np.ones(1, np.uint8)), "write")
+        del buffer
+    gc.collect()
+
+
+def write_and_read(trial: Trial) -> None:
+    """`write` and `read` move any number of bytes to and from any offset, and touch no others."""
+    device, size = trial.device, 70_001
+    mirror = trial.bytes_of(size)
+    buffer = trial.upload(mirror)
+    for _ in range(40):
+        offset = int(trial.random.integers(0, size))
+        length = int(trial.random.integers(0, min(size - offset, 5000) + 1))
+        piece = trial.bytes_of(length)
+        mirror[offset : offset + length] = piece
+        finish(device.write(buffer, piece, offset), "write")
+        begin = int(trial.random.integers(0, size))
+        part = np.empty(int(trial.random.integers(0, size - begin + 1)), np.uint8)
+        finish(device.read(buffer, part, begin), "read")
+        expect_equal(part, mirror[begin : begin + part.size], f"{part.size} bytes read at {begin}")
+    expect_equal(trial.download(buffer, mirror), mirror, "the whole buffer")
+
+
+def arrays_of_any_kind(trial: Trial) -> None:
+    """Arrays of any dtype and rank are moved, NaN and infinity as they are, empty and scalar ones too."""
+    random = trial.random
+    arrays: list[Array] = [
+        random.standard_normal((3, 5, 7)), random.standard_normal(31).astype(np.float16),
+        np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32), np.array([[True, False, True]]),
+        np.array(7, np.int64), np.zeros((0, 4), np.float32), random.integers(-99, 99, (2, 1, 3), np.int16),
+        random.standard_normal(5) + 1j * random.standard_normal(5),
+    ]
+    for array in arrays:
+        copy = trial.download(trial.upload(array), array)
+        expect_equal(bits(copy), bits(array), f"{array.shape} of {array.dtype}")
+
+
+def transfers_are_checked(trial: Trial) -> None:
+    """What does not fit a buffer, is not contiguous or cannot be written is a DeviceError, and nothing is moved."""
+    device = trial.device
+    data = trial.bytes_of(100)
+    buffer = trial.upload(data)
+    frozen = np.zeros(100, np.uint8)
+    frozen.flags.writeable = False
+    cases: dict[str, Callable[[], object]] = {
+        "write beyond the end": lambda: device.write(buffer, np.zeros(100, np.uint8), 1),
+        "write from a negative offset on": lambda: device.write(buffer, np.zeros(4, np.uint8), -1),
+        "write of a strided array": lambda: device.write(buffer, np.zeros(100, np.uint8)[::2]),
+        "read beyond the end": lambda: device.read(buffer, np.zeros(101, np.uint8)),
+        "read from a negative offset on": lambda: device.read(buffer, np.zeros(4, np.uint8), -1),
+        "read into a strided array": lambda: device.read(buffer, np.zeros((10, 10), np.uint8).T),
+        "read into a read-only array": lambda: device.read(buffer, frozen),
+    }
+    for what, action in cases.items():
+        expect_error(DeviceError, action, what)
+    expect_equal(trial.download(buffer, data), data, "the buffer after that")
+    expect(not frozen.any(), "the read-only array was written")
+
+
+def fill(trial: Trial) -> None:
+    """`fill` sets every byte of a buffer, and none of its neighbours'; what is no byte is a DeviceError."""
+    for size in (0, 1, 3, 64, 65, 4097, 100_003):
+        before, buffer, after = (trial.upload(trial.bytes_of(size)) for _ in range(3))
+        left, right = (trial.download(other, np.empty(size, np.uint8)) for other in (before, after))
+        for byte in (0, 0x5A, 255):
+            finish(trial.device.fill(buffer, byte), "fill")
+            expected = np.full(size, byte, np.uint8)
+            expect_equal(trial.download(buffer, expected), expected, f"{size} bytes filled with {byte}")
+        expect_equal(trial.download(before, left), left, "the buffer before")
+        expect_equal(trial.download(after, right), right, "the buffer after")
+    buffer = trial.device.allocate(4)
+    for byte in (-1, 256):
+        expect_error(DeviceError, lambda byte=byte: trial.device.fill(buffer, byte), f"fill with {byte}")
+
+
+def copy(trial: Trial) -> None:
+    """`copy` moves all of one buffer to the beginning of another, whose rest stays; one that is too small is a
+    DeviceError."""
+    for size in (0, 1, 63, 65, 4097, 100_003):
+        data, rest = trial.bytes_of(size), trial.bytes_of(size + 77)
+        source, target = trial.upload(data), trial.upload(rest)
+        finish(trial.device.copy(source, target), "copy")
+        expected = np.concatenate([data, rest[size:]])
+        expect_equal(trial.download(target, expected), expected, f"the target of a copy of {size} bytes")
+        expect_equal(trial.download(source, data), data, f"the source of a copy of {size} bytes")
+    large, small = trial.device.allocate(65), trial.device.allocate(64)
+    expect_error(DeviceError, lambda: trial.device.copy(large, small), "copy of 65 bytes to 64")
+
+
+def adopt(trial: Trial) -> None:
+    """An adopted array is the device's memory and the host's at once, and lives as long as the buffer. A device
+    that works on the host's memory adopts; any other may give None."""
+    device = trial.device
+    array = trial.random.integers(0, 1 << 30, (7, 9), np.int32)
+    expected = array.copy()
+    buffer = device.adopt(array)
+    if buffer is None:
+        expect(not device.info.host_memory, "info.host_memory is set, but adopt gave None")
+        raise Skip("it adopts no arrays of the host")
+    expect(buffer.bytes == array.nbytes, f"{buffer.bytes} bytes; the array has {array.nbytes}")
+    expect_equal(trial.download(buffer, expected), expected, "what was read")
+    finish(device.fill(buffer, 3), "fill")
+    expect_equal(bits(array), np.full(array.nbytes, 3, np.uint8), "the array after a fill")
+    watched = weakref.ref(array)
+    del array
+    gc.collect()
+    expect(watched() is not None, "the array is gone, and the buffer is not")
+    del buffer
+    gc.collect()
+    expect(watched() is None, "the buffer is gone, and still holds the array")
+
+
+def adopt_read_only(trial: Trial) -> None:
+    """A read-only array is read in place or not adopted; nothing writes into it."""
+    array = trial.bytes_of(1001)
+    expected = array.copy()
+    array.flags.writeable = False
+    buffer = trial.device.adopt(array)
+    if buffer is None:
+        raise Skip("it adopts no read-only arrays of the host")
+    expect_equal(trial.download(buffer, expected), expected, "what was read")
+    other = trial.upload(np.zeros(1001, np.uint8))
+    device = trial.device
+    expect_error(DeviceError, lambda: device.fill(buffer, 0), "fill of it")
+    expect_error(DeviceError, lambda: device.write(buffer, np.zeros(3, np.uint8)), "write to it")
+    expect_error(DeviceError, lambda: device.copy(other, buffer), "copy to it")
+    expect_equal(array, expected, "the array after that")
+
+
+def view(trial: Trial) -> None:
+    """`view` is the buffer's own bytes in the host's hands, or None."""
+    data = trial.bytes_of(999)
+    buffer = trial.upload(data)
+    seen = trial.device.view(buffer)
+    if seen is None:
+        raise Skip("the host cannot address its memory")
+    expect_equal(seen, data, "the view")
+    seen[5:10] = 77
+    data[5:10] = 77
+    expect_equal(trial.download(buffer, data), data, "what was read after the view was written")
+    finish(trial.device.fill(buffer, 9), "fill")
+    expect_equal(seen, np.full(999, 9, np.uint8), "the view after a fill")
+
+
+def view_keeps_memory(trial: Trial) -> None:
+    """The memory of a buffer stays its own while a view of it is alive, and comes back after that."""
+    buffer = trial.upload(np.full(4096, 5, np.uint8))
+    seen = trial.device.view(buffer)
+    if seen is None:
+        raise Skip("the host cannot address its memory")
+    del buffer
+    gc.collect()
+    others = [trial.upload(np.full(4096, 6, np.uint8)) for _ in range(8)]
+    expect_equal(seen, np.full(4096, 5, np.uint8), "the view, once its buffer was dropped and others were made")
+    del others
+
+
+def foreign_buffers(trial: Trial) -> None:
+    """A buffer of another device is a DeviceError everywhere."""
+    device, data = trial.device, np.zeros(16, np.uint8)
+    own = trial.upload(data)
+    foreign = trial.neighbour().allocate(16)
+    cases: dict[str, Callable[[], object]] = {
+        "write to it": lambda: device.write(foreign, data),
+        "read from it": lambda: device.read(foreign, data),
+        "copy from it": lambda: device.copy(foreign, own),
+        "copy to it": lambda: device.copy(own, foreign),
+        "fill of it": lambda: device.fill(foreign, 1),
+        "view of it": lambda: device.view(foreign),
+    }
+    for what, action in cases.items():
+        expect_error(DeviceError, action, f"another device's buffer: {what}")
+
+
+def dropped_in_flight(trial: Trial) -> None:
+    """A device holds the buffers and arrays of what was submitted until it has ended."""
+    device, gate = trial.device, trial.gate()
+    size = 8192
+    target = np.zeros(size, np.uint8)
+    first, second = device.allocate(size), device.allocate(size)
+    written = device.write(first, np.full(size, 42, np.uint8), 0, [gate.point])
+    copied = device.copy(first, second, [written])
+    read = device.read(second, target, 0, [copied])
+    filled = device.fill(device.allocate(size), 1, [gate.point])
+    del first, second
+    gc.collect()
+    others: list[Buffer] = [device.allocate(size) for _ in range(8)]
+    gate.open()
+    finish(read, "read")
+    finish(filled, "fill")
+    expect_equal(target, np.full(size, 42, np.uint8), "what was read from buffers that the caller had dropped")
+    del others
+
+
+CHECKS = (
+    allocate_sizes, allocate_negative, allocate_too_much, memory_comes_back, write_and_read, arrays_of_any_kind,
+    transfers_are_checked, fill, copy, adopt, adopt_read_only, view, view_keeps_memory, foreign_buffers,
+    dropped_in_flight,
+)

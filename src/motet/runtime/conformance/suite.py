@@ -1,0 +1,86 @@
+"""All checks, by area, and how they are run: each on devices of its own, with an end to its patience."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+
+from motet.errors import DeviceError
+from motet.runtime.conformance import code, commands, faults, life, memory, profiling, program, threads, timelines
+from motet.runtime.conformance.check import Check, Failure, Outcome, Skip, checks_of
+from motet.runtime.conformance.trial import Subject, Trial
+
+AREAS = {
+    "life": life.CHECKS,
+    "memory": memory.CHECKS,
+    "timelines": timelines.CHECKS,
+    "code": code.CHECKS,
+    "commands": commands.CHECKS,
+    "threads": threads.CHECKS,
+    "profile": profiling.CHECKS,
+    "faults": faults.CHECKS,
+    "program": program.CHECKS,
+}
+LIMIT = 120.0  # seconds of one check
+
+
+def all_checks() -> list[Check]:
+    """Every check, in the order in which they run."""
+    return [check for area, functions in AREAS.items() for check in checks_of(area, functions)]
+
+
+def select(wanted: Collection[str]) -> list[Check]:
+    """The checks whose area or name is `wanted`; all for none. Raises DeviceError for a word that is neither."""
+    checks = all_checks()
+    for word in wanted:
+        if word not in AREAS and all(word != check.name for check in checks):
+            raise DeviceError(f"conformance: no area or check {word!r}; areas: {', '.join(AREAS)}")
+    return [check for check in checks if not wanted or check.area in wanted or check.name in wanted]
+
+
+def run_checks(
+    uri: str, wanted: Collection[str] = (), limit: float = LIMIT, begin: Callable[[Check], None] | None = None
+) -> Iterator[Outcome]:
+    """Puts the device that `uri` names through the checks, and gives what comes of each as it comes.
+
+    `begin` is called before each check. Raises DeviceError for a device that is not there.
+    """
+    checks = select(wanted)
+    subject = Subject(uri)
+    known = {check.name for check in all_checks()}
+    for name in subject.exempt:
+        if name not in known:
+            raise DeviceError(f"driver of {uri}: it is exempt from {name!r}, which is no check; see --list")
+    for check in checks:
+        if begin is not None:
+            begin(check)
+        yield run_check(check, subject, limit)
+
+
+def run_check(check: Check, subject: Subject, limit: float = LIMIT) -> Outcome:
+    """One check, in a thread that is left behind if it does not end within `limit` seconds."""
+    if check.name in subject.exempt:
+        return Outcome(check, "skip", f"exempt: {subject.exempt[check.name]}", 0.0)
+    outcome: list[Outcome] = []
+    begin = time.perf_counter()
+
+    def run() -> None:
+        verdict, reason = "pass", ""
+        try:
+            with Trial(subject) as trial:
+                check.run(trial)
+        except Skip as skip:
+            verdict, reason = "skip", str(skip)
+        except Failure as failure:
+            verdict, reason = "fail", str(failure)
+        except Exception as error:  # whatever a driver raises where it should not is its failure
+            verdict, reason = "fail", f"{type(error).__name__}: {error}"
+        outcome.append(Outcome(check, verdict, reason, time.perf_counter() - begin))
+
+    thread = threading.Thread(target=run, name=f"conformance {check.name}", daemon=True)
+    thread.start()
+    thread.join(limit)
+    if not outcome:
+        return Outcome(check, "fail", f"it did not end within {limit:g} s", time.perf_counter() - begin)
+    return outcome[0]

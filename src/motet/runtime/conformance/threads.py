@@ -1,0 +1,149 @@
+"""Area `threads`: everything may be called from several threads at once."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import numpy as np
+
+from motet.runtime.conformance.check import Failure, expect, expect_equal
+from motet.runtime.conformance.trial import Trial, affine_of, finish, in_threads
+from motet.runtime.device import Buffer
+
+THREADS = 6
+COUNT = 211
+LONG = 0.15  # seconds of work, long enough to tell whether submitting waits for it
+
+
+def allocate_at_once(trial: Trial) -> None:
+    """Threads that allocate and let go at once never share memory."""
+    held: list[list[Buffer]] = [[] for _ in range(THREADS)]
+
+    def work(number: int) -> None:
+        random = np.random.default_rng(number)
+        for turn in range(60):
+            size = int(random.integers(1, 20_000))
+            buffer = trial.device.allocate(size)
+            finish(trial.device.fill(buffer, number), "fill")
+            held[number].append(buffer)
+            if turn % 3 == 0:
+                held[number].pop(int(random.integers(0, len(held[number]))))
+
+    in_threads(THREADS, work)
+    ranges = sorted((buffer.address, buffer.address + buffer.bytes) for part in held for buffer in part)
+    for (_, end), (begin, _) in itertools.pairwise(ranges):
+        expect(end <= begin, f"two buffers overlap at {begin:#x}")
+    for number, part in enumerate(held):
+        for buffer in part:
+            data = trial.download(buffer, np.empty(buffer.bytes, np.uint8))
+            expect_equal(data, np.full(buffer.bytes, number, np.uint8), f"a buffer of thread {number}")
+
+
+def move_at_once(trial: Trial) -> None:
+    """Threads that write, copy and read at once, over all queues, each get their own bytes."""
+
+    def work(number: int) -> None:
+        random = np.random.default_rng(number)
+        for turn in range(30):
+            data = random.integers(0, 256, int(random.integers(1, 30_000)), np.uint8)
+            queue = (number + turn) % trial.device.queues
+            first, second = trial.device.allocate(data.size), trial.device.allocate(data.size)
+            target = np.empty_like(data)
+            point = trial.device.write(first, data, 0, (), queue)
+            point = trial.device.copy(first, second, [point], queue)
+            finish(trial.device.read(second, target, 0, [point], queue), "read")
+            expect_equal(target, data, f"thread {number}, turn {turn}")
+
+    in_threads(THREADS, work)
+
+
+def submit_at_once(trial: Trial) -> None:
+    """Threads that submit the same command buffer at once, each on its own memory, get their own results."""
+    recorded = trial.affine(trial.load(), COUNT, [1, 5, -3])
+
+    def work(number: int) -> None:
+        random = np.random.default_rng(number)
+        for turn in range(30):
+            x = random.integers(-999, 999, COUNT, np.int32)
+            buffers = [trial.upload(x), trial.device.allocate(x.nbytes)]
+            queue = (number + turn) % trial.device.queues
+            finish(trial.device.submit(recorded, buffers, (), queue), "submission")
+            result = trial.download(buffers[1], x)
+            expect_equal(result, affine_of(x, [1, 5, -3]), f"thread {number}, turn {turn}")
+
+    in_threads(THREADS, work)
+
+
+def load_at_once(trial: Trial) -> None:
+    """Threads that load and record at once do not disturb each other."""
+    trial.load()  # compiled before the threads ask for it
+
+    def work(number: int) -> None:
+        x = np.random.default_rng(number).integers(-999, 999, COUNT, np.int32)
+        for turn in range(4):
+            recorded = trial.affine(trial.load(), COUNT, [number, turn])
+            buffers = [trial.upload(x), trial.device.allocate(x.nbytes)]
+            finish(trial.device.submit(recorded, buffers), "submission")
+            expect_equal(trial.download(buffers[1], x), affine_of(x, [number, turn]), f"thread {number}, turn {turn}")
+
+    in_threads(THREADS, work)
+
+
+def submit_returns_at_once(trial: Trial) -> None:
+    """`submit` returns before long work has ended, though there is nothing to wait for."""
+    executable, out = trial.load(), trial.upload(np.zeros(1, np.int64))
+    rounds = 10_000
+    while True:
+        begin = time.perf_counter()
+        point = trial.launch(executable, "spin", [out], 1, [rounds])
+        submitted = time.perf_counter() - begin
+        finish(point, "launch")
+        total = time.perf_counter() - begin
+        if total > LONG:
+            break
+        rounds *= 4
+    if submitted > total / 2:
+        raise Failure(f"submit took {submitted * 1e3:.0f} ms of the {total * 1e3:.0f} ms that the work took")
+    expect_equal(trial.download(out, np.zeros(1, np.int64)), np.array([rounds]), "the rounds")
+
+
+def close_while_others_submit(trial: Trial) -> None:
+    """Closing a device in use ends what was submitted; who comes later gets an error, and no one hangs."""
+    device = trial.open()
+    ready = threading.Barrier(3)
+    lost: list[str] = []
+
+    def submit() -> None:
+        buffer = device.allocate(4096)
+        ready.wait()
+        for _ in range(100_000):
+            try:
+                point = device.fill(buffer, 1)
+            except Exception as error:
+                if "closed" not in str(error) and "close" not in str(error):
+                    lost.append(f"{type(error).__name__}: {error}")
+                return
+            try:
+                if not point.wait(10):
+                    lost.append("a point that was not reached in 10 s")
+                    return
+            except Exception:
+                return
+
+    threads = [threading.Thread(target=submit, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    time.sleep(0.02)
+    device.close()
+    for thread in threads:
+        thread.join(20)
+        expect(not thread.is_alive(), "a thread that submitted while the device was closed hangs")
+    expect(not lost, f"a thread that submitted while the device was closed got {lost[0] if lost else ''}")
+
+
+CHECKS = (
+    allocate_at_once, move_at_once, submit_at_once, load_at_once, submit_returns_at_once, close_while_others_submit,
+)

@@ -1,0 +1,271 @@
+"""What a check works with: the driver, devices that are closed behind it, gates, kernels, and waiting that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError, MotetError
+from motet.runtime.conformance.check import Array, Failure, Skip, expect_equal
+from motet.runtime.conformance.kernels import Code, compile_kernels
+from motet.runtime.device import (
+    Buffer,
+    CommandBuffer,
+    Device,
+    DeviceInfo,
+    Driver,
+    Executable,
+    Reference,
+    Work,
+    find_device,
+    load_driver,
+    open_device,
+)
+from motet.runtime.timeline import HostTimeline, Point
+
+PATIENCE = 30.0  # seconds after which work that should have ended counts as lost
+PAUSE = 0.05  # seconds in which work that may not begin would have been seen to
+
+
+class Subject:
+    """The device that a URI names, and the code that checks launch on it, which is compiled once."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.info: DeviceInfo = find_device(uri)
+        self.driver: Driver = load_driver(self.info.family)
+
+    @property
+    def exempt(self) -> dict[str, str]:
+        """The checks that the driver says do not fit its devices, with its reasons."""
+        return dict(getattr(self.driver, "conformance_exempt", {}))
+
+    @functools.cached_property
+    def code(self) -> Code | str:
+        """The kernels for the first target of the family that the device takes, or why there are none."""
+        device = open_device(self.info)
+        try:
+            return compile_kernels(self.info.family, device.obstacle)
+        finally:
+            device.close()
+
+
+class Gate:
+    """A point that the check opens: what waits for it stays put until then."""
+
+    def __init__(self) -> None:
+        self._timeline = HostTimeline()
+        self.point = self._timeline.next()
+
+    def open(self) -> None:
+        if not self.point.reached:
+            self._timeline.signal(self.point.value)
+
+    def fail(self, error: MotetError) -> None:
+        self._timeline.fail(self.point.value, error)
+
+
+@dataclass
+class Trial:
+    """One check of one device: what it opens here is closed when the check is over."""
+
+    subject: Subject
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(20))
+    _devices: list[Device] = field(default_factory=list[Device])
+    _gates: list[Gate] = field(default_factory=list[Gate])
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for gate in self._gates:
+            gate.open()
+        for device in self._devices:
+            if error is None:
+                device.close()
+            else:  # what is to be told is what went wrong before
+                with contextlib.suppress(Exception):
+                    device.close()
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Device:
+        """The device under test, opened when first asked for."""
+        if not self._devices:
+            self.open()
+        return self._devices[0]
+
+    def open(self) -> Device:
+        """The device under test, opened once more."""
+        device = open_device(self.subject.info)
+        self._devices.append(device)
+        return device
+
+    def neighbour(self) -> Device:
+        """A device of another driver."""
+        uri = "null?view=1" if self.subject.info.family != "null" else "host"
+        device = open_device(find_device(uri))
+        self._devices.append(device)
+        return device
+
+    @property
+    def queues(self) -> range:
+        return range(self.device.queues)
+
+    def gate(self) -> Gate:
+        gate = Gate()
+        self._gates.append(gate)
+        return gate
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def upload(self, array: Array, device: Device | None = None) -> Buffer:
+        """A new buffer that holds `array`."""
+        device = device or self.device
+        buffer = device.allocate(array.nbytes)
+        finish(device.write(buffer, array), "write")
+        return buffer
+
+    def download(self, buffer: Buffer, like: Array, device: Device | None = None) -> Array:
+        """The beginning of a buffer, as an array of the kind of `like`."""
+        array = np.empty_like(like)
+        finish((device or self.device).read(buffer, array), "read")
+        return array
+
+    def bytes_of(self, size: int) -> Array:
+        """Random bytes."""
+        return self.random.integers(0, 256, size, np.uint8)
+
+    def check_works(self, device: Device, why: str) -> None:
+        """Fails unless memory can be written and read."""
+        data = self.bytes_of(257)
+        expect_equal(self.download(self.upload(data, device), data, device), data, why)
+
+    # -- code ------------------------------------------------------------------------------------
+
+    @property
+    def code(self) -> Code:
+        """The compiled kernels. Skips the check where there are none."""
+        code = self.subject.code
+        if isinstance(code, str):
+            raise Skip(code)
+        return code
+
+    def load(self, device: Device | None = None) -> Executable:
+        """All kernels of the suite, loaded."""
+        objects = [self.code.objects["kernels"], self.code.objects["helper"]]
+        return (device or self.device).load(objects, ["kernels.o", "helper.o"])
+
+    def variant(self, *features: str) -> Variant:
+        """The code as an artifact holds it; `features` are further ones that it needs."""
+        target = self.code
+        return Variant(
+            self.subject.info.family, target.target, target.triple, [*target.features, *features], [], {}
+        )
+
+    def launch(
+        self, executable: Executable, kernel: str, buffers: Sequence[Buffer], tasks: int = 1,
+        sizes: Sequence[int] = (), scratch: int = 0, waits: Sequence[Point] = (), queue: int = 0,
+    ) -> Point:
+        """One launch over whole buffers."""
+        work = whole(kernel, [buffer.bytes for buffer in buffers], tasks, sizes)
+        recorded = self.device.record(executable, [work], len(buffers), scratch)
+        return self.device.submit(recorded, buffers, waits, queue)
+
+    def affine(self, executable: Executable, count: int, steps: Sequence[int]) -> CommandBuffer:
+        """`y = 2 x + step` for each of `steps`, one after the other, from the first external to the second and
+        in place there, over `count` numbers of 32 bits."""
+        first, second = Reference(0, 0, 4 * count), Reference(1, 0, 4 * count)
+        work = [
+            Work("launch", (first if not index else second, second), "affine", count, (step,),
+                 () if not index else (index - 1,))
+            for index, step in enumerate(steps)
+        ]
+        return self.device.record(executable, work, 2, 0)
+
+
+def affine_of(x: Array, steps: Sequence[int]) -> Array:
+    """What `Trial.affine` computes, by numpy."""
+    for step in steps:
+        x = 2 * x + np.int32(step)
+    return x
+
+
+def whole(kernel: str, sizes_of_buffers: Sequence[int], tasks: int = 1, sizes: Sequence[int] = ()) -> Work:
+    """A launch on externals 0, 1, …, all of each."""
+    references = tuple(Reference(index, 0, size) for index, size in enumerate(sizes_of_buffers))
+    return Work("launch", references, kernel, tasks, tuple(sizes))
+
+
+def finish(point: Point, what: str) -> None:
+    """Waits for a point. Fails if it is poisoned or does not come."""
+    try:
+        reached = point.wait(PATIENCE)
+    except MotetError as error:
+        raise Failure(f"{what}: {type(error).__name__}: {error}; expected success") from error
+    if not reached:
+        raise Failure(f"{what}: its point was not reached in {PATIENCE:g} s")
+    if not point.reached:
+        raise Failure(f"{what}: wait came back, but the point says that it is not reached")
+
+
+def finish_poisoned(point: Point, what: str, kind: type[MotetError] = DeviceError) -> MotetError:
+    """Waits for a point that must come to `kind` of error, and gives it."""
+    try:
+        reached = point.wait(PATIENCE)
+    except kind as error:
+        if point.error is not error:
+            raise Failure(f"{what}: wait raised {error!r}, but the point's error is {point.error!r}") from error
+        return error
+    except Exception as error:
+        raise Failure(f"{what}: {type(error).__name__}: {error}; expected {kind.__name__}") from error
+    if reached:
+        raise Failure(f"{what}: success; expected {kind.__name__}")
+    raise Failure(f"{what}: its point was not reached in {PATIENCE:g} s; expected {kind.__name__}")
+
+
+def expect_pending(point: Point, what: str) -> None:
+    """Fails if a point is reached, now or within a moment."""
+    try:
+        early = point.reached or point.wait(PAUSE)
+    except MotetError as error:
+        raise Failure(f"{what}: {type(error).__name__}: {error}; expected to wait") from error
+    if early:
+        raise Failure(f"{what}: its point is reached; expected it to wait")
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """`work(0)`, `work(1)`, … at once, each in a thread. Raises what the first to fail raised."""
+    errors: list[Exception] = []
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        try:
+            start.wait()
+            work(number)
+        except Exception as error:  # it is raised below, in the caller's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def bits(array: Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """An array's memory, as bytes."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

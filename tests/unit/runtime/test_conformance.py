@@ -1,0 +1,244 @@
+"""The conformance suite: the devices of Motet itself keep to the contract, and a device that does not is found out."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+from motet.errors import DeviceError
+from motet.runtime import device
+from motet.runtime.conformance import __main__ as command
+from motet.runtime.conformance import all_checks, run_checks
+from motet.runtime.device import API_VERSION, DeviceInfo, open_device
+from motet.runtime.timeline import HostTimeline, Point
+
+URIS = ("host", "null", "null?view=1&queues=1&threads=2", "null/1?pace=1&queues=4&latency=1e-5", "host?threads=3")
+
+
+@pytest.mark.parametrize("uri", URIS)
+def test_devices_of_motet_keep_to_the_contract(uri: str):
+    outcomes = list(run_checks(uri))
+    assert [f"{o.check.name}: {o.reason}" for o in outcomes if o.verdict == "fail"] == []
+    assert sum(o.verdict == "pass" for o in outcomes) > len(outcomes) * 3 // 4
+    assert all(o.reason for o in outcomes if o.verdict == "skip")
+
+
+def test_every_check_has_a_name_of_its_own_and_says_what_it_is_about():
+    checks = all_checks()
+    assert len({check.name for check in checks}) == len(checks)
+    assert all(check.summary.endswith(".") and "\n" not in check.summary for check in checks)
+
+
+# -- devices that break the contract -----------------------------------------------------------------
+
+
+class Wrapper:
+    """A null device with something wrong; what is not wrong is the null device's."""
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.info = info
+        self.inner = open_device(DeviceInfo("inner", "null", family="null"))
+
+    def __getattr__(self, name: str):
+        return getattr(self.inner, name)
+
+
+class FillsTooLittle(Wrapper):
+    def fill(self, target, byte, waits=(), queue=0):
+        point = self.inner.fill(target, byte, waits, queue)
+        point.wait()
+        if target.bytes > 64:
+            self.inner.write(target, np.zeros(1, np.uint8), target.bytes - 1).wait()
+        return point
+
+
+class IgnoresOffset(Wrapper):
+    def read(self, source, target, offset=0, waits=(), queue=0):
+        return self.inner.read(source, target, min(offset, 0), waits, queue)
+
+
+class IgnoresWaits(Wrapper):
+    def copy(self, source, target, waits=(), queue=0):
+        return self.inner.copy(source, target, (), queue)
+
+    def fill(self, target, byte, waits=(), queue=0):
+        return self.inner.fill(target, byte, (), queue)
+
+
+class WaitsForever(Wrapper):
+    def abort(self):
+        threading.Event().wait()
+
+
+class ForgetsErrors(Wrapper):
+    """What waited for a poisoned point is said to have ended well."""
+
+    def fill(self, target, byte, waits=(), queue=0):
+        inner = self.inner.fill(target, byte, waits, queue)
+        timeline = HostTimeline()
+        point = timeline.next()
+
+        def watch() -> None:
+            while not inner.reached:
+                threading.Event().wait(1e-3)
+            timeline.signal(point.value)
+
+        threading.Thread(target=watch, daemon=True).start()
+        return Point(timeline, point.value)
+
+
+class RaisesBareErrors(Wrapper):
+    def allocate(self, size):
+        if size < 0 or size > 1 << 40:
+            raise ValueError("size")
+        return self.inner.allocate(size)
+
+
+class SurvivesClose(Wrapper):
+    def close(self):
+        pass
+
+
+class LeaksThreads(Wrapper):
+    def close(self):
+        self.inner.close()
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+class Misaligns(Wrapper):
+    def allocate(self, size):
+        buffer = self.inner.allocate(size)
+        buffer.address += 8
+        return buffer
+
+
+class NumbersQueuesFromOne(Wrapper):
+    def profile(self, on):
+        return [replace(event, queue=event.queue + 1) for event in self.inner.profile(on)]
+
+
+class RunsTwice(Wrapper):
+    def submit(self, work, buffers, waits=(), queue=0):
+        first = self.inner.submit(work, buffers, waits, queue)
+        return self.inner.submit(work, buffers, [*waits, first], queue)
+
+
+class AcceptsAnyOption(Wrapper):
+    pass
+
+
+BROKEN = {
+    FillsTooLittle: ("fill", "65 bytes filled with 90: 1 of 65 elements differ; [64] is 0"),
+    IgnoresOffset: ("write-and-read", "elements differ"),
+    IgnoresWaits: ("wait-times-out", "did not give False"),
+    WaitsForever: ("abort-idle", "it did not end within"),
+    ForgetsErrors: ("failure-of-the-past", "success; expected DeviceError"),
+    RaisesBareErrors: ("allocate-too-much", "ValueError: size; expected OutOfMemoryError"),
+    SurvivesClose: ("closed-use", "allocate on a closed device: no error; expected DeviceError"),
+    LeaksThreads: ("nothing-left", "threads; before"),
+    Misaligns: ("allocate-sizes", "expected a multiple of 64"),
+    NumbersQueuesFromOne: ("profile-of-transfers", "expected [("),
+    RunsTwice: ("tasks-run-once", "[0] is 2; expected 1"),
+    AcceptsAnyOption: ("unknown-option", "no error; expected DeviceError"),
+}
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """A driver of the family `null`, whose code its devices take; `open` is for the test to set."""
+    module = types.ModuleType("motet_test_driver")
+    module.api = API_VERSION
+    module.probe = lambda: [DeviceInfo("a device with a defect", "null", family="null", memory=1 << 33)]
+    monkeypatch.setitem(sys.modules, "motet_test_driver", module)
+    found = {"null": metadata.EntryPoint("null", "motet_test_driver", device.GROUP)}
+    real = device.load_driver("null")
+    monkeypatch.setattr(device, "_entries", lambda: found)
+    original = device.open_device
+
+    def open_inner(info: DeviceInfo):
+        return real.open(info) if info.name == "inner" else original(info)
+
+    monkeypatch.setattr(sys.modules[__name__], "open_device", open_inner)
+    yield module
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_device_that_breaks_the_contract_is_found_out(broken: type[Wrapper], driver: types.ModuleType):
+    name, reason = BROKEN[broken]
+    driver.open = broken
+    [outcome] = run_checks("null", [name], limit=3)
+    assert outcome.verdict == "fail" and reason in outcome.reason
+
+
+def test_a_driver_may_be_exempt_from_a_check_and_says_why(driver: types.ModuleType):
+    driver.open = FillsTooLittle
+    driver.conformance_exempt = {"fill": "it has no fill"}
+    [outcome] = run_checks("null", ["fill"])
+    assert outcome.verdict == "skip" and outcome.reason == "exempt: it has no fill"
+
+
+def test_an_exemption_from_no_check_is_an_error(driver: types.ModuleType):
+    driver.open = FillsTooLittle
+    driver.conformance_exempt = {"fil": "?"}
+    with pytest.raises(DeviceError, match="exempt from 'fil', which is no check"):
+        list(run_checks("null", ["fill"]))
+
+
+def test_a_device_without_code_is_checked_for_all_that_needs_none(driver: types.ModuleType, monkeypatch):
+    class TakesNoCode(Wrapper):
+        def obstacle(self, variant):
+            return "it runs no code of this machine"
+
+    driver.open = TakesNoCode
+    by_name = {outcome.check.name: outcome for outcome in run_checks("null", ["memory", "code"])}
+    assert by_name["write-and-read"].verdict == "pass"
+    assert by_name["sizes-arrive"].verdict == "skip"
+    assert "it runs no code of this machine" in by_name["sizes-arrive"].reason
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+
+def test_the_command_says_a_line_for_each_check_and_a_summary(capsys: pytest.CaptureFixture[str]):
+    assert command.main(["null", "--only", "profile", "--only", "adopt"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert any(line.startswith("memory: adopt ") and "skip it adopts no arrays" in line for line in lines)
+    assert lines[-1] == "null: 3 passed, 0 failed, 1 skipped"
+
+
+def test_the_command_fails_with_what_failed(driver: types.ModuleType, capsys: pytest.CaptureFixture[str]):
+    driver.open = FillsTooLittle
+    assert command.main(["null", "--only", "fill", "--only", "copy"]) == 1
+    output = capsys.readouterr().out
+    assert "FAIL 65 bytes filled with 90" in output and "null: 1 passed, 1 failed, 0 skipped" in output
+
+
+def test_the_command_lists_every_check_with_its_sentence(capsys: pytest.CaptureFixture[str]):
+    assert command.main(["--list"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    for check in all_checks():
+        assert f" {check.name} {check.summary}" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["no-such-device"], 1, "error: device no-such-device: it is not present; present: host"),
+        (["host", "--only", "nothing"], 1, "error: conformance: no area or check 'nothing'; areas: life, "),
+        ([], 2, "which device? here are: host"),
+    ],
+)
+def test_the_command_helps_on(arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]):
+    try:
+        found = command.main(arguments)
+    except SystemExit as end:
+        found = end.code
+    assert found == status and text in capsys.readouterr().err
