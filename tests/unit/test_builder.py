@@ -402,10 +402,10 @@ def test_devices_are_kept_as_attributes():
     with mb.Graph("net") as graph:
         x = graph.input("x", (4,), device="gpu")
         graph.result(mb.relu(mb.exp(x, device="npu")), device="host")
-    text = str(graph.program().module)
+    text = graph.to_mlir()
     assert 'motet.device = "gpu"' in text
     assert text.count('motet.device = "npu"') == 1
-    assert '-> (tensor<4xf32> {motet.device = "host"' in text
+    assert text.count('motet.device = "host"') == 1
 
 
 def test_operations_carry_the_callers_line():

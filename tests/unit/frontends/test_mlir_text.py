@@ -12,6 +12,7 @@ from motet.compiler.frontends import load_source
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
 from motet.compiler.oracle import run_oracle
+from motet.compiler.placement.place import placer
 from motet.errors import CompileError
 
 RNG = np.random.default_rng(7)
@@ -217,7 +218,7 @@ def test_iree_functions_are_functions():
     text = text_of(
         "util.func public @f(%a: tensor<4xf32>) -> tensor<4xf32> { util.return %a : tensor<4xf32> }"
     )
-    assert "func.func public @f" in text
+    assert "func.func @f" in text
 
 
 def test_private_functions_are_inlined():
@@ -306,9 +307,12 @@ BODY = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {{\n  {}\n  return %0 :
     ("func.func @f(%a: vector<4xf32>) { return }", "1:14", "argument 0 is vector<4xf32>"),
     ("func.func private @f(%a: tensor<4xf32>)", "1:1", "no public function"),
     ("func.func private @f(%a: tensor<4xf32>) { return }", "1:1", "no public function"),
-    ("util.global private @gpu = #hal.device.target<\"cuda\"> : !hal.device", "1:1", "devices"),
+    ("util.global private @gpu = #hal.device.alias<\"cud\"> : !hal.device", "1:46",
+     "device alias 'cud': unknown; available: amdgpu, cpu, cuda"),
     (BODY.format("%0 = flow.tensor.transfer %a : tensor<4xf32> to #hal.device.promise<@gpu>"), "2:8",
-     "devices"),
+     "transfer to @gpu names no device; declared: none"),
+    (BODY.format("%0 = hal.tensor.import %a : tensor<4xf32>"), "2:8",
+     "hal.tensor.import: an operation of a program that is lowered already"),
     (BODY.format("%0 = arith.constant dense_resource<w> : tensor<4xf32>"), "2:8", "resource w has no data"),
     ("func.func @f(%a: memref<4xf32>, %n: index) {\n  %c = arith.constant 1.0 : f32\n"
      "  %i = arith.constant 0 : index\n  %j = arith.constant 1 : index\n  scf.for %k = %i to %n step %j {\n"
@@ -317,7 +321,7 @@ BODY = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {{\n  {}\n  return %0 :
 ])  # fmt: skip
 def test_errors_name_the_place_in_the_users_text(source: str, place: str, message: str):
     with pytest.raises(CompileError) as caught:
-        load_mlir(source, FILE)
+        load_mlir(source, FILE, placer((), automatic=False))
     assert message in caught.value.message
     assert str(caught.value.location) == f"{FILE}:{place}"
     assert "\n" not in str(caught.value)

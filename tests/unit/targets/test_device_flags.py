@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.errors import OptionError
 from motet.compiler.targets.device_flags import (
     Alternative,
     DeviceFlag,
@@ -14,6 +13,7 @@ from motet.compiler.targets.device_flags import (
     parse_device_flag,
     parse_device_flags,
 )
+from motet.errors import OptionError
 
 
 @pytest.mark.parametrize(

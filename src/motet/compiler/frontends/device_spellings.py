@@ -30,6 +30,7 @@ _DEVICE_TYPE = "!hal.device"
 _TRANSFERS = {"flow.tensor.transfer": "to", "flow.tensor.barrier": "on"}
 # Names of operations that stand for another one with the same syntax.
 _RENAMED = {"util.return": "func.return", "util.call": "func.call"}
+_STATE = ("util.global.store", "util.global.load.indirect", "util.global.store.indirect", "util.initializer")
 _LOWERED = ("hal.", "stream.", "flow.", "vm.")
 
 
@@ -48,6 +49,7 @@ class _Spellings:
             "util.func": self._function,
             "util.global": self._global,
             "util.global.load": self._load,
+            **dict.fromkeys(_STATE, self._refuse_state),
             "hal.device.targets": self._targets,
             **dict.fromkeys(_TRANSFERS, self._transfer),
         }
@@ -89,9 +91,8 @@ class _Spellings:
             elif kind == "topology":
                 reader.links()
             else:
-                raise SpellingError(
-                    f"{text}: unknown; expected {_PREFIX} and one of {', '.join(KINDS)}", self.source.tokens[index].start
-                )
+                expected = f"expected {_PREFIX} and one of {', '.join(KINDS)}"
+                raise SpellingError(f"{text}: unknown; {expected}", self.source.tokens[index].start)
         except SpellingError as error:
             raise self.source.error_at(str(error), error.offset) from None
         return end
@@ -245,6 +246,12 @@ class _Spellings:
         raise self.source.error(
             f"{self.source.at(index)}: an operation of a program that is lowered already; of the dialects hal, flow "
             "and stream, a program has attributes and flow.tensor.transfer", index
+        )
+
+    def _refuse_state(self, index: int) -> list[Edit]:
+        raise self.source.error(
+            f"{self.source.at(index)}: calls that keep something for the next one are not supported; expected "
+            "constant globals, and what changes as an argument and a result", index
         )
 
     # -- helpers ---------------------------------------------------------------------------------

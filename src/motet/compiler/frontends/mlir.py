@@ -15,7 +15,7 @@ from motet.errors import CompileError, Location
 
 # Operations that upstream does not know and that are read all the same.
 READ = frozenset({
-    "krnl.global", "util.global", "util.global.load", "util.global.store", DEVICE_OP, TRANSFER_OP,
+    "krnl.global", "util.global", "util.global.load", DEVICE_OP, TRANSFER_OP,
 })
 
 

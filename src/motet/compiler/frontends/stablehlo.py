@@ -11,7 +11,10 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.program import Place, Program
+from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.placement.inline_calls import InlineCalls
+from motet.compiler.placement.place import read_devices
 from motet.errors import CompileError
 
 _BEFORE = (
@@ -51,6 +54,9 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
     module, data = parse_module(text, file, context)
     try:
         with context, ir.Location.unknown():
+            read_devices(module)
+            for each in (InlineCalls(), AnchorOperations()):
+                each.run(module)
             _keep_math(module)
             run_pipeline(module, _BEFORE)
             _drop_barriers(module)

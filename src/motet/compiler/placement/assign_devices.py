@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from motet.artifact import schema
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, ALTERNATIVES, DEFAULT_DEVICE, TRANSFER_OP, print_alternative
+from motet.compiler.ir.devices import ALTERNATIVES, DEFAULT_DEVICE, print_alternative
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.compiler.placement.resolve_aliases import resolve_alias
+from motet.compiler.placement.speaking import speaks_of_devices
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
 from motet.compiler.targets.families import families
 from motet.errors import CompileError, OptionError
@@ -78,31 +79,6 @@ def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
     return len(only) == 1 and not only[0].fallback and only[0].ordinal is None
 
 
-def speaks_of_devices(module: ir.Module) -> bool:
-    """Whether any operation, function, argument or result of a module is placed."""
-    found: list[str] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        operation = op.operation
-        if operation.name == TRANSFER_OP or AFFINITY in operation.attributes or (
-            operation.name == "func.func" and _is_pinned(operation)
-        ):
-            found.append(operation.name)
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return bool(found) or DEFAULT_DEVICE in module.operation.attributes
-
-
-def _is_pinned(function: ir.Operation) -> bool:
-    return any(
-        AFFINITY in ir.DictAttr(attribute)
-        for group in ("arg_attrs", "res_attrs") if group in function.attributes
-        for attribute in ir.ArrayAttr(function.attributes[group])
-    )
-
-
 def _by_name(
     module: ir.Module, declared: dict[str, ir.Operation], assigned: dict[DeviceFlag, list[schema.Alternative]]
 ) -> None:
@@ -146,15 +122,16 @@ def _add(module: ir.Module, name: str, filled: list[schema.Alternative]) -> None
 def _number_default(module: ir.Module) -> None:
     """A default device given by its number gets its name."""
     attributes = module.operation.attributes
-    value = attributes[DEFAULT_DEVICE] if DEFAULT_DEVICE in attributes else None
+    value = attributes.get(DEFAULT_DEVICE)
     if not isinstance(value, ir.IntegerAttr):
         return
+    number: int = value.value
     names = [declared_name(operation) for operation in declarations(module)]
-    if not 0 <= value.value < len(names):
+    if not 0 <= number < len(names):
         there = ", ".join(names) or "no device"
         raise CompileError(
-            f"default device {value.value}: expected a number from 0 to {len(names) - 1}, or a name; there is {there}"
-            if names else f"default device {value.value}: the program declares no device; give --device NAME=…",
+            f"default device {number}: expected a number from 0 to {len(names) - 1}, or a name; there is {there}"
+            if names else f"default device {number}: the program declares no device; give --device NAME=…",
             locate(module.operation.location),
         )
-    attributes[DEFAULT_DEVICE] = ir.StringAttr.get(names[value.value])
+    attributes[DEFAULT_DEVICE] = ir.StringAttr.get(names[number])

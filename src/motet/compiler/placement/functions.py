@@ -1,4 +1,4 @@
-"""The functions of a module that placement looks at."""
+"""The functions of a module that placement looks at, and the exchange of values in copies of what is in them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,29 @@ def public_functions(module: ir.Module) -> list[ir.Operation]:
     ]
 
 
+def all_operations(module: ir.Module | ir.Operation) -> list[ir.Operation]:
+    """A module or function and all that is in it, operations before those inside them. Errors may be raised at what
+    is found here, not while MLIR walks: it makes errors of its own of them."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
 def function_name(function: ir.Operation) -> str:
     return ir.StringAttr(function.attributes["sym_name"]).value
+
+
+def remap(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Exchange the operands of an operation and of all that is inside it."""
+    for index, operand in enumerate(operation.operands):
+        if operand in mapping:
+            operation.operands[index] = mapping[operand]
+    for region in operation.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                remap(child.operation, mapping)

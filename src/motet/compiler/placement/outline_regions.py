@@ -24,7 +24,7 @@ from motet.compiler.ir.program import DEVICE, NAME
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
 from motet.compiler.placement.default_device import default_device
-from motet.compiler.placement.functions import function_name, public_functions
+from motet.compiler.placement.functions import function_name, public_functions, remap
 from motet.compiler.placement.insert_transfers import device_of, is_placed
 
 
@@ -247,17 +247,3 @@ def _queues(operation: ir.Operation) -> int:
     affinity = explicit_affinity(operation)
     mask = affinity.devices[0][1] if affinity is not None else ANY_QUEUE
     return 0 if mask == ANY_QUEUE else mask
-
-
-def remap(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    """Exchange the operands of an operation and of all that is inside it."""
-    for index, operand in enumerate(operation.operands):
-        if operand in mapping:
-            operation.operands[index] = mapping[operand]
-    for region in operation.regions:
-        for block in region.blocks:
-            for child in block.operations:
-                remap(child.operation, mapping)
-
-
-

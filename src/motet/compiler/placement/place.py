@@ -17,6 +17,7 @@ from motet.compiler.placement.outline_regions import OutlineRegions
 from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
+from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_promises import ResolvePromises
 from motet.compiler.placement.verify_devices import VerifyDevices
 
@@ -24,7 +25,7 @@ from motet.compiler.placement.verify_devices import VerifyDevices
 def read_devices(module: ir.Module) -> None:
     """Makes Motet's own spelling of all that a program says of devices: before anything else is done to it, since
     attributes and globals of others do not survive much."""
-    for each in (MaterializeDevices(), ResolvePromises()):
+    for each in (MaterializeDevices(), ResolvePromises(), ResolveGlobals()):
         each.run(module)
 
 

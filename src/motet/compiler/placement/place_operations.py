@@ -20,13 +20,12 @@ from motet.compiler.ir.devices import AFFINITY, TRANSFER_OP, Affinity
 from motet.compiler.placement.affinity_analysis import (
     AffinityAnalysis,
     Node,
-    explicit_affinity,
     is_replicable,
-    pins,
     tensor_operands,
 )
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.functions import public_functions
+from motet.compiler.placement.speaking import speaks_of_devices
 from motet.errors import CompileError
 
 
@@ -40,7 +39,7 @@ class PlaceOperations:
         if default is None:
             return
         for function in public_functions(module):
-            if self.automatic and not _says_anything(function):
+            if self.automatic and not speaks_of_devices(function):
                 continue
             analysis = AffinityAnalysis(function, default)
             for node in analysis.top[:-1]:
@@ -50,25 +49,6 @@ class PlaceOperations:
                     chosen = _choose(chosen, node.operation, analysis)
                 if node.operation.name != TRANSFER_OP:
                     node.operation.attributes[AFFINITY] = ir.StringAttr.get(str(chosen))
-
-
-def _says_anything(function: ir.Operation) -> bool:
-    if explicit_affinity(function) is not None:
-        return True
-    groups = (("arg_attrs", len(function.regions[0].blocks[0].arguments)), ("res_attrs", 0))
-    if any(pin is not None for group, count in groups for pin in pins(function, group, count)):
-        return True
-    found: list[str] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        operation = op.operation
-        if operation.name == TRANSFER_OP or AFFINITY in operation.attributes:
-            found.append(operation.name)
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
-    return bool(found)
 
 
 def _choose(affinity: Affinity, operation: ir.Operation, analysis: AffinityAnalysis) -> Affinity:

@@ -49,7 +49,7 @@ def declared_name(declaration: ir.Operation) -> str:
 def alternatives_of(declaration: ir.Operation) -> list[Alternative]:
     """What a declared device may be. Raises CompileError where that is nothing, or does not parse."""
     where = f"motet.device @{declared_name(declaration)}"
-    given = declaration.attributes[ALTERNATIVES] if ALTERNATIVES in declaration.attributes else None
+    given = declaration.attributes.get(ALTERNATIVES)
     texts = strings(given)
     if not texts:
         raise CompileError(
@@ -82,4 +82,4 @@ def strings(attribute: ir.Attribute | None) -> list[str]:
     """The texts of a list of strings; none where it is something else."""
     if not isinstance(attribute, ir.ArrayAttr):
         return []
-    return [entry.value for entry in attribute if isinstance(entry, ir.StringAttr)]
+    return [entry.value for entry in ir.ArrayAttr(attribute) if isinstance(entry, ir.StringAttr)]

@@ -18,6 +18,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, parse_affinity
 from motet.compiler.ir.hal_attributes import AttributeReader
 from motet.compiler.ir.program import DEVICE
+from motet.compiler.placement.functions import all_operations
 from motet.compiler.placement.materialize_devices import read
 from motet.errors import CompileError
 
@@ -35,17 +36,13 @@ class ResolvePromises:
     name = "resolve-promises"
 
     def run(self, module: ir.Module) -> None:
-        def visit(op: ir.Operation) -> ir.WalkResult:
-            operation = op.operation
+        for operation in all_operations(module):
             if operation.name == TRANSFER_OP:
                 _transfer(operation)
             elif operation.name == "func.func":
                 _function(operation)
             elif len(operation.attributes):
                 _set(operation, _said(operation.attributes, NAMES, operation), NAMES)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
 
 
 def affinity_text(attribute: ir.Attribute, what: str, operation: ir.Operation) -> str:

@@ -16,6 +16,7 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, TO, TRANSFER_OP, parse_affinity
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
+from motet.compiler.placement.functions import all_operations
 from motet.compiler.placement.read_devices import declarations, declared_name, devices_of
 from motet.errors import CompileError
 
@@ -37,18 +38,13 @@ class VerifyDevices:
             for end in (link.source, link.target):
                 _require(end, names, f"link @{link.source} -> @{link.target}", module.operation)
         others = _other_symbols(module)
-
-        def visit(op: ir.Operation) -> ir.WalkResult:
-            operation = op.operation
+        for operation in all_operations(module):
             if operation.name == DEVICE_OP:
-                return ir.WalkResult.ADVANCE
+                continue
             for what, name in _mentioned(operation):
                 _require(name, names, what, operation, others.get(name, ""))
             if operation.name == TRANSFER_OP:
                 _check_transfer(operation)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
 
 
 def _check_names(module: ir.Module) -> None:

@@ -1,0 +1,52 @@
+"""anchor-operations: says by transfers where operations run that are lowered before they are placed.
+
+    %1 = tosa.add %0, %c {motet.affinity = "gpu"}      →      %t = "motet.transfer"(%0) {to = "gpu"}
+                                                              %1 = tosa.add %t, %c
+
+Lowerings forget attributes of others, but what an operation becomes runs where its operands lie. Constants are
+left alone: they are made where they are read, and lowerings look at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+
+
+@dataclass(frozen=True)
+class AnchorOperations:
+    """`dialects` are those whose operations are lowered."""
+
+    name = "anchor-operations"
+    dialects: tuple[str, ...] = ("tosa", "stablehlo", "chlo")
+
+    def run(self, module: ir.Module) -> None:
+        found: list[ir.Operation] = []
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            operation = op.operation
+            if AFFINITY in operation.attributes and operation.name.split(".")[0] in self.dialects:
+                found.append(operation)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+        for operation in found:
+            said = operation.attributes[AFFINITY]
+            for index in _movable(operation):
+                value = operation.operands[index]
+                operation.operands[index] = ir.Operation.create(
+                    TRANSFER_OP, results=[value.type], operands=[value], attributes={TO: said},
+                    loc=operation.location, ip=ir.InsertionPoint(operation),
+                ).results[0]
+            del operation.attributes[AFFINITY]
+
+
+def _movable(operation: ir.Operation) -> Iterator[int]:
+    """The operands that are tensors with data that is not known."""
+    for index, value in enumerate(operation.operands):
+        constant = not isinstance(value.owner, ir.Block) and "const" in value.owner.operation.name
+        if isinstance(value.type, ir.ShapedType) and not constant:
+            yield index

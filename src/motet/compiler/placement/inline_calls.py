@@ -1,0 +1,113 @@
+"""inline-calls: puts the bodies of functions in place of calls, with what they say of devices.
+
+    func.func @f(%x) {                                          func.func @f(%x) {
+      %0 = call @g(%x)                                            %0 = "motet.transfer"(%x) {to = "gpu"}
+    …                                                      →      %1 = math.exp %0 {motet.affinity = "gpu"}
+    func.func private @g(%y: … {motet.affinity = "gpu"})
+        attributes {motet.affinity = "gpu"} {
+      %1 = math.exp %y …
+
+What an operation says itself counts before what its function says, and that before what the call says. Upstream's
+inliner knows neither transfers nor affinities; it does the work where a program says nothing of devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.placement.functions import function_name, remap
+from motet.compiler.placement.speaking import speaks_of_devices
+from motet.errors import CompileError
+
+CALL = "func.call"
+
+
+@dataclass(frozen=True)
+class InlineCalls:
+    """Raises CompileError, at the call, for functions that call themselves or have branches between blocks."""
+
+    name = "inline-calls"
+
+    def run(self, module: ir.Module) -> None:
+        if not speaks_of_devices(module):
+            return
+        functions = {
+            function_name(entry.operation): entry.operation
+            for entry in module.body.operations
+            if entry.operation.name == "func.func" and len(entry.operation.regions[0].blocks)
+        }
+        done: set[str] = set()
+        for name in functions:
+            _inline_into(name, functions, done, ())
+
+
+def _inline_into(name: str, functions: dict[str, ir.Operation], done: set[str], around: tuple[str, ...]) -> None:
+    """Inlines all calls in a function, those in what it calls first."""
+    if name in done:
+        return
+    for call in _calls(functions[name]):
+        callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        if callee not in functions:
+            continue  # without a body: refused elsewhere, with all functions of that kind
+        if callee in (*around, name):
+            raise CompileError(f"call of @{callee}: it calls itself; expected calls that end", locate(call.location))
+        _inline_into(callee, functions, done, (*around, name))
+        _inline(call, functions[callee])
+    done.add(name)
+
+
+def _calls(function: ir.Operation) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == CALL:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit)
+    return found
+
+
+def _inline(call: ir.Operation, callee: ir.Operation) -> None:
+    blocks = list(callee.regions[0].blocks)
+    if len(blocks) != 1:
+        raise CompileError(
+            f"call of @{function_name(callee)}: it has branches between blocks, which a program for several devices "
+            "cannot call; expected scf.if, scf.for or scf.while", locate(call.location),
+        )
+    said = callee.attributes.get(AFFINITY) or call.attributes.get(AFFINITY)
+    arguments = list(blocks[0].arguments)
+    mapping = dict(zip(arguments, _moved(list(call.operands), callee, "arg_attrs", call), strict=True))
+    results: list[ir.Value] = []
+    for entry in blocks[0].operations:
+        operation = entry.operation
+        if operation.name == "func.return":
+            results = [mapping.get(value, value) for value in operation.operands]
+            continue
+        copy = operation.clone(ir.InsertionPoint(call))
+        remap(copy, mapping)
+        if said is not None and AFFINITY not in copy.attributes and copy.name != TRANSFER_OP:
+            copy.attributes[AFFINITY] = said
+        mapping.update(zip(operation.results, copy.results, strict=True))
+    for old, new in zip(call.results, _moved(results, callee, "res_attrs", call), strict=True):
+        old.replace_all_uses_with(new)
+    call.erase()
+
+
+def _moved(values: list[ir.Value], callee: ir.Operation, group: str, call: ir.Operation) -> list[ir.Value]:
+    """What goes into a call or comes out, on the devices on which its function wants it."""
+    if group not in callee.attributes:
+        return values
+    moved: list[ir.Value] = []
+    for value, attribute in zip(values, ir.ArrayAttr(callee.attributes[group]), strict=True):
+        said = ir.DictAttr(attribute)
+        if AFFINITY in said and isinstance(value.type, ir.ShapedType):
+            value = ir.Operation.create(
+                TRANSFER_OP, results=[value.type], operands=[value], attributes={TO: said[AFFINITY]},
+                loc=call.location, ip=ir.InsertionPoint(call),
+            ).results[0]
+        moved.append(value)
+    return moved
