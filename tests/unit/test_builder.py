@@ -403,9 +403,9 @@ def test_devices_are_kept_as_attributes():
         x = graph.input("x", (4,), device="gpu")
         graph.result(mb.relu(mb.exp(x, device="npu")), device="host")
     text = graph.to_mlir()
-    assert 'motet.device = "gpu"' in text
-    assert text.count('motet.device = "npu"') == 1
-    assert text.count('motet.device = "host"') == 1
+    assert 'motet.affinity = "gpu"' in text
+    assert text.count('motet.affinity = "npu"') == 1
+    assert text.count('motet.affinity = "host"') == 1
 
 
 def test_operations_carry_the_callers_line():

@@ -189,7 +189,7 @@ class _Argument:
             names = ", ".join(quote(e if isinstance(e, str) else "") for e in self.tensor.shape)
             attributes.append(f"motet.dims = [{names}]")
         if self.device is not None:
-            attributes.append(f"motet.device = {quote(self.device)}")
+            attributes.append(f"motet.affinity = {quote(self.device)}")
         return f"{self.tensor.name}: {self.tensor.type} {{{', '.join(attributes)}}}"
 
 
@@ -200,7 +200,7 @@ class _Result:
     device: str | None
 
     def text(self) -> str:
-        device = f", motet.device = {quote(self.device)}" if self.device is not None else ""
+        device = f", motet.affinity = {quote(self.device)}" if self.device is not None else ""
         return f"{self.tensor.type} {{motet.name = {quote(self.label)}{device}}}"
 
 

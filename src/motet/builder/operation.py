@@ -98,7 +98,7 @@ class Operation:
 
     def value(self, text: str, shape: Shape, dtype: str, attributes: bool = True) -> Tensor:
         """Appends an operation; `@@` in `text` is where an attribute dictionary can stand."""
-        device = f"{{motet.device = {quote(self.device)}}}" if self.device is not None and attributes else ""
+        device = f"{{motet.affinity = {quote(self.device)}}}" if self.device is not None and attributes else ""
         return Tensor(self.graph, self.graph.emit(text.replace("@@", device), self.location), shape, dtype)
 
     def empty(self, shape: Shape, dtype: str) -> Tensor:
@@ -118,7 +118,7 @@ class Operation:
         """A named linalg operation `inputs` → `out`; `attributes` stands in its dictionary."""
         entries = [attributes] if attributes else []
         if self.device is not None:
-            entries.append(f"motet.device = {quote(self.device)}")
+            entries.append(f"motet.affinity = {quote(self.device)}")
         dictionary = f"{{{', '.join(entries)}}} " if entries else ""
         return self.value(
             f"{name} {dictionary}ins({_typed(inputs)}) outs({_typed([out])}) -> {out.type}",
@@ -144,7 +144,7 @@ class Operation:
         result = body(scalars)
         arguments = [*(f"%in{i}: {t.dtype}" for i, t in enumerate(inputs)), f"%out: {out.dtype}"]
         ins = f"ins({_typed(inputs)}) " if inputs else ""
-        device = f" attrs = {{motet.device = {quote(self.device)}}}" if self.device is not None else ""
+        device = f" attrs = {{motet.affinity = {quote(self.device)}}}" if self.device is not None else ""
         block = "\n".join(
             f"      {line}" for line in [*scalars.lines, f"linalg.yield {result} : {out.dtype}"]
         )
