@@ -1,0 +1,175 @@
+"""Batches to a running device and their outcomes, over its shared memory: what is the same for every platform.
+
+Whoever runs a batch waits for it. The device runs batches in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from motet.errors import DeviceError, DeviceLost
+from motet.runtime.devices.riscv.installing import mailbox
+from motet.runtime.devices.riscv.memory import Memory
+from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, RING, SLOTS, TICKS, Status
+
+_GRACE = 5.0  # seconds in which a device must answer to what it cannot be kept from answering
+_LOOKS = 200  # at the mailbox before waiting
+
+
+class Line(Protocol):
+    """How to reach a device. `patience` is how many seconds to wait for its bell before looking."""
+
+    patience: float
+
+    def ring(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`count` commands at `commands`, in `waves`. `private` is memory for each core, `stride` bytes apart."""
+
+    commands: int
+    count: int
+    waves: int
+    private: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a batch. `hart`, `command`, `cause`, `pc` and `value` are of its failure; `begin` and `end`
+    are ticks of the device's clock, `heard` seconds of this process's `perf_counter`; `limited` says that the time
+    limit ended it."""
+
+    status: Status
+    hart: int
+    command: int
+    cause: int
+    pc: int
+    value: int
+    begin: int
+    end: int
+    heard: float
+    limited: bool
+
+
+class Connection:
+    """A device that runs. It is lost when `lose` is called: then, and from then on, whoever waits gets DeviceLost."""
+
+    def __init__(self, memory: Memory, line: Line, options: Options) -> None:
+        box = mailbox(memory)
+        self.memory = memory
+        self._options = options
+        self._device = memory.device
+        self._head, self._abort_before = box["head"], box["abort_before"]
+        self._completed, self._sleeping, self._box = box["completed"], box["sleeping"], box
+        self._ring = memory.part(DRAM + RING, SLOTS * BATCH_TYPE.itemsize).view(BATCH_TYPE)
+        self._changed = threading.Condition()
+        self._owner = os.getpid()
+        self._line = line
+        self.lost: DeviceLost | None = None
+
+    # -- what the line says --------------------------------------------------------------------------
+
+    def heard(self) -> None:
+        """The bell has rung, or a while has passed."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def lose(self, reason: str) -> None:
+        """The device is gone."""
+        with self._changed:
+            if self.lost is None:
+                self.lost = DeviceLost(self._device, reason)
+            self._changed.notify_all()
+
+    # -- batches -------------------------------------------------------------------------------------
+
+    def run(self, batch: Batch) -> Outcome:
+        """Runs a batch to its end. Raises DeviceLost; what else can go wrong is in the outcome."""
+        self.check()
+        limit = self._options.timeout
+        number = self._submit(batch, limit)
+        # The device keeps the limit itself, wave by wave, unless its clock is made of instructions.
+        grace = 0.0 if self._options.count else _GRACE
+        limited = not self._await(number, limit * batch.waves + grace if limit else None)
+        if limited:
+            self.abort(number + 1)
+            if not self._await(number, _GRACE):
+                self._give_up(f"it does not answer: a batch had {limit:g} s, and was told to end {_GRACE:g} s ago")
+        heard = time.perf_counter()
+        slot = self._ring[number % SLOTS]
+        names = ("hart", "command", "cause", "pc", "value", "begin", "end")
+        hart, command, cause, pc, value, begin, end = (int(slot[name]) for name in names)
+        return Outcome(Status(int(slot["status"])), hart, command, cause, pc, value, begin, end, heard, limited)
+
+    def abort(self, before: int | None = None) -> None:
+        """Tells the device to end what was submitted, or what has a number below `before`."""
+        with self._changed:
+            bound = int(self._head[0]) if before is None else before
+            self._abort_before[0] = max(bound, int(self._abort_before[0]))
+        self._line.ring()
+
+    def check(self) -> None:
+        """Raises DeviceError if the device is gone, or another process's."""
+        if self.lost is not None:
+            raise self.lost
+        if self._box["panic"][0]:
+            self._give_up(self._panic())
+        if os.getpid() != self._owner:
+            raise DeviceError(f"device {self._device}: opened before a fork, in the parent; open it in this process")
+
+    def _submit(self, batch: Batch, limit: float) -> int:
+        with self._changed:
+            number = int(self._head[0])
+            slot = self._ring[number % SLOTS]
+            self._ring[number % SLOTS] = np.zeros((), BATCH_TYPE)
+            slot["commands"], slot["count"] = batch.commands, batch.count
+            slot["private"], slot["private_stride"] = batch.private, batch.stride
+            slot["limit"] = 0 if self._options.count else round(limit * TICKS)
+            self._head[0] = number + 1
+        if self._sleeping[0]:  # the lock lies between the two accesses, as a fence
+            self._line.ring()
+        return number
+
+    def _await(self, number: int, limit: float | None) -> bool:
+        """Until a batch has ended; False if it has run for `limit` seconds first."""
+        completed = self._completed
+        for _ in range(_LOOKS):
+            if completed[0] > number:
+                return True
+        line = self._line
+        end: float | None = None
+        with self._changed:
+            while completed[0] <= number:
+                if self.lost is not None or self._box["panic"][0]:
+                    break
+                if end is None and limit is not None and completed[0] == number:  # it is at the front
+                    end = time.monotonic() + limit
+                elif end is not None and time.monotonic() > end:
+                    return False
+                self._changed.wait(line.patience)
+                if completed[0] <= number and self._sleeping[0]:  # the bell was missed
+                    line.ring()
+        if completed[0] <= number:
+            self.check()
+        return True
+
+    def _panic(self) -> str:
+        hart, cause, pc, value = (int(self._box[f"panic_{name}"][0]) for name in ("hart", "cause", "pc", "value"))
+        return f"its firmware failed on core {hart}, cause {cause:#x} at pc {pc:#x}, address {value:#x}"
+
+    def _give_up(self, reason: str) -> None:
+        self.lose(reason)
+        self._line.stop()
+        if self.lost is not None:
+            raise self.lost

@@ -1,0 +1,298 @@
+"""The accelerator as a device: memory of its own, which the host addresses too, and work done by its cores.
+
+The threads of the queues wait for the device; nothing is done in the thread that submits.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError
+from motet.runtime import recording
+from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.devices.riscv.connection import Batch, Connection, Outcome
+from motet.runtime.devices.riscv.emulator import Emulator, check_version
+from motet.runtime.devices.riscv.faults import error_of
+from motet.runtime.devices.riscv.installing import mailbox, open_protection_address
+from motet.runtime.devices.riscv.memory import RiscvBuffer
+from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.program import Instance, RiscvCommandBuffer, RiscvExecutable, load_riscv
+from motet.runtime.devices.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
+from motet.runtime.devices.riscv.window import Window
+from motet.runtime.recording import bytes_of
+from motet.runtime.timeline import Point
+from motet.runtime.work_queue import WorkQueue
+
+FAMILY = "riscv"
+QUEUES = 2
+_ALIGNMENT = 64  # of each core's memory
+_GAP = 4096  # bytes between others' memory and the stack of the first core
+
+
+class RiscvDevice:
+    """See `motet.runtime.device.Device`. `line` is a started device, whose cores `options` describe."""
+
+    def __init__(self, info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection) -> None:
+        self.info = info
+        self.options = options
+        self._line = line
+        self._connection = connection
+        self._memory = connection.memory
+        self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(QUEUES)]
+        self._stride = STACK
+        self._private = self._cores_memory()
+        self._closed = False
+        self._profiling = False
+        self._events: list[Event] = []
+        weakref.finalize(self, line.stop)
+
+    @property
+    def queues(self) -> int:
+        return len(self._queues)
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of the heap that are taken."""
+        return self._memory.heap.used
+
+    @property
+    def emulator(self) -> Emulator | None:
+        """The process behind it, if it is one."""
+        return self._line if isinstance(self._line, Emulator) else None
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Buffer:
+        self._check_usable()
+        recording.check_size(self.info.uri, size)
+        return RiscvBuffer(self._memory, self._memory.heap, size)
+
+    def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
+        return None
+
+    def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        return self._own(buffer).lasting_array()
+
+    def write(
+        self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
+        queue: int = 0,
+    ) -> Point:
+        own = self._own(target)
+        recording.check_transfer(self.info.uri, "write", own, source, offset, writes_array=False)
+
+        def work() -> None:
+            own.array[offset : offset + source.nbytes] = bytes_of(source)
+
+        return self._start("write", source.nbytes, work, waits, queue)
+
+    def read(
+        self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
+        queue: int = 0,
+    ) -> Point:
+        own = self._own(source)
+        recording.check_transfer(self.info.uri, "read", own, target, offset, writes_array=True)
+
+        def work() -> None:
+            bytes_of(target)[...] = own.array[offset : offset + target.nbytes]
+
+        return self._start("read", target.nbytes, work, waits, queue)
+
+    def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
+        origin, own = self._own(source), self._own(target)
+        recording.check_copy(self.info.uri, origin, own)
+
+        def work() -> None:
+            own.array[: origin.bytes] = origin.array
+
+        return self._start("copy", origin.bytes, work, waits, queue)
+
+    def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
+        own = self._own(target)
+        recording.check_byte(self.info.uri, byte)
+
+        def work() -> None:
+            own.array[...] = byte
+
+        return self._start("fill", own.bytes, work, waits, queue)
+
+    def _start(
+        self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
+    ) -> Point:
+        """Queues a move of `size` bytes."""
+        self._check_queue(queue)
+
+        def timed() -> None:
+            self._connection.check()
+            begin = time.perf_counter()
+            work()
+            if self._profiling:
+                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
+
+        return self._queues[queue].submit(timed, waits)
+
+    # -- code and work ---------------------------------------------------------------------------
+
+    def obstacle(self, variant: Variant) -> str | None:
+        if variant.family != FAMILY:
+            return f"for {variant.family} devices"
+        if (needed := variant.triple.split("-")[0]) != "riscv64":
+            return f"for {needed}"
+        missing = [feature for feature in variant.features if feature not in self.options.features]
+        return f"needs {', '.join(missing)}, which its cores ({self.options.arch}) lack" if missing else None
+
+    def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
+        self._check_usable()
+        given = [names[index] if index < len(names) else f"object {index}" for index in range(len(objects))]
+        return load_riscv(self._memory, objects, given, self._place)
+
+    def _place(self, code: RiscvBuffer, content: bytes) -> None:
+        """Lets the device copy code to where it runs, since it alone can forget what stood there."""
+        source = RiscvBuffer(self._memory, self._memory.heap, len(content))
+        source.array[:] = np.frombuffer(content, np.uint8)
+        order = RiscvBuffer(self._memory, self._memory.control, COMMAND_TYPE.itemsize + 16)
+        table = order.address + COMMAND_TYPE.itemsize
+        command = np.zeros(1, COMMAND_TYPE)
+        command["op"], command["last"], command["buffers"] = Op.LOAD, 1, table
+        command["tasks"], command["grain"], command["bytes"] = -(-len(content) // COPY_CHUNK), 1, len(content)
+        command["protection"] = open_protection_address()
+        order.array[: command.nbytes] = command.view(np.uint8)
+        order.array[command.nbytes :].view(np.uint64)[:] = source.address, code.address
+        outcome = self._connection.run(Batch(order.address, 1, 1, self._private.address + _GAP, self._stride))
+        if outcome.status != Status.OK:
+            raise DeviceError(f"device {self.info.uri}: load: the device answered {outcome.status.name.lower()}")
+
+    def record(
+        self, executable: Executable, work: Sequence[Work], externals: int, scratch: int
+    ) -> CommandBuffer:
+        self._check_usable()
+        if not isinstance(executable, RiscvExecutable) or executable.code.memory is not self._memory:
+            raise DeviceError(
+                f"device {self.info.uri}: record: the executable is another device's; load its code here"
+            )
+        if scratch < 0:
+            raise DeviceError(f"device {self.info.uri}: record: {scratch} bytes of scratch; expected 0 or more")
+        private, stride = self._private_memory(scratch)
+        return RiscvCommandBuffer(
+            self._memory, executable, work, externals, self.options.harts, private, stride, self.options.guard
+        )
+
+    def _private_memory(self, scratch: int) -> tuple[RiscvBuffer, int]:
+        """A stack and `scratch` bytes for each core. One batch runs at a time: all share it."""
+        stride = -(-(STACK + scratch) // _ALIGNMENT) * _ALIGNMENT
+        if stride > self._stride:
+            self._stride = stride
+            self._private = self._cores_memory()
+        return self._private, self._stride
+
+    def _cores_memory(self) -> RiscvBuffer:
+        """`_stride` bytes for each core, _GAP bytes behind the beginning, which guards keep everybody from."""
+        return RiscvBuffer(self._memory, self._memory.heap, _GAP + self.options.harts * self._stride)
+
+    def submit(
+        self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
+    ) -> Point:
+        if not isinstance(work, RiscvCommandBuffer) or work.private.memory is not self._memory:
+            raise DeviceError(f"device {self.info.uri}: submit: work that was recorded by another device")
+        own = [self._own(buffer) for buffer in buffers]
+        recording.check_buffers(self.info.uri, own, work.needed)
+        self._check_queue(queue)
+        return self._queues[queue].submit(lambda: self._run(work, own, queue), waits)
+
+    def _run(self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], queue: int) -> None:
+        self._connection.check()
+        if not work.work:
+            return
+        instance = work.take()
+        instance.prepare(work, [buffer.address for buffer in buffers])
+        outcome = self._connection.run(
+            Batch(instance.memory.address, len(work.work), work.waves, work.private.address + _GAP, work.stride)
+        )
+        error = error_of(self.info.uri, work, outcome, self.options.timeout)
+        if error is None and self._profiling:
+            self._note(work, instance, outcome, queue)
+        work.give_back(instance)
+        if error is not None:
+            raise error
+
+    def _note(self, work: RiscvCommandBuffer, instance: Instance, outcome: Outcome, queue: int) -> None:
+        """Events of a batch: the device's clock is laid on ours where both saw the batch end."""
+        for item, command in zip(work.work, instance.commands, strict=True):
+            begin, end = (outcome.heard - (outcome.end - int(command[name])) / TICKS for name in ("begin", "end"))
+            size = item.references[0].bytes if item.op == "copy" else 0
+            retired = int(command["instructions"])
+            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, retired))
+
+    # -- time and life ---------------------------------------------------------------------------
+
+    def profile(self, on: bool) -> list[Event]:
+        """Events of launches say how many instructions they were, where the device counts them."""
+        events, self._events = self._events, []
+        self._profiling = on
+        return events
+
+    def abort(self) -> None:
+        """Ends what is running, kernels among it, and what is queued."""
+        self._check_usable()
+        error = DeviceError(f"device {self.info.uri}: aborted")
+        for queue in self._queues:
+            queue.abort(error)
+        self._connection.abort()
+
+    def close(self) -> None:
+        self._closed = True
+        for queue in self._queues:
+            queue.close()
+        self._line.stop()
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        self._connection.check()
+
+    def _check_queue(self, queue: int) -> None:
+        self._check_usable()
+        if not 0 <= queue < len(self._queues):
+            raise DeviceError(f"device {self.info.uri}: queue {queue}; there are {len(self._queues)}, from 0 on")
+
+    def _own(self, buffer: Buffer) -> RiscvBuffer:
+        if not isinstance(buffer, RiscvBuffer) or buffer.memory is not self._memory:
+            raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of its own")
+        return buffer
+
+
+def open_emulator(info: DeviceInfo, options: Options) -> RiscvDevice:
+    """Starts an emulator. Raises DeviceError if it is not installed, too old, or does not start."""
+    check_version(info.uri)
+    emulator = Emulator(info.uri, options)
+    connection = Connection(emulator.memory, emulator, options)
+    emulator.start(connection.heard, connection.lose)
+    return _checked(info, options, emulator, connection)
+
+
+def open_window(info: DeviceInfo, options: Options) -> RiscvDevice:
+    """A device that is there already. Raises DeviceError if its files cannot be opened or its firmware is not
+    found."""
+    window = Window(info.uri, options)
+    window.start()
+    return _checked(info, options, window, Connection(window.memory, window, options))
+
+
+def _checked(info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection) -> RiscvDevice:
+    """The device, if it has what its options say."""
+    box = mailbox(connection.memory)
+    harts, vector_bits = int(box["harts"][0]), 8 * int(box["vector_bytes"][0])
+    if harts != options.harts or vector_bits < options.vector_bits:
+        line.stop()
+        raise DeviceError(
+            f"device {info.uri}: {harts} harts with vectors of {vector_bits} bits; expected harts={options.harts} and "
+            f"arch={options.arch}"
+        )
+    return RiscvDevice(info, options, line, connection)
