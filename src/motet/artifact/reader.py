@@ -28,6 +28,7 @@ _T = TypeVar("_T")
 
 MANIFEST = "manifest.json"
 PARAMETERS = "parameters.safetensors"
+_PIECE = 4 << 20  # bytes of a member that are hashed at once
 
 
 class _Version(msgspec.Struct):
@@ -98,7 +99,7 @@ class Artifact:
         if len(data) != expected.size:
             raise ArtifactError(f"{place}: {len(data)} bytes given, {expected.size} expected")
         if self._verify and name not in self._verified:
-            if hashlib.sha256(data).hexdigest() != expected.sha256:
+            if _hash(data) != expected.sha256:
                 raise ArtifactError(f"{place}: damaged: its hash is not the one in the manifest")
             self._verified.add(name)
         return data
@@ -190,6 +191,31 @@ class Artifact:
                 )
             arrays.append(array)
         return arrays
+
+
+def _hash(data: memoryview) -> str:
+    """SHA-256 of `data`. What is read of a mapped file does not stay: most of it may never be used, such as
+    constants in the layout of another processor."""
+    digest = hashlib.sha256()
+    for start in range(0, len(data), _PIECE):
+        piece = data[start : start + _PIECE]
+        digest.update(piece)
+        if len(piece) == _PIECE:
+            _let_go(piece)
+    return digest.hexdigest()
+
+
+def _let_go(piece: memoryview) -> None:
+    """Let the system take back the memory of `piece` where it is a mapped file's; it is read again when needed."""
+    if isinstance(piece.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        offset = _address(piece) - _address(piece.obj)
+        first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (offset + len(piece)) // mmap.PAGESIZE * mmap.PAGESIZE
+        piece.obj.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _address(data: memoryview | mmap.mmap) -> int:
+    return int(np.frombuffer(data, np.uint8).ctypes.data)
 
 
 def _map(path: Path) -> memoryview:
