@@ -29,6 +29,11 @@ class CpuTarget:
         """Whether code may use what LLVM calls `feature` without more ado."""
         return f"+{feature}" in self.features.split(",")
 
+    @property
+    def scales(self) -> bool:
+        """Whether one instruction multiplies vectors by powers of two (AVX-512's vscalef)."""
+        return "avx512f" in self.requires
+
     def lanes(self, dtype_bits: int) -> int:
         """Elements of `dtype_bits` bits in one vector register."""
         return max(1, self.vector_bits // dtype_bits)

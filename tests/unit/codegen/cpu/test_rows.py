@@ -65,9 +65,74 @@ def test_softmax_of_masked_and_undefined_rows():
     np.testing.assert_allclose(got[[0, 2, 3]], reference_softmax(x)[[0, 2, 3]], rtol=2e-6)
 
 
-def test_softmax_keeps_its_row_where_the_result_will_be():
-    found = rows.group(softmax(64, 2048), range(4), native_target())
-    assert found is not None and found.scratch == 0 and len(found.passes) == 3
+@pytest.mark.parametrize("columns, scratch", [(2048, 8192), (32768, 0), ("m", 0)])
+def test_softmax_keeps_short_rows_in_scratch_and_long_ones_where_the_result_will_be(columns, scratch):
+    found = rows.group(softmax(64, columns), range(4), native_target())
+    assert found is not None and found.scratch == scratch and len(found.passes) == 3
+
+
+@pytest.mark.parametrize("count, columns", [(3, 32768), (1, 20011), (311, 1000), (1031, 257)])
+def test_softmax_of_rows_that_are_asked_for_ahead(count, columns):
+    x = (RNG.standard_normal((count, columns)) * 6).astype(np.float32)
+    (got,) = build(rows.emit, softmax(count, columns))(x, split=3)
+    np.testing.assert_allclose(got, reference_softmax(x), rtol=2e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "columns, symbols", [(4096, {}), (4099, {}), (4096, {"n": 2053}), (4099, {"n": 2053}), (4096, {"n": 3})]
+)
+def test_large_results_are_right_whether_they_go_past_the_caches_or_not(columns, symbols, target):
+    """Results of 32 MiB, in rows of whole lines and others, at multiples of 64 bytes and elsewhere."""
+    count = symbols.get("n", 2053)
+    executable = build(rows.emit, softmax("n" if symbols else count, columns), target)
+    assert "nontemporal" in executable.code.llvm
+    x = RNG.standard_normal((count, columns)).astype(np.float32)
+    expected = reference_softmax(x)
+    for offset in (0, 4):
+        invocation = executable.prepare([x], symbols)
+        if offset:
+            invocation.move_results(offset)
+        invocation.run(3)
+        np.testing.assert_allclose(invocation.results()[0], expected, rtol=2e-6, atol=1e-12)
+
+
+def test_small_results_stay_in_the_caches():
+    assert "nontemporal" not in build(rows.emit, softmax(128, 1024)).code.llvm
+
+
+@pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=lambda target: target.name)
+@pytest.mark.parametrize("name, better", [("maximumf", 0.0), ("minimumf", -0.0)])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("columns", [8, 61, 128])
+def test_extremes_tell_zeros_apart(name, better, dtype, columns, target):
+    """+0 is larger than -0; one of either sign anywhere in the row decides."""
+    x = np.full((5, columns), -better, DTYPES[dtype])
+    for row, place in enumerate((0, columns - 1, columns // 2)):
+        x[row, place] = better
+    x[3, 1] = 1.0 if name == "minimumf" else -1.0
+    x[4] = better
+    start = -np.inf if name == "maximumf" else np.inf
+    (got,) = build(rows.emit, row_reduction((5, columns), name, start, dtype), target)(x)
+    assert (got == 0).all()
+    expected = [better, better, better, -better, better]
+    assert np.signbit(got.astype(np.float64)).tolist() == np.signbit(expected).tolist()
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_extremes_of_strange_rows(data):
+    name = data.draw(st.sampled_from(["maximumf", "minimumf"]))
+    columns = data.draw(st.integers(8, 150))
+    strange = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-45, -3.5, 2.25]
+    entries = st.tuples(st.integers(0, columns - 1), st.sampled_from(strange))
+    x = RNG.standard_normal((4, columns)).astype(np.float32)
+    for row in range(4):
+        for place, number in data.draw(st.lists(entries, max_size=6)):
+            x[row, place] = number
+    start, function = (-np.inf, np.max) if name == "maximumf" else (np.inf, np.min)
+    (got,) = build(rows.emit, row_reduction((4, columns), name, start))(x)
+    np.testing.assert_array_equal(got, function(x, axis=1))
 
 
 @pytest.mark.parametrize("columns", [9, 64, 1023])

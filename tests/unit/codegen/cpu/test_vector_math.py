@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from llvmlite import ir
-from tests.unit.codegen.cpu.harness import compile_llvm
+from tests.unit.codegen.cpu.harness import compile_llvm, native_target
 
 from motet.compiler.codegen.cpu import vector_math
 from motet.compiler.codegen.cpu.builder import F32, F64, I64, PTR, Builder
@@ -16,12 +16,15 @@ from motet.compiler.codegen.cpu.builder import F32, F64, I64, PTR, Builder
 BINARY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
-def apply(function, x: np.ndarray, y: np.ndarray | None = None, lanes: int = 16) -> np.ndarray:
+def apply(
+    function, x: np.ndarray, y: np.ndarray | None = None, lanes: int = 16, scales: bool = False
+) -> np.ndarray:
     """`function(builder, x[, y])` over whole arrays, `lanes` at a time."""
     element = F32 if x.dtype == np.float32 else F64
     module = ir.Module()
     f = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64]), "apply")
     b = Builder(f.append_basic_block())
+    b.scales = scales
 
     def step(i, _):
         operands = f.args[: 1 if y is None else 2]
@@ -169,6 +172,18 @@ def test_function_is_within_its_documented_error(name, dtype):
         expected = REFERENCE[name](x.astype(wide))
     got = apply(vector_math.UNARY[name], x)
     assert ulps(got, expected) <= LIMIT.get(name, 2)
+
+
+@pytest.mark.skipif(not native_target().scales, reason="this processor has no such instruction")
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+@pytest.mark.parametrize("dtype, lanes", [(np.float32, 16), (np.float64, 8)])
+def test_scaling_by_one_instruction_is_as_exact(name, dtype, lanes):
+    low, high = RANGE[name]
+    scale = 8 if dtype == np.float64 else 1
+    x = samples(dtype, low * scale, high * scale)
+    with np.errstate(all="ignore"):
+        expected = REFERENCE[name](x.astype(np.float64 if dtype == np.float32 else np.longdouble))
+    assert ulps(apply(vector_math.UNARY[name], x, lanes=lanes, scales=True), expected) <= LIMIT[name]
 
 
 @pytest.mark.parametrize("name", ["expm1", "log1p", "tanh", "sinh", "erf", "sqrt", "floor", "round"])

@@ -195,6 +195,20 @@ def _always_inside(bound: Bound, stage: Stage) -> bool:
     return low >= 0 and bound.extent.known is not None and high < bound.extent.known
 
 
+# -- results beyond the caches ---------------------------------------------------------------------------
+
+STREAM = 32 << 20
+"""Bytes of a result from which on it is written past the caches."""
+
+
+def result_bytes(kernel: Kernel, value: int) -> Extent:
+    """The size of `value` in bytes."""
+    result = Extent(item_bytes(kernel.values[value].dtype))
+    for size in kernel.values[value].shape:
+        result = result * Extent.of(size)
+    return result
+
+
 # -- functions -----------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,12 @@ PTR = ir.PointerType()
 
 
 class Builder(ir.IRBuilder):
-    """An IR builder that stands in a function, at the end of a block."""
+    """An IR builder that stands in a function, at the end of a block.
+
+    `scales` says that the code may use AVX-512's multiplication by powers of two (see `vector_math`).
+    """
+
+    scales = False
 
     # -- indices ---------------------------------------------------------------------------------
 
@@ -103,6 +108,10 @@ class Builder(ir.IRBuilder):
             return ir.Constant(ir.VectorType(I1, lanes), [lane < count for lane in range(lanes)])
         steps = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
         return self.icmp_signed("<", steps, self.splat(self.trunc(count, I32), lanes))
+
+    def prefetch(self, address: ir.Value) -> None:
+        """Ask for the line at `address`, which need not exist, to be brought into the second-level cache."""
+        self.intrinsic("llvm.prefetch.p0", ir.VoidType(), [address, *(ir.Constant(I32, n) for n in (0, 2, 1))])
 
     # -- vectors ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from llvmlite import ir
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu import rows
 from motet.compiler.codegen.cpu.addressing import (
+    STREAM,
     Bound,
     Frame,
     Lanes,
@@ -59,7 +60,6 @@ from motet.compiler.codegen.kernel import Value as KernelValue
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
-_STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
 _UNROLLED = 16  # points of a reduction that are written out
 
 
@@ -296,6 +296,7 @@ def _emit_stage(
     along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
     lanes = 1 if along is None else vector_lanes(kernel, stage, target)
     f = Frame(module, symbol, kernel, workspaces, {})
+    f.scales = target.scales
     writer = _Writer(f, nest, along, lanes)
     other = writer.transposed_dim()
     outer = [d for d in nest.dims_of("parallel") if d not in (along, other)]
@@ -399,7 +400,7 @@ class _Writer:
             for size in shape:
                 elements *= size if isinstance(size, int) else 0
             steps = [*operand.offset, *(s for d, s in enumerate(operand.strides) if d != self.along)]
-            if operand.value in read or elements * item_bytes(operand.dtype) < _STREAM:
+            if operand.value in read or elements * item_bytes(operand.dtype) < STREAM:
                 return False
             if self.along is None or operand.strides[self.along] != ONE:
                 return False

@@ -3,7 +3,9 @@
 Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a
 block of rows. A row is gone over in *passes*: one loop runs all stages that do not wait for each other's
 reductions, so that softmax is three passes (maximum; exponential and sum; scaling). Reductions keep several
-accumulators. What a row's later passes read again stays where the result will be, or in the thread's scratch.
+accumulators. What a row's later passes read again stays in the thread's scratch, or where the result will be.
+Large results are written past the caches, and while a pass computes, the next row comes into the second-level
+cache: rows that lie in memory then take the time of the slower of the two, not of both.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import (
+    STREAM,
     Frame,
     Lanes,
     Nest,
@@ -23,6 +26,7 @@ from motet.compiler.codegen.cpu.addressing import (
     load_values,
     nest_of,
     physical_order,
+    result_bytes,
     store_values,
 )
 from motet.compiler.codegen.cpu.body import (
@@ -34,9 +38,10 @@ from motet.compiler.codegen.cpu.body import (
     is_float,
     widen,
 )
-from motet.compiler.codegen.cpu.builder import Index
+from motet.compiler.codegen.cpu.builder import I64, Index
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
 from motet.compiler.codegen.cpu.extents import ONE, ZERO
+from motet.compiler.codegen.cpu.vector_math import Lanes as Arithmetic
 from motet.compiler.codegen.cpu.vector_math import Value
 from motet.compiler.codegen.kernel import (
     ITEM_BITS,
@@ -51,6 +56,10 @@ from motet.compiler.codegen.kernel import (
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
+_NEAR = 64 << 10  # bytes up to which it keeps them even where a result could hold them
+_AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
+_FAR = 1 << 20  # bytes from which on a value is not taken to lie in a cache already
+_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -328,8 +337,9 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
             if not in_row or all(pass_of[t] == pass_of[s] for t in readers):
                 private.add(value)
                 continue
-            host = _host(kernel, found, pass_of, s, output, readers, taken)
             length = nest.sizes[-1].known
+            near = length is not None and scratch + length * item_bytes(output.dtype) <= _NEAR
+            host = None if near else _host(kernel, found, pass_of, s, output, readers, taken)
             if host is not None:
                 taken.add(host.value)
                 places[value] = host
@@ -440,23 +450,91 @@ def emit_group(
 ) -> Expr:
     """Define `symbol`, the phase that runs the group; how many tasks it has."""
     f = Frame(module, symbol, kernel, workspaces, found.offsets)
+    f.scales = target.scales
     wide = found.wide.index(True)
     lanes = min(_lanes(nest, target) for nest in found.nests)
+    streamed = _streamed(kernel, found, lanes)
+    ahead = _ahead(kernel, found)
     nest = found.nests[wide]
     cost = sum(nanoseconds(each, lanes) for each in found.nests)
     division = Division.of(nest.sizes[:-1], nest.sizes[-1], cost, cut=not found.reduces, multiple=4 * lanes)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
         writer = _Row(f, found, indices, lanes, {})
-        for members in found.passes:
+        for number, members in enumerate(found.passes):
             if found.wide[members[0]]:
-                writer.run(members, first, end)
+                writer.run(members, first, end, streamed.get(number, ()), ahead.get(number, ()))
             else:
                 writer.alone(members[0])
 
     division.loop(f, row)
+    if streamed:
+        f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
     f.finish()
     return division.tasks
+
+
+def _streamed(kernel: Kernel, found: Group, lanes: int) -> dict[int, list[Operand]]:
+    """By pass, the results that may be written past the caches: large, or of unknown size, read by nobody, and
+    written in whole vectors by a pass without reductions."""
+    hosts = {place.value for place in found.places.values()}
+    read = {access.value for stage in kernel.stages for access in stage.inputs} | hosts
+    result: dict[int, list[Operand]] = {}
+    for number, members in enumerate(found.passes):
+        nests = [found.nests[s] for s in members]
+        if any(nest.kinds[-1:] != ("parallel",) for nest in nests) or not found.wide[members[0]]:
+            continue
+        written = [operand for nest in nests for operand in nest.outputs if operand.value not in found.private]
+        sizes = [result_bytes(kernel, operand.value).known for operand in written]
+        if written and all(
+            operand.value not in read
+            and (size is None or size >= STREAM)
+            and item_bytes(operand.dtype) * lanes >= 16
+            for operand, size in zip(written, sizes, strict=True)
+        ):
+            result[number] = written
+    return result
+
+
+def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Operand]]:
+    """By pass, what it asks for of the next row: the pass that first reads a value waits for memory, so another
+    one, the slowest, brings it."""
+    wide = [number for number, members in enumerate(found.passes) if found.wide[members[0]]]
+    cost = {n: sum(_work(found.nests[s]) for s in found.passes[n]) for n in wide}
+    result: dict[int, list[Operand]] = {}
+    seen: set[int] = set()
+    for number in wide:
+        for operand in (operand for s in found.passes[number] for operand in found.nests[s].inputs):
+            if operand.value in seen or operand.value in found.private:
+                continue
+            seen.add(operand.value)
+            length = found.nests[found.passes[number][0]].sizes[-1].known
+            size = result_bytes(kernel, operand.value).known
+            others = [n for n in wide if n != number]
+            if (
+                len(operand.strides) > 1
+                and operand.strides[-1] == ONE
+                and operand.strides[-2] != ZERO
+                and length is not None
+                and length * item_bytes(operand.dtype) <= _AHEAD
+                and (size is None or size >= _FAR)
+                and others
+            ):
+                result.setdefault(max(others, key=lambda n: cost[n]), []).append(operand)
+    return result
+
+
+def _work(nest: Nest) -> int:
+    """Operations for each element of a row, elementary functions counted as eight."""
+    inputs = len(nest.inputs) + len(nest.outputs)
+    moving = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] != ZERO}
+    moving.update(range(len(nest.inputs), inputs))
+    total = 0
+    for position, scalar in enumerate(nest.body, start=inputs):
+        if scalar.op == "linalg.index" or moving.intersection(scalar.operands):
+            moving.add(position)
+            total += 8 if scalar.op.startswith("math.") else 1
+    return total
 
 
 def _lanes(nest: Nest, target: CpuTarget) -> int:
@@ -485,12 +563,54 @@ class _Row:
         for operand, position in zip(nest.outputs, nest.stage.yields, strict=True):
             self.keep(operand, values[position])
 
-    def run(self, members: Sequence[int], first: Index, end: Index) -> None:
-        """One pass over the row's elements `[first, end)`."""
+    def run(
+        self,
+        members: Sequence[int],
+        first: Index,
+        end: Index,
+        streamed: Sequence[Operand],
+        ahead: Sequence[Operand],
+    ) -> None:
+        """One pass over the row's elements `[first, end)`; `streamed` may go past the caches, the next row of
+        `ahead` is asked for."""
+        if not streamed:
+            self.over(members, first, end, ahead, False)
+            return
+        self.f.branches(
+            self.suits_streams(streamed, first, end),
+            lambda: self.over(members, first, end, ahead, True),
+            lambda: self.over(members, first, end, ahead, False),
+        )
+
+    def suits_streams(self, operands: Sequence[Operand], first: Index, end: Index) -> Value:
+        """Whether the rows of `operands` begin and end with lines, and are parts of something large."""
+        f = self.f
+        result: Value = None
+        for operand in operands:
+            length = f.imul(f.isub(end, first), item_bytes(operand.dtype))
+            bits = f.or_(f.ptrtoint(f.address(operand, [*self.indices, first]), I64), f.index(length))
+            test: Value = f.icmp_unsigned("==", f.and_(bits, f.index(_LINE - 1)), f.index(0))
+            size = result_bytes(f.kernel, operand.value)
+            if size.known is None:
+                test = f.and_(test, f.icmp_signed(">=", f.index(f.extent(size)), f.index(STREAM)))
+            result = test if result is None else f.and_(result, test)
+        return result
+
+    def following(self) -> list[Index]:
+        """The next row's indices, as far as the innermost goes; behind its end the same row."""
+        f, nest = self.f, self.group.nests[self.group.wide.index(True)]
+        last = f.isub(f.extent(nest.sizes[-2]), 1)
+        return [*self.indices[:-1], f.imin(f.iadd(self.indices[-1], 1), last)]
+
+    def over(
+        self, members: Sequence[int], first: Index, end: Index, ahead: Sequence[Operand], streaming: bool
+    ) -> None:
         f = self.f
         nests = [self.group.nests[s] for s in members]
         sequential = any(_sequential(nest) for nest in nests)
-        step = _Step(self, nests, [self.uniform(nest) for nest in nests], 1 if sequential else self.lanes)
+        lanes = 1 if sequential else self.lanes
+        known = [self.uniform(nest) for nest in nests]
+        step = _Step(self, nests, known, lanes, streaming, ahead, self.following() if ahead else [])
         heavy = any(scalar.op.startswith("math.") for nest in nests for scalar in nest.body)
         vectors = 1 if sequential else 2 if heavy else 4
         carried = step.begin(vectors)
@@ -582,6 +702,9 @@ class _Step:
     nests: Sequence[Nest]
     known: Sequence[dict[int, Value]]
     lanes: int
+    streaming: bool
+    ahead: Sequence[Operand]
+    following: list[Index]
 
     def begin(self, vectors: int) -> list[Value]:
         """The accumulators before the first element, those of each vector together."""
@@ -592,18 +715,27 @@ class _Step:
             if _sequential(nest):
                 one += self.row.initial(nest)
                 continue
-            one += [
-                constant(found.accumulator, found.identity, self.lanes) for found in _combiners(nest) if found
-            ]
+            for found in _combiners(nest):
+                if found is not None:
+                    one += gathering(found, self.lanes).start()
         return one * vectors
 
     def __call__(self, start: Index, vectors: int, active: Index | None, carried: list[Value]) -> list[Value]:
         result: list[Value] = []
         width = len(carried) // vectors
+        if active is None:
+            self.prefetch(start, vectors)
         for u in range(vectors):
             at = self.row.f.iadd(start, u * self.lanes)
             result += self.once(at, active, carried[u * width : (u + 1) * width])
         return result
+
+    def prefetch(self, start: Index, vectors: int) -> None:
+        """Ask for what the next row has at these vectors, line by line."""
+        f = self.row.f
+        for operand in self.ahead:
+            for at in range(0, vectors * self.lanes, max(1, _LINE // item_bytes(operand.dtype))):
+                f.prefetch(f.address(operand, [*self.following, f.iadd(start, at)]))
 
     def once(self, at: Index, active: Index | None, carried: Sequence[Value]) -> list[Value]:
         row, f = self.row, self.row.f
@@ -625,7 +757,8 @@ class _Step:
                 fresh[operand.value] = values[position]
                 place = row.group.places.get(operand.value, operand)
                 if operand.value not in row.group.private or operand.value in row.group.kept:
-                    store_values(f, values[position], place, point, lanes)
+                    streaming = self.streaming and operand.value not in row.group.private
+                    store_values(f, values[position], place, point, lanes, streaming)
         return result
 
     def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
@@ -650,13 +783,16 @@ class _Step:
             return [values[position] for position in nest.stage.yields]
         values = row.evaluated(nest, known, [], point, lanes, row.wanted(nest))
         result: list[Value] = []
-        for found, before in zip(_combiners(nest), carried, strict=False):
+        for found in _combiners(nest):
             if found is None:
                 continue
-            after = found.combine(f, before, widen(f, found.widened(f, values[found.term]), self.lanes))
+            gather = gathering(found, self.lanes)
+            before = carried[len(result) : len(result) + gather.width]
+            after = gather.add(f, before, widen(f, found.widened(f, values[found.term]), self.lanes))
             if lanes.active is not None:
-                after = f.select(f.lane_mask(lanes.active, self.lanes), after, before)
-            result.append(after)
+                mask = f.lane_mask(lanes.active, self.lanes)
+                after = [f.select(mask, new, old) for new, old in zip(after, before, strict=True)]
+            result += after
         return result
 
     def end(self, parts: Sequence[Sequence[Value]]) -> None:
@@ -668,14 +804,68 @@ class _Step:
                 continue
             initial = row.initial(nest)
             for k, found in enumerate(_combiners(nest)):
-                mine = [part[position] for part in parts]
-                position += 1
                 if found is None or _sequential(nest):
-                    row.keep(nest.outputs[k], mine[0])
+                    row.keep(nest.outputs[k], parts[0][position])
+                    position += 1
                     continue
+                gather = gathering(found, self.lanes)
+                mine = [gather.total(f, part[position : position + gather.width]) for part in parts]
+                position += gather.width
                 total = _tree(found, f, mine)
                 total = found.combine(f, found.widened(f, initial[k]), found.across(f, total))
                 row.keep(nest.outputs[k], found.narrowed(f, total))
+
+
+class Gathering:
+    """What a vector of a row's accumulators is carried as: here, the combiner's own values."""
+
+    width = 1
+
+    def __init__(self, found: Combiner, lanes: int) -> None:
+        self.found = found
+        self.lanes = lanes
+
+    def start(self) -> list[Value]:
+        return [constant(self.found.accumulator, self.found.identity, self.lanes)]
+
+    def add(self, f: Frame, carried: Sequence[Value], term: Value) -> list[Value]:
+        return [self.found.combine(f, carried[0], term)]
+
+    def total(self, f: Frame, carried: Sequence[Value]) -> Value:
+        return carried[0]
+
+
+class ExtremeGathering(Gathering):
+    """The largest (smallest) number by one comparison for each term. What comparisons leave out is carried beside
+    it: whether there was a NaN, and the signs of all terms, which tell zeros apart."""
+
+    width = 3
+
+    def start(self) -> list[Value]:
+        greatest = self.found.op == "arith.maximumf"
+        bits = ir.VectorType(ir.IntType(ITEM_BITS[self.found.accumulator]), self.lanes)
+        unseen = ir.Constant(ir.VectorType(ir.IntType(1), self.lanes), None)
+        return [*super().start(), ir.Constant(bits, [-1 if greatest else 0] * self.lanes), unseen]
+
+    def add(self, f: Frame, carried: Sequence[Value], term: Value) -> list[Value]:
+        best, signs, strange = carried
+        greatest = self.found.op == "arith.maximumf"
+        best = f.select(f.fcmp_ordered(">" if greatest else "<", term, best), term, best)
+        bits = f.bitcast(term, signs.type)
+        signs = f.and_(signs, bits) if greatest else f.or_(signs, bits)
+        return [best, signs, f.or_(strange, f.fcmp_unordered("uno", term, term))]
+
+    def total(self, f: Frame, carried: Sequence[Value]) -> Value:
+        best, signs, strange = carried
+        arithmetic = Arithmetic(f, best.type)
+        zero = arithmetic.with_sign(0.0, f.bitcast(signs, best.type))
+        best = f.select(arithmetic.compare("==", best, 0.0), zero, best)
+        return f.select(strange, arithmetic.number(float("nan")), best)
+
+
+def gathering(found: Combiner, lanes: int) -> Gathering:
+    extreme = lanes > 1 and found.op in ("arith.maximumf", "arith.minimumf")
+    return (ExtremeGathering if extreme else Gathering)(found, lanes)
 
 
 def _tree(found: Combiner, f: Frame, values: Sequence[Value]) -> Value:

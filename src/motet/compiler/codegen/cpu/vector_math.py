@@ -6,7 +6,7 @@ IEEE 754 and C.
 
 | function | f32 | f64 | source |
 |---|---|---|---|
-| exp, exp2, expm1 | ≤ 2 | ≤ 2 | Cody and Waite's reduction; polynomial of Cephes' expf, Taylor's in f64 |
+| exp, exp2, expm1 | ≤ 2 | ≤ 2 | Cody and Waite's reduction; minimax in f32 (expm1: Cephes' expf), Taylor's in f64 |
 | log, log2, log10, log1p | ≤ 3 | ≤ 3 | FreeBSD msun's e_logf.c and e_log.c |
 | tanh | ≤ 5 | ≤ 3 | Eigen's rational approximation in f32; by expm1 in f64 |
 | erf | ≤ 6 | libm | XLA's rational approximation in f32 |
@@ -143,9 +143,14 @@ class Lanes:
         exponent = self.builder.shl(self.as_bits(shifted), self.whole(self.fraction))
         return self.sub(shifted, magic), exponent
 
-    def scale(self, x: Value, exponent: Value) -> Value:
-        """`x * 2^n`, `n` as `split` gives it, in two steps, since 2^n itself may overflow or be subnormal."""
+    def scale(self, x: Value, n: Value, exponent: Value) -> Value:
+        """`x * 2^n`, `n` as `split` gives it: one instruction where the builder may use it, else two steps, since
+        2^n itself may overflow or be subnormal."""
         b = self.builder
+        if b.scales and isinstance(self.kind, ir.VectorType) and self.kind.count == (8 if self.double else 16):
+            kind, mask = ("pd", ir.IntType(8)) if self.double else ("ps", ir.IntType(16))
+            rest = [ir.Constant(self.kind, None), ir.Constant(mask, -1), ir.Constant(I32, 4)]
+            return b.intrinsic(f"llvm.x86.avx512.mask.scalef.{kind}.512", self.kind, [x, n, *rest])
         half = b.and_(b.ashr(exponent, self.whole(1)), self.whole(-1 << self.fraction))
         one = self.whole(self.bias << self.fraction)
         rest = b.add(b.sub(exponent, half), one)
@@ -164,6 +169,15 @@ _EXP_F32 = (
     1.6666665459e-1,
     5.0000001201e-1,
 )
+_EXP_WHOLE_F32 = (  # 1 + r + r² p(r), p by Lawson's reweighted least squares: relative error 3.1e-9
+    1.3814539989732667e-3,
+    8.368745116358853e-3,
+    4.166839078735146e-2,
+    1.6666520396198953e-1,
+    4.99999934321106e-1,
+    1.0,
+    1.0,
+)
 _LN2_F32 = (0.693359375, -2.12194440e-4)  # two parts, so that n times the first is exact
 _LN2_F64 = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
 _LOG10_2_F32 = (0.30102920532, 7.9034151668e-07)
@@ -177,32 +191,37 @@ def _exp_core(f: Lanes, r: Value) -> Value:
     return f.fma(p, f.mul(r, r), r)
 
 
-def _reduce(f: Lanes, x: Value) -> tuple[Value, Value]:
-    """`r` and the exponent bits of `n` with `x = n ln 2 + r`."""
+def _exp_whole(f: Lanes, r: Value) -> Value:
+    """`exp(r)` for |r| ≤ ln 2 / 2."""
+    return f.add(_exp_core(f, r), 1.0) if f.double else f.polynomial(r, _EXP_WHOLE_F32)
+
+
+def _reduce(f: Lanes, x: Value) -> tuple[Value, Value, Value]:
+    """`r`, `n` and the exponent bits of `n` with `x = n ln 2 + r`."""
     n, exponent = f.split(x, _LOG2E)
     high, low = _LN2_F64 if f.double else _LN2_F32
-    return f.fma(n, -low, f.fma(n, -high, x)), exponent
+    return f.fma(n, -low, f.fma(n, -high, x)), n, exponent
 
 
 def exp(b: Builder, x: Value) -> Value:
     f = Lanes(b, x.type)
     x = f.at_most(f.at_least(x, -746.0 if f.double else -104.0), 710.0 if f.double else 89.0)
-    r, exponent = _reduce(f, x)
-    return f.scale(f.add(_exp_core(f, r), 1.0), exponent)
+    r, n, exponent = _reduce(f, x)
+    return f.scale(_exp_whole(f, r), n, exponent)
 
 
 def exp2(b: Builder, x: Value) -> Value:
     f = Lanes(b, x.type)
     x = f.at_most(f.at_least(x, -1076.0 if f.double else -151.0), 1025.0 if f.double else 129.0)
     n, exponent = f.split(x, 1.0)
-    return f.scale(f.add(_exp_core(f, f.mul(f.sub(x, n), _LN2)), 1.0), exponent)
+    return f.scale(_exp_whole(f, f.mul(f.sub(x, n), _LN2)), n, exponent)
 
 
 def expm1(b: Builder, x: Value) -> Value:
     """2^n (e^r - 1) + (2^n - 1), with half of 2^n so that it does not overflow before the result does."""
     f = Lanes(b, x.type)
     limited = f.at_most(f.at_least(x, -40.0 if f.double else -20.0), 710.0 if f.double else 89.0)
-    r, exponent = _reduce(f, limited)
+    r, _, exponent = _reduce(f, limited)
     half = f.as_number(b.add(exponent, f.whole((f.bias - 1) << f.fraction)))
     result = f.fma(_exp_core(f, r), half, f.sub(half, 0.5))
     return f.with_sign(f.add(result, result), x)
