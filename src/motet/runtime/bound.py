@@ -27,7 +27,7 @@ from motet.runtime.loaded import LoadedDevice
 from motet.runtime.merge import merge_plan
 from motet.runtime.on_host import OnHost
 from motet.runtime.placed import PlacedInstance
-from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families
+from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families, no_code, regions_of
 from motet.runtime.uri import number_options
 
 _log = logging.getLogger("motet")
@@ -60,7 +60,10 @@ class BoundDevices:
         present = [
             info for family in needed_families(manifest.devices, manifest.variants, bindings) for info in probe(family)
         ]
-        choices = bind(manifest.devices, manifest.variants, bindings, present, artifact.name)
+        self._regions = regions_of(manifest)
+        choices = bind(
+            manifest.devices, manifest.variants, bindings, present, artifact.name, regions=self._regions
+        )
         self.notes += [f"@{choice.device.name}: {choice.note}" for choice in choices if choice.note]
         self._state = _State(choices)
         try:
@@ -171,7 +174,7 @@ class BoundDevices:
         failed: list[str] = []
         for position, candidate in enumerate(candidates):
             try:
-                loaded = self._load(state, candidate)
+                loaded = self._load(state, candidate, self._regions.get(choice.device.name, set()))
             except DeviceError as error:
                 failed.append(str(error))
                 continue
@@ -184,22 +187,24 @@ class BoundDevices:
             return
         raise DeviceError(f"{self.artifact.name}: device @{choice.device.name}: {'; '.join(failed)}")
 
-    def _load(self, state: _State, candidate: Candidate) -> LoadedDevice:
+    def _load(self, state: _State, candidate: Candidate, regions: set[str]) -> LoadedDevice:
         loaded = state.opened.get(candidate.info.uri)
+        if loaded is not None and not regions <= set(loaded.variant.schedules):
+            raise DeviceError(f"device {candidate.info.uri}: its code is for {loaded.variant.target}, without all parts")
         if loaded is None:
             info = candidate.info
             if info.family == HOST and "?" not in info.uri:
                 info = replace(info, threads=self._threads)
             device = open_device(info)
             try:
-                variant = self._variant_for(info, device.obstacle)
+                variant = self._variant_for(info, device.obstacle, regions)
             except DeviceError:
                 device.close()
                 raise
             loaded = state.opened[candidate.info.uri] = LoadedDevice(device, variant, self.artifact)
         return loaded
 
-    def _variant_for(self, info: DeviceInfo, obstacle: Obstacle) -> Variant:
+    def _variant_for(self, info: DeviceInfo, obstacle: Obstacle, regions: set[str]) -> Variant:
         reasons: list[str] = []
         for variant in self.artifact.manifest.variants:
             if variant.family == info.family:
@@ -207,6 +212,8 @@ class BoundDevices:
                 if reason is None:
                     return variant
                 reasons.append(f"{variant.target}: {reason}")
+        if not reasons and not regions and self.artifact.manifest.devices:
+            return no_code(info.family)
         raise DeviceError(f"device {info.uri}: {'; '.join(reasons) or 'no code in this artifact'}")
 
     def _regions_on(self, state: _State, loaded: LoadedDevice) -> list[str]:

@@ -84,6 +84,7 @@ def bind(
     present: Sequence[DeviceInfo],
     where: str = "",
     obstacle: Obstacle | None = None,
+    regions: Mapping[str, Collection[str]] | None = None,
 ) -> list[Choice]:
     """What fills each of `devices`, in their order.
 
@@ -91,7 +92,8 @@ def bind(
     devices are filled by the first of their alternatives that is present and has code it can run. `present`
     may hold unavailable devices, whose reasons errors give. An artifact without devices has one without a name,
     of the families of its variants. `obstacle` says why a device cannot run a variant of its own family; by
-    default the host's processor is asked, and others are taken to run what is theirs. `where` begins errors.
+    default the host's processor is asked, and others are taken to run what is theirs. `regions` are what each device
+    has to run, by its name (`regions_of`), which a variant has to have code for. `where` begins errors.
 
     Raises DeviceError for a binding that cannot be, and where nothing fills a device; ArtifactError for devices
     that fall back to one another in a circle, or to one that is not there.
@@ -101,7 +103,23 @@ def bind(
         devices = [LogicalDevice("", [Alternative(family) for family in families])]
     _check_fallbacks(devices, where)
     _check_names(devices, bindings, where)
-    return _Binding(devices, variants, bindings, present, where, obstacle or processor_or_nothing).run()
+    return _Binding(
+        devices, variants, bindings, present, where, obstacle or processor_or_nothing, regions or {}
+    ).run()
+
+
+def no_code(family: str) -> Variant:
+    """What a device runs that values only lie on."""
+    return Variant(family, "no code", "", [], [], {})
+
+
+def regions_of(manifest: Manifest) -> dict[str, set[str]]:
+    """What each device of an artifact has to run, by its name."""
+    found: dict[str, set[str]] = {device.name: set() for device in manifest.devices}
+    for step in (step for plan in manifest.plans.values() for step in plan.steps):
+        if step.op == "run":
+            found[manifest.devices[step.device].name].add(step.region)
+    return found
 
 
 def explain(manifest: Manifest, bindings: Mapping[str, str], present: Sequence[DeviceInfo], where: str) -> list[str]:
@@ -121,7 +139,7 @@ def explain(manifest: Manifest, bindings: Mapping[str, str], present: Sequence[D
     _check_fallbacks(devices, where)
     _check_names(devices, bindings, where)
     obstacle = processor_or_nothing if manifest.functions else lambda info, variant: None
-    return _Binding(devices, variants, bindings, present, where, obstacle).explain()
+    return _Binding(devices, variants, bindings, present, where, obstacle, regions_of(manifest)).explain()
 
 
 def needed_families(
@@ -177,6 +195,7 @@ class _Binding:
     present: Sequence[DeviceInfo]
     where: str
     obstacle: Obstacle
+    regions: Mapping[str, Collection[str]]
     choices: dict[str, Choice] = field(default_factory=dict[str, Choice])
     failed: dict[str, str] = field(default_factory=dict[str, str])
     passed: dict[str, str] = field(default_factory=dict[str, str])  # of those that failed, every alternative's reason
@@ -210,7 +229,7 @@ class _Binding:
     def bound(self, device: LogicalDevice, uri: str) -> Choice:
         """What the user asked for, or DeviceError."""
         info = find_device(uri, self.present)
-        found = self.code_for(info)
+        found = self.code_for(info, device)
         if isinstance(found, str):
             families = ", ".join(dict.fromkeys(variant.family for variant in self.variants)) or "none"
             raise DeviceError(
@@ -226,7 +245,7 @@ class _Binding:
             return
         reasons: list[str] = []
         for number, alternative in enumerate(device.alternatives):
-            found = self.take(alternative)
+            found = self.take(alternative, device)
             if isinstance(found, Candidate):
                 self.later[device.name] = device.alternatives[number + 1 :]
                 self.choices[device.name] = self.chosen(device, alternative, found, reasons)
@@ -250,12 +269,14 @@ class _Binding:
                 note = f"{note}; {shares}" if note else shares
         return Choice(device, found.info, found.variant, note=note)
 
-    def take(self, alternative: Alternative, besides: Collection[str] = ()) -> Candidate | str:
-        """What an alternative stands for, other than the URIs in `besides`; or why nothing."""
+    def take(
+        self, alternative: Alternative, device: LogicalDevice, besides: Collection[str] = ()
+    ) -> Candidate | str:
+        """What an alternative of `device` stands for, other than the URIs in `besides`; or why nothing."""
         if alternative.fallback:
-            return self.fallback(alternative.fallback)
+            return self.fallback(alternative.fallback, device)
         if not alternative.family:
-            return self.numbered(alternative.ordinal or 0)
+            return self.numbered(alternative.ordinal or 0, device)
         family = _family(alternative.family)
         known = [info for info in self.present if info.family == family]
         here = [info for info in known if info.available]
@@ -270,45 +291,56 @@ class _Binding:
         here.sort(key=lambda info: alternative.ordinal is None and info.uri in self.takers)
         reason = ""
         for info in here:
-            found = self.code_for(info)
+            found = self.code_for(info, device)
             if not isinstance(found, str) and info.uri not in besides:
                 return Candidate(info, found)
             reason = reason or (found if isinstance(found, str) else "it is taken")
         return reason
 
-    def numbered(self, ordinal: int) -> Candidate | str:
+    def numbered(self, ordinal: int, device: LogicalDevice) -> Candidate | str:
         """The device of this number among all that are present."""
         here = [info for info in self.present if info.available]
         if ordinal >= len(here):
             return f"{len(here)} devices are present"
-        found = self.code_for(here[ordinal])
+        found = self.code_for(here[ordinal], device)
         return found if isinstance(found, str) else Candidate(here[ordinal], found)
 
-    def fallback(self, name: str) -> Candidate | str:
-        device = next(device for device in self.devices if device.name == name)
-        self.fill(device)
+    def fallback(self, name: str, device: LogicalDevice) -> Candidate | str:
+        self.fill(next(other for other in self.devices if other.name == name))
         if name not in self.choices:
             return "nothing fills it"
-        return Candidate(self.choices[name].info, self.choices[name].variant)
+        info = self.choices[name].info
+        found = self.code_for(info, device)
+        return found if isinstance(found, str) else Candidate(info, found)
 
-    def code_for(self, info: DeviceInfo) -> Variant | str:
-        """The first variant that a device can run, or why there is none."""
+    def code_for(self, info: DeviceInfo, device: LogicalDevice) -> Variant | str:
+        """The first variant that a device can run, with code for what `device` has to; or why there is none."""
         reasons: list[str] = []
         for variant in self.variants:
             if _family(variant.family) != info.family:
                 continue
-            reason = self.obstacle(info, variant)
+            reason = self.obstacle(info, variant) or self.lacking(variant, device)
             if reason is None:
                 return variant
             reasons.append(f"{variant.target}: {reason}")
+        if not reasons and device.name in self.regions and not self.regions[device.name]:
+            return no_code(info.family)
         return "; ".join(reasons) or "no code in this artifact"
+
+    def lacking(self, variant: Variant, device: LogicalDevice) -> str | None:
+        needed = self.regions.get(device.name, ())
+        if all(region in variant.schedules for region in needed):
+            return None
+        families = dict.fromkeys(v.family for v in self.variants if all(region in v.schedules for region in needed))
+        made = ", ".join(families) or "none"
+        return f"what @{device.name} runs was compiled for {made}; list {variant.family} among its alternatives"
 
     def with_further(self, device: LogicalDevice) -> Choice:
         """A choice with the alternatives that come after it; none where the user chose."""
         choice = self.choices[device.name]
         further: dict[str, Candidate] = {}
         for alternative in self.later.get(device.name, ()):
-            found = self.take(alternative, besides=(choice.info.uri, *further))
+            found = self.take(alternative, device, besides=(choice.info.uri, *further))
             if isinstance(found, Candidate) and found.info.uri != choice.info.uri:
                 further.setdefault(found.info.uri, found)
         return Choice(device, choice.info, choice.variant, tuple(further.values()), choice.note)

@@ -165,12 +165,16 @@ def nothing_left(trial: Trial) -> None:
 
 def _use_and_close(trial: Trial) -> None:
     device = trial.open()
+    executable = None if isinstance(trial.subject.code, str) else trial.load(device)
     for queue in range(device.queues):
         gate = trial.gate()
         buffer = device.allocate(100)
         point = device.fill(buffer, 1, [gate.point], queue)
         gate.open()
         finish(point, "fill")
+        if executable is not None:
+            recorded = device.record(executable, [whole("count", [100])], 1, 0)
+            finish(device.submit(recorded, [buffer], (), queue), "launch")
     device.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import functools
 import mmap
 import os
 import threading
@@ -18,6 +19,7 @@ from motet.runtime.devices.riscv.protocol import CODE_FIRST, DRAM
 
 ALIGNMENT = 64
 _LARGE = 4096  # from this size on, to the page
+_FAILED = ctypes.c_void_p(-1).value
 
 
 class Heap:
@@ -90,11 +92,7 @@ class Memory:
     def __init__(self, descriptor: int, size: int, device: str, offset: int = 0) -> None:
         self.device = device
         self.size = size
-        try:
-            mapping = mmap.mmap(descriptor, size, offset=offset)
-        except (OSError, ValueError, OverflowError):
-            raise OutOfMemoryError(size, device) from None
-        self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(mapping, np.uint8)
+        self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.asarray(_Mapping(descriptor, size, offset, device))
         area = min(max(size // 32, 4 << 20), 64 << 20)
         self.code_end = DRAM + CODE_FIRST + area
         self.control_end = self.code_end + area
@@ -106,6 +104,27 @@ class Memory:
     def part(self, address: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """`size` bytes from the device's `address` on, in place."""
         return self.bytes[address - DRAM : address - DRAM + size]
+
+
+class _Mapping:
+    """Shared, writable bytes of a file, as numpy sees them. (An `mmap` object would keep the file open.)"""
+
+    def __init__(self, descriptor: int, size: int, offset: int, device: str) -> None:
+        libc = _libc()
+        address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, offset)
+        if address is None or address == _FAILED:
+            raise OutOfMemoryError(size, device)
+        weakref.finalize(self, libc.munmap, address, size).atexit = False
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
 
 
 def anonymous_file(size: int, device: str) -> int:
