@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from motet.artifact.schema import Buffer, Command, Expr, Parameter, Schedule
+from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import KernelCode, Packing, item_bytes
 from motet.compiler.codegen.reader import dtype_of
 from motet.compiler.ir._mlir import ir
@@ -173,7 +174,8 @@ class _Scheduler:
         if packing is None or storage.kind != "parameter":
             return storage
         shape = tuple(int(str(size)) for size in self.shapes.of(value))
-        return Storage("parameter", storage.bytes, key=storage.key, packing=packing, shape=shape)
+        size = packed_elements(shape, packing) * item_bytes(dtype_of(value.type))
+        return Storage("parameter", size, key=storage.key, packing=packing, shape=shape)
 
     def _record(self, command: Command, buffers: list[Storage], first_written: int) -> None:
         number = len(self.commands)
