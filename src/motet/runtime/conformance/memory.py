@@ -55,7 +55,9 @@ def memory_comes_back(trial: Trial) -> None:
     device = trial.device
     total = device.info.memory or 1 << 30
     size = min(total // 3, 1 << 28)
-    for number in range(min(256, 2 * total // max(size, 1) + 1)):
+    while size > 1 and not _can_allocate(trial, size):  # it may have been opened with less than it could have
+        size //= 2
+    for number in range(min(256, 2 * total // max(size, 1) + 8)):
         try:
             buffer = device.allocate(size)
         except OutOfMemoryError as error:
@@ -65,6 +67,14 @@ def memory_comes_back(trial: Trial) -> None:
             finish(device.write(buffer, np.ones(1, np.uint8)), "write")
         del buffer
     gc.collect()
+
+
+def _can_allocate(trial: Trial, size: int) -> bool:
+    try:
+        trial.device.allocate(size)
+    except OutOfMemoryError:
+        return False
+    return True
 
 
 def write_and_read(trial: Trial) -> None:

@@ -1,0 +1,1 @@
+"""A device for Motet whose kernels run in processes of their own."""
