@@ -11,6 +11,7 @@ RESULT = "result"  # the artifact, or the text asked for
 ARRAYS = "arrays.npz"  # inputs and results to verify
 
 STAGES = {
+    "affinities": "the program as read, with where every operand, result and reader lies or runs",
     "program": "what the frontend made of the source: linalg on tensors, large constants as parameters",
     "normalised": "canonical linalg.generic, constants hoisted",
     "kernels": "one private function per fused kernel, called from the public ones",

@@ -6,9 +6,11 @@ import msgspec
 
 from motet.compiler import pipeline
 from motet.compiler.codegen.cpu.objects import Unit, assembly
+from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.program import Program
+from motet.compiler.placement.passes import PASSES
 from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import CompileError, Location
@@ -39,15 +41,43 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
 
 
 def optimise(text: str, file: str, passes: str) -> str:
-    """MLIR `text`, older spellings included, after a pipeline of upstream passes."""
+    """MLIR `text`, older spellings included, after a pipeline of passes: upstream's and those of placement."""
     context = ir.Context()
     module, _ = parse_module(text, file, context)
     with context, ir.Location.unknown():
-        try:
-            run_pipeline(module, passes)
-        except ValueError as error:
-            raise CompileError(f"pipeline {passes!r}: {_reason(str(error))}", Location(file)) from None
+        for name, written, options in _parts(passes):
+            try:
+                if name in PASSES:
+                    PASSES[name](options).run(module)
+                else:
+                    run_pipeline(module, written)
+            except ir.MLIRError as error:
+                raise compile_error(error, file) from None
+            except ValueError as error:
+                raise CompileError(f"pipeline {passes!r}: {_reason(str(error))}", Location(file)) from None
         return str(module)
+
+
+def _parts(pipeline: str) -> list[tuple[str, str, str]]:
+    """Name, text and options of every pass that Motet runs, and of what stands between them: that has no name."""
+    parts: list[str] = [""]
+    depth = 0
+    for character in pipeline:
+        depth += (character in "([{<") - (character in ")]}>")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    found: list[tuple[str, str, str]] = []
+    for part in parts:
+        name, _, options = part.strip().partition("{")
+        if name.strip() in PASSES:
+            found.append((name.strip(), part, options.rpartition("}")[0]))
+        elif found and not found[-1][0]:
+            found[-1] = ("", f"{found[-1][1]},{part}", "")
+        else:
+            found.append(("", part, ""))
+    return found
 
 
 def _reason(text: str) -> str:

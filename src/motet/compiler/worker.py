@@ -21,7 +21,7 @@ from motet.compiler.orphans import die_with_parent
 from motet.errors import CompileError, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
-    from motet.compiler.ir.program import Program
+    from motet.compiler.ir.program import Place, Program
     from motet.compiler.targets.cpu import CpuTarget
 
 _log = logging.getLogger("motet")
@@ -66,15 +66,14 @@ def _perform(job: Job, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _loaded(job: Job, placed: bool = True) -> Generator[Program]:
-    """The job's program, in whose context all further work is done; split by device where it is to be placed."""
+def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
+    """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
-    from motet.compiler.placement.erase_devices import erase_devices
     from motet.compiler.placement.place import placer
 
     data = job.source if job.source is not None else _read(job.path)
-    place = placer(job.devices, job.placement == "auto") if placed else erase_devices
+    place = place or placer(job.devices, job.placement == "auto")
     program = load_source(data.decode() if job.text else data, job.path, job.format, place)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
@@ -137,7 +136,13 @@ def _compile(job: Job, folder: Path) -> None:
 
 def _emit(job: Job, folder: Path) -> None:
     from motet.compiler import stages
+    from motet.compiler.placement.place import annotator
 
+    if job.stage == "affinities":
+        annotated: list[str] = []
+        with _loaded(job, annotator(job.devices, annotated.append)):
+            (folder / RESULT).write_text("".join(annotated))
+        return
     with _loaded(job) as program:
         text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
     (folder / RESULT).write_text(text)
@@ -152,8 +157,9 @@ def _optimise(job: Job, folder: Path) -> None:
 
 def _verify(job: Job, folder: Path) -> None:
     from motet.compiler import verification
+    from motet.compiler.placement.erase_devices import erase_devices
 
-    with _loaded(job, placed=False) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
+    with _loaded(job, erase_devices) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
         report = verification.verify(program, job.function, arrays, _host_targets(job), job.jobs)
     (folder / RESULT).write_bytes(msgspec.json.encode(report))
 

@@ -5,20 +5,23 @@
 
 An operation runs where it says itself, or the nearest operation or function around it says; else where its tensor
 operands lie; else, having none that lie anywhere (constants, what is made of them), where its results are used.
-Operands on several devices, or none, make it run on the default device. What branches and loops pass on is
-followed to a fixed point: a value that comes from several devices lies on each of them.
+Operands on several devices make it run where the tensor lies that it writes into, if that is on one of them, else
+on the default device, as does what nobody places. Of an affinity that leaves a choice the device is taken that most
+operands lie on. What branches and loops pass on is followed to a fixed point: a value that comes from several
+devices lies on each of them.
 
 Source of the rules: IREE's affinity analysis, compiler/src/iree/compiler/Dialect/Stream/Analysis/Affinity.cpp.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, Affinity, join_or, parse_affinity
-from motet.compiler.ir.program import PARAMETER
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, Affinity, join_and, join_or, parse_affinity
+from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.partition.group import captured_values
 from motet.errors import CompileError
 
@@ -30,20 +33,22 @@ REPLICABLE = ("arith.constant", "tensor.empty", "tensor.splat", "linalg.fill")
 
 @dataclass
 class Node:
-    """One operation outside the bodies of kernels: its explicit affinity, and the one found."""
+    """One operation outside the bodies of kernels: its explicit affinity, its own or that of what is around it, and
+    the one found."""
 
     operation: ir.Operation
     explicit: Affinity | None
+    own: bool = False
     affinity: Affinity | None = None
     inner: list[Node] = field(default_factory=list["Node"])  # of control flow: all that is in it
 
 
 class AffinityAnalysis:
-    """The affinities of one function; `default` is the device of what says nothing."""
+    """The affinities of one function; `default` is that of what nothing places, one device."""
 
-    def __init__(self, function: ir.Operation, default: str) -> None:
+    def __init__(self, function: ir.Operation, default: Affinity) -> None:
         self.function = function
-        self.default = Affinity(((default, parse_affinity(default).devices[0][1]),))
+        self.default = default
         self.values: dict[ir.Value, Affinity] = {}
         self._by_result: dict[ir.Value, Node] = {}
         self.nodes: list[Node] = []  # in program order, with what is inside control flow
@@ -56,7 +61,7 @@ class AffinityAnalysis:
             parameters(function), strict=True,
         ):
             if not constant and is_tensor(argument):
-                self.values[argument] = pin or around or self.default
+                self.values[argument] = Affinity((pin or around or self.default).devices[:1])
         self._solve()
         self._place_floating()
 
@@ -79,13 +84,14 @@ class AffinityAnalysis:
         found: list[Node] = []
         for entry in block.operations:
             operation = entry.operation
-            node = Node(operation, explicit_affinity(operation) or around)
+            own = explicit_affinity(operation)
+            node = Node(operation, own or around, own is not None)
             found.append(node)
             self.nodes.append(node)
             if operation.name in CONTROL:
                 for inner in (b for region in operation.regions for b in region.blocks):
-                    own = self._collect(inner, node.explicit)
-                    node.inner += [deeper for one in own for deeper in (one, *one.inner)]
+                    for one in self._collect(inner, node.explicit):
+                        node.inner += [one, *one.inner]
         return found
 
     def _terminator(self) -> ir.Operation:
@@ -109,15 +115,37 @@ class AffinityAnalysis:
     def _visit(self, node: Node) -> None:
         operation = node.operation
         if operation.name == TRANSFER_OP:
-            node.affinity = parse_affinity(ir.StringAttr(operation.attributes[TO]).value)
+            to = parse_affinity(ir.StringAttr(operation.attributes[TO]).value)
+            node.affinity = self._chosen(to, operation) or Affinity(to.devices[:1])
         elif operation.name in CONTROL:
             self._visit_control(node)
             return
         elif operation.name not in TERMINATORS:
-            node.affinity = node.explicit or self._single(self._joined(tensor_operands(operation)))
+            node.affinity = self._of_operation(node)
         if node.affinity is not None and not (is_replicable(operation) and node.explicit is None):
             for result in filter(is_tensor, operation.results):
                 self.values[result] = node.affinity
+
+    def _of_operation(self, node: Node) -> Affinity | None:
+        if node.explicit is not None:
+            return self._chosen(node.explicit, node.operation)
+        joined = self._joined(tensor_operands(node.operation))
+        if joined is None or joined.device is not None:
+            return joined
+        tied = self._joined(written_into(node.operation))
+        return tied if tied is not None and tied.device is not None else self.default
+
+    def _chosen(self, affinity: Affinity, operation: ir.Operation) -> Affinity | None:
+        """Of what is given, the device on which most operands lie; None where that is to be told by its readers."""
+        if affinity.device is not None:
+            return affinity
+        lying = Counter(
+            name for value in tensor_operands(operation) if value in self.values
+            for name, _ in self.values[value].devices
+        )
+        if not any(lying[name] for name, _ in affinity.devices):
+            return None if not lying else Affinity(affinity.devices[:1])
+        return Affinity((max(affinity.devices, key=lambda pair: lying[pair[0]]),))
 
     def _visit_control(self, node: Node) -> None:
         """What comes in reaches the blocks' arguments, what is yielded the results and, in loops, the arguments."""
@@ -140,11 +168,15 @@ class AffinityAnalysis:
         else:
             for index, result in enumerate(operation.results):
                 self._flow((end.operands[index] for end in yields), result)
-        inside = [inner.affinity for inner in node.inner if inner.affinity is not None]
+        said: Affinity | None = None  # by what is inside: that counts before where its operands lie
         joined: Affinity | None = None
-        for affinity in inside:
-            joined = join_or(joined, affinity)
-        node.affinity = node.explicit or self._single(joined or self._joined(tensor_operands(operation)))
+        for inner in node.inner:
+            if inner.affinity is not None:
+                joined = join_or(joined, inner.affinity)
+                if inner.own or inner.operation.name == TRANSFER_OP:
+                    said = join_or(said, inner.affinity)
+        chosen = node.explicit and self._chosen(node.explicit, operation)
+        node.affinity = chosen or said or self._single(joined or self._joined(tensor_operands(operation)))
 
     def _flow(self, sources: Iterable[ir.Value], target: ir.Value) -> None:
         if not is_tensor(target):
@@ -175,6 +207,8 @@ class AffinityAnalysis:
             for result in node.operation.results:
                 for affinity in self.uses(result):
                     found = join_or(found, affinity)
+            if node.explicit is not None:  # a choice: what readers say, as far as it is among it
+                found = Affinity((join_and(node.explicit, found) or node.explicit).devices[:1])
             replicable = is_replicable(node.operation)
             node.affinity = (found if replicable else self._single(found)) or self.default
             if not replicable:
@@ -184,7 +218,8 @@ class AffinityAnalysis:
     def _user(self, use: ir.OpOperand) -> Iterator[Affinity]:
         user = use.owner.operation
         if user.name == "func.return":
-            yield self.result_pins[use.operand_number] or self.default
+            lies = self.values.get(user.operands[use.operand_number])  # where what nobody moves stays
+            yield self.result_pins[use.operand_number] or lies or self.default
             return
         for node in self._nodes_around(user):
             if node.operation.name == TRANSFER_OP or node.affinity is None:
@@ -221,14 +256,19 @@ def explicit_affinity(operation: ir.Operation) -> Affinity | None:
 
 
 def pins(function: ir.Operation, group: str, count: int) -> list[Affinity | None]:
-    """The affinities of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
+    """The affinities of a function's arguments (`arg_attrs`) or results (`res_attrs`). A result that is written into
+    an argument lies where that does."""
+    around = explicit_affinity(function)
     if group not in function.attributes:
-        return [explicit_affinity(function)] * count
+        return [around] * count
     found: list[Affinity | None] = []
     for attribute in ir.ArrayAttr(function.attributes[group]):
-        dictionary = ir.DictAttr(attribute)
-        own = parse_affinity(ir.StringAttr(dictionary[AFFINITY]).value) if AFFINITY in dictionary else None
-        found.append(own or explicit_affinity(function))
+        said = ir.DictAttr(attribute)
+        own = parse_affinity(ir.StringAttr(said[AFFINITY]).value) if AFFINITY in said else None
+        if own is None and DESTINATION in said:
+            arguments = pins(function, "arg_attrs", len(function.regions[0].blocks[0].arguments))
+            own = arguments[ir.IntegerAttr(said[DESTINATION]).value]
+        found.append(own or around)
     return found
 
 
@@ -246,6 +286,15 @@ def is_tensor(value: ir.Value) -> bool:
 def tensor_operands(operation: ir.Operation) -> Iterator[ir.Value]:
     """The tensors that an operation, or what is inside it, reads from around it."""
     return filter(is_tensor, captured_values(operation) if len(operation.regions) else operation.operands)
+
+
+def written_into(operation: ir.Operation) -> Iterator[ir.Value]:
+    """The tensors that an operation's results are changed states of."""
+    if operation.name.startswith("linalg.") and "operandSegmentSizes" in operation.attributes:
+        inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
+        yield from filter(is_tensor, list(operation.operands)[inputs:])
+    elif operation.name in ("tensor.insert", "tensor.insert_slice"):
+        yield operation.operands[1]
 
 
 def is_replicable(operation: ir.Operation) -> bool:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import DEFAULT_DEVICE, DEVICE_OP, parse_affinity
+from motet.compiler.ir.devices import DEFAULT_DEVICE, DEVICE_OP, Affinity, parse_affinity
 
 
 def default_device(module: ir.Module) -> str | None:
     """The one the module names, else the first it declares; None where it declares none."""
-    said = default_affinity(module.operation)
+    said = said_default(module.operation)
     if said is not None:
-        return parse_affinity(said).devices[0][0]
+        return said.devices[0][0]
     for entry in module.body.operations:
         if entry.operation.name == DEVICE_OP:
             return ir.StringAttr(entry.operation.attributes["sym_name"]).value
     return None
 
 
-def default_affinity(operation: ir.Operation) -> str | None:
-    """What a module or function says of the operations in it that nothing else places."""
+def default_affinity(module: ir.Module, function: ir.Operation) -> Affinity | None:
+    """Where what nothing else places runs in a function: on one device, where there is any."""
+    said = said_default(function) or said_default(module.operation)
+    if said is not None:
+        return Affinity(said.devices[:1])
+    name = default_device(module)
+    return None if name is None else parse_affinity(name)
+
+
+def said_default(operation: ir.Operation) -> Affinity | None:
+    """What a module or function itself says of it; a number, which `assign-devices` resolves, says nothing yet."""
     if DEFAULT_DEVICE not in operation.attributes:
         return None
     value = operation.attributes[DEFAULT_DEVICE]
-    return value.value if isinstance(value, ir.StringAttr) else None
+    return parse_affinity(value.value) if isinstance(value, ir.StringAttr) else None

@@ -8,8 +8,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, LINKS, TRANSFER_OP
+
+
+@dataclass(frozen=True)
+class EraseDevices:
+    name = "erase-devices"
+
+    def run(self, module: ir.Module) -> None:
+        erase_devices(module)
 
 
 def erase_devices(module: ir.Module) -> None:
@@ -21,6 +31,8 @@ def erase_devices(module: ir.Module) -> None:
         if operation.name in (TRANSFER_OP, DEVICE_OP) or AFFINITY in operation.attributes:
             found.append(operation)
         if operation.name == "func.func":
+            if DEFAULT_DEVICE in operation.attributes:
+                del operation.attributes[DEFAULT_DEVICE]
             for group in ("arg_attrs", "res_attrs"):
                 _without_pins(operation, group)
         return ir.WalkResult.ADVANCE

@@ -4,8 +4,9 @@
     %2 = "motet.transfer"(%1) {to = "b"}    →
 
 A transfer to where the value lies already, one of a transferred value (it moves from the first place instead), a
-second one of a value to the same device, and those that nobody reads all go. A transfer that only a reshape reads
-moves behind it, where it may meet another.
+second one of a value to the same device, those to a device that reads the source's memory in place (a link with
+transparent access), and those that nobody reads all go. A transfer that only a reshape reads moves behind it, where
+it may meet another.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.partition.roles import ALIASES
-from motet.compiler.placement.default_device import default_device
+from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import public_functions
-from motet.compiler.placement.insert_transfers import device_of, located
+from motet.compiler.placement.insert_transfers import device_of, is_placed, located
+from motet.compiler.placement.read_devices import links_of
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,14 @@ class FoldTransfers:
     name = "fold-transfers"
 
     def run(self, module: ir.Module) -> None:
-        default = default_device(module)
-        if default is None:
-            return
+        transparent = {(link.source, link.target) for link in links_of(module) if link.transparent_access}
         for function in public_functions(module):
-            _sink(function, located(function, default))
-            _fold(function, default)
+            default = default_affinity(module, function)
+            if default is None or not is_placed(function):
+                continue
+            device = default.devices[0][0]
+            _sink(function, located(function, device))
+            _fold(function, device, transparent)
             _drop_unread(function)
 
 
@@ -60,7 +64,7 @@ def _sink(function: ir.Operation, where: dict[ir.Value, str]) -> None:
         transfer.erase()
 
 
-def _fold(function: ir.Operation, default: str) -> None:
+def _fold(function: ir.Operation, default: str, transparent: set[tuple[str, str]]) -> None:
     known: dict[tuple[ir.Value, str], ir.Value] = {}
     where = located(function, default)
     for transfer in _transfers(function):
@@ -69,7 +73,9 @@ def _fold(function: ir.Operation, default: str) -> None:
             source = source.owner.operation.operands[0]
         transfer.operands[0] = source
         device = device_of(transfer) or default
-        there = source if where.get(source) == device else known.get((source, device))
+        lying = where.get(source)
+        in_place = lying == device or (lying is not None and (lying, device) in transparent)
+        there = source if in_place else known.get((source, device))
         if there is None:
             known[source, device] = transfer.results[0]
         else:

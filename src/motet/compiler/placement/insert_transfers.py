@@ -22,7 +22,7 @@ from motet.compiler.placement.affinity_analysis import (
     pins,
     tensor_operands,
 )
-from motet.compiler.placement.default_device import default_device
+from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import public_functions
 
 
@@ -31,12 +31,10 @@ class InsertTransfers:
     name = "insert-transfers"
 
     def run(self, module: ir.Module) -> None:
-        default = default_device(module)
-        if default is None:
-            return
         for function in public_functions(module):
-            if is_placed(function):
-                _Inserter(function, default).run()
+            default = default_affinity(module, function)
+            if default is not None and is_placed(function):
+                _Inserter(function, default.devices[0][0]).run()
 
 
 def is_placed(function: ir.Operation) -> bool:

@@ -6,8 +6,9 @@
       %2 = linalg.exp … {motet.affinity = "gpu"}                    plan: run f_region_0, transfer, run f_region_1
     }
 
-An operation belongs to the level that its operands give it: one more than that of operands from another
-device, else theirs. Operations of one device and level form a region: no two regions wait for each other. Only
+An operation belongs to the level that its operands give it: one more than that of operands from another device or
+from other queues, else theirs. Operations of one device, queues and level form a region: no two regions wait for
+each other. Only
 functions that are placed (place-operations, insert-transfers) are outlined; what is made on each device
 (constants, sizes) is copied into every region that reads it.
 """
@@ -23,7 +24,7 @@ from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, TRANSFER_OP
 from motet.compiler.ir.program import DEVICE, NAME
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
-from motet.compiler.placement.default_device import default_device
+from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import function_name, public_functions, remap
 from motet.compiler.placement.insert_transfers import device_of, is_placed
 
@@ -38,13 +39,11 @@ class OutlineRegions:
     plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
 
     def run(self, module: ir.Module) -> None:
-        default = default_device(module)
-        if default is None:
-            return
         devices = self.devices or declared_devices(module)
         for function in public_functions(module):
-            if is_placed(function):
-                outliner = _Outliner(module, function, default, devices)
+            default = default_affinity(module, function)
+            if default is not None and is_placed(function):
+                outliner = _Outliner(module, function, default.devices[0][0], devices)
                 self.plans[function_name(function)] = outliner.run()
                 function.erase()
 
@@ -128,6 +127,7 @@ class _Outliner:
         levels: dict[ir.Value, int] = {}
         sources: dict[ir.Value, set[str]] = {}  # of what is copied: the devices whose tensors it is computed from
         regions: dict[tuple[str, int, int], _Region] = {}
+        makers: dict[ir.Value, tuple[str, int]] = {}  # of what regions make: their device and queues
         transfers: list[tuple[int, ir.Operation]] = []
         for operation in self.operations:
             operands = list(captured_values(operation))
@@ -146,6 +146,9 @@ class _Outliner:
                 # A size computed from another device's tensor has the region wait for that tensor.
                 level += any(sources.get(v, set()) - {device} for v in operands)
                 queues = _queues(operation)
+                made = [levels[v] for v in operands if makers.get(v, (device, queues)) != (device, queues)]
+                level = max(level, *(one + 1 for one in made)) if made else level
+                makers.update((result, (device, queues)) for result in operation.results)
                 region = regions.setdefault((device, queues, level), _Region(device, level, queues))
                 region.operations.append(operation)
             for result in operation.results:

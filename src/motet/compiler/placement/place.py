@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Placement
+from motet.compiler.placement.annotate_affinities import AnnotateAffinities
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.faces import face
@@ -33,8 +34,7 @@ def placer(flags: Sequence[str], automatic: bool) -> Place:
     """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace."""
 
     def place(module: ir.Module) -> Placement | None:
-        for each in (AssignDevices(tuple(flags)), ResolveAliases(), VerifyDevices()):
-            each.run(module)
+        assign(module, flags)
         devices, default, links = devices_of(module)
         if not devices:
             erase_devices(module)
@@ -48,3 +48,22 @@ def placer(flags: Sequence[str], automatic: bool) -> Place:
         return Placement(devices, default, links, outline.plans, faces)
 
     return place
+
+
+def annotator(flags: Sequence[str], take: Callable[[str], None]) -> Place:
+    """What gives `take` the text of a module with what is found of its operations, and leaves it for one device."""
+
+    def place(module: ir.Module) -> Placement | None:
+        assign(module, flags)
+        AnnotateAffinities().run(module)
+        take(str(module))
+        erase_devices(module)
+        return None
+
+    return place
+
+
+def assign(module: ir.Module, flags: Sequence[str]) -> None:
+    """Gives a module that has been read the devices of the command line, and verifies what there is then."""
+    for each in (AssignDevices(tuple(flags)), ResolveAliases(), VerifyDevices()):
+        each.run(module)
