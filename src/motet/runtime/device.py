@@ -130,7 +130,8 @@ class Event:
 class Device(Protocol):
     """An open device. Work of one queue begins in the order of its submission; work of different queues is
     ordered by points alone. Arguments are checked, and `DeviceError` raised, before anything is queued; what
-    fails later poisons the point that was returned.
+    fails later poisons the point that was returned. What was submitted holds the buffers, arrays and code that it
+    works with until it has ended.
 
     Errors: `OutOfMemoryError` for memory; `KernelFault` for a kernel that went wrong, with the device usable
     afterwards if it says so; `DeviceLost` for a device that is gone for good.
@@ -222,7 +223,11 @@ class Device(Protocol):
 
 
 class Driver(Protocol):
-    """What an entry point of `motet.drivers` names. `api` is the `API_VERSION` it was written for."""
+    """What an entry point of `motet.drivers` names. `api` is the `API_VERSION` it was written for.
+
+    It may also have `conformance_exempt`, a mapping of checks of the conformance suite to reasons why they cannot be
+    made of its devices.
+    """
 
     api: int
 
@@ -252,10 +257,16 @@ def probe(family: str) -> list[DeviceInfo]:
     if family not in _entries():
         return [DeviceInfo(family, family, available=False, reason="there is no driver for it", family=family)]
     try:
-        return list(load_driver(family).probe())
-    except Exception as error:  # a plug-in may fail in any way, and must not take the others along
+        found: list[object] = list(load_driver(family).probe())
+    except (Exception, SystemExit) as error:  # a plug-in may fail in any way, and must not take the others along
         reason = str(error) if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
         return [DeviceInfo(family, family, available=False, reason=reason, family=family)]
+    return [info if isinstance(info, DeviceInfo) else _no_info(family, info) for info in found]
+
+
+def _no_info(family: str, found: object) -> DeviceInfo:
+    reason = f"its driver describes it by an object of type {type(found).__name__}; expected DeviceInfo"
+    return DeviceInfo(family, family, available=False, reason=reason, family=family)
 
 
 def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> DeviceInfo:
@@ -287,7 +298,7 @@ def load_driver(family: str) -> Driver:
         raise DeviceError(f"device {family}: no driver of that name; there are: {', '.join(driver_names())}")
     try:
         driver = cast(Driver, entry.load())
-    except Exception as error:  # importing a plug-in runs its code
+    except (Exception, SystemExit) as error:  # importing a plug-in runs its code
         raise DeviceError(f"driver {entry.value!r}: {type(error).__name__}: {error}") from error
     version = getattr(driver, "api", None)
     if version != API_VERSION:

@@ -29,15 +29,26 @@ def families() -> dict[str, Family]:
         "riscv": RISCV,
     }
     for entry in metadata.entry_points(group=GROUP):
-        if entry.name in known:
-            continue
-        try:
-            found = entry.load()
-        except Exception:  # importing a plug-in runs its code: one that fails must not take the others along
-            continue
-        if isinstance(found, Family):
+        if entry.name not in known and isinstance(found := _load(entry), Family):
             known[entry.name] = found
     return known
+
+
+def broken_families() -> dict[str, str]:
+    """The families of other distributions that cannot be loaded, and why."""
+    loaded = {entry.name: _load(entry) for entry in metadata.entry_points(group=GROUP)}
+    return {name: found for name, found in loaded.items() if isinstance(found, str)}
+
+
+def _load(entry: metadata.EntryPoint) -> Family | str:
+    """What an entry point names, or why that is no family."""
+    try:
+        found = entry.load()
+    except (Exception, SystemExit) as error:  # importing a plug-in runs its code: it must not take the others along
+        return f"target family {entry.value!r}: {type(error).__name__}: {error}"
+    if not isinstance(found, Family):
+        return f"target family {entry.value!r}: an object of type {type(found).__name__}; expected a Family"
+    return found
 
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
