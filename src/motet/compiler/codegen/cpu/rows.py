@@ -38,7 +38,7 @@ from motet.compiler.codegen.cpu.body import (
     is_float,
     widen,
 )
-from motet.compiler.codegen.cpu.builder import I64, Index
+from motet.compiler.codegen.cpu.builder import I32, I64, Index
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
 from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.vector_math import Lanes as Arithmetic
@@ -809,10 +809,9 @@ class _Step:
                     position += 1
                     continue
                 gather = gathering(found, self.lanes)
-                mine = [gather.total(f, part[position : position + gather.width]) for part in parts]
+                mine = [list(part[position : position + gather.width]) for part in parts]
                 position += gather.width
-                total = _tree(found, f, mine)
-                total = found.combine(f, found.widened(f, initial[k]), found.across(f, total))
+                total = found.combine(f, found.widened(f, initial[k]), gather.total(f, mine))
                 row.keep(nest.outputs[k], found.narrowed(f, total))
 
 
@@ -831,8 +830,20 @@ class Gathering:
     def add(self, f: Frame, carried: Sequence[Value], term: Value) -> list[Value]:
         return [self.found.combine(f, carried[0], term)]
 
-    def total(self, f: Frame, carried: Sequence[Value]) -> Value:
-        return carried[0]
+    def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+        """What two vectors, or two scalars, carry as one."""
+        return [self.found.combine(f, a[0], b[0])]
+
+    def across(self, f: Frame, carried: Sequence[Value]) -> Value:
+        return self.found.across(f, carried[0])
+
+    def total(self, f: Frame, parts: Sequence[Sequence[Value]]) -> Value:
+        """One scalar from several vectors, by a tree."""
+        parts = list(parts)
+        while len(parts) > 1:
+            pairs = [self.merge(f, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+            parts = [*pairs, *(parts[-1:] if len(parts) % 2 else [])]
+        return self.across(f, parts[0])
 
 
 class ExtremeGathering(Gathering):
@@ -848,15 +859,24 @@ class ExtremeGathering(Gathering):
         return [*super().start(), ir.Constant(bits, [-1 if greatest else 0] * self.lanes), unseen]
 
     def add(self, f: Frame, carried: Sequence[Value], term: Value) -> list[Value]:
-        best, signs, strange = carried
-        greatest = self.found.op == "arith.maximumf"
-        best = f.select(f.fcmp_ordered(">" if greatest else "<", term, best), term, best)
-        bits = f.bitcast(term, signs.type)
-        signs = f.and_(signs, bits) if greatest else f.or_(signs, bits)
-        return [best, signs, f.or_(strange, f.fcmp_unordered("uno", term, term))]
+        signs = carried[1]
+        return self.merge(f, [term, f.bitcast(term, signs.type), f.fcmp_unordered("uno", term, term)], carried)
 
-    def total(self, f: Frame, carried: Sequence[Value]) -> Value:
-        best, signs, strange = carried
+    def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+        greatest = self.found.op == "arith.maximumf"
+        best = f.select(f.fcmp_ordered(">" if greatest else "<", a[0], b[0]), a[0], b[0])
+        return [best, f.and_(a[1], b[1]) if greatest else f.or_(a[1], b[1]), f.or_(a[2], b[2])]
+
+    def across(self, f: Frame, carried: Sequence[Value]) -> Value:
+        best, signs, seen = carried
+        lanes = ir.IntType(self.lanes)
+        strange: Value = f.icmp_unsigned("!=", f.bitcast(seen, lanes), ir.Constant(lanes, 0))
+        clear = ir.Constant(ir.IntType(1), 0)
+        half = self.lanes // 2
+        while half:
+            parts = [[_lanes_from(f, value, at, half) for value in (best, signs)] for at in (0, half)]
+            best, signs, _ = self.merge(f, [*parts[0], clear], [*parts[1], clear])
+            half //= 2
         arithmetic = Arithmetic(f, best.type)
         zero = arithmetic.with_sign(0.0, f.bitcast(signs, best.type))
         best = f.select(arithmetic.compare("==", best, 0.0), zero, best)
@@ -868,9 +888,10 @@ def gathering(found: Combiner, lanes: int) -> Gathering:
     return (ExtremeGathering if extreme else Gathering)(found, lanes)
 
 
-def _tree(found: Combiner, f: Frame, values: Sequence[Value]) -> Value:
-    values = list(values)
-    while len(values) > 1:
-        pairs = [found.combine(f, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-        values = [*pairs, *(values[-1:] if len(values) % 2 else [])]
-    return values[0]
+def _lanes_from(f: Frame, vector: Value, start: int, count: int) -> Value:
+    """`count` lanes of `vector`, a scalar for one."""
+    if count == 1:
+        return f.extract_element(vector, ir.Constant(I32, start))
+    undefined = ir.Constant(vector.type, ir.Undefined)
+    pick = ir.Constant(ir.VectorType(I32, count), list(range(start, start + count)))
+    return f.shuffle_vector(vector, undefined, pick)

@@ -143,18 +143,26 @@ class Lanes:
         exponent = self.builder.shl(self.as_bits(shifted), self.whole(self.fraction))
         return self.sub(shifted, magic), exponent
 
-    def scale(self, x: Value, n: Value, exponent: Value) -> Value:
-        """`x * 2^n`, `n` as `split` gives it: one instruction where the builder may use it, else two steps, since
-        2^n itself may overflow or be subnormal."""
+    @property
+    def scales(self) -> bool:
+        """Whether `scale` is one instruction."""
+        vector = isinstance(self.kind, ir.VectorType) and self.kind.count == (8 if self.double else 16)
+        return vector and self.builder.scales
+
+    def scale(self, x: Value, n: Value, exponent: Value, kept: Value) -> Value:
+        """`x * 2^n` where `kept`, else 0; `n` and `exponent` as `split` gives them. Without the instruction in two
+        steps, since 2^n itself may overflow or be subnormal."""
         b = self.builder
-        if b.scales and isinstance(self.kind, ir.VectorType) and self.kind.count == (8 if self.double else 16):
-            kind, mask = ("pd", ir.IntType(8)) if self.double else ("ps", ir.IntType(16))
-            rest = [ir.Constant(self.kind, None), ir.Constant(mask, -1), ir.Constant(I32, 4)]
+        if self.scales:
+            kind, lanes = ("pd", 8) if self.double else ("ps", 16)
+            mask = b.bitcast(kept, ir.IntType(lanes))
+            rest = [ir.Constant(self.kind, None), mask, ir.Constant(I32, 4)]
             return b.intrinsic(f"llvm.x86.avx512.mask.scalef.{kind}.512", self.kind, [x, n, *rest])
         half = b.and_(b.ashr(exponent, self.whole(1)), self.whole(-1 << self.fraction))
         one = self.whole(self.bias << self.fraction)
         rest = b.add(b.sub(exponent, half), one)
-        return b.fmul(b.fmul(x, self.as_number(b.add(half, one))), self.as_number(rest))
+        scaled = b.fmul(b.fmul(x, self.as_number(b.add(half, one))), self.as_number(rest))
+        return self.choose(kept, scaled, 0.0)
 
 
 # -- exponentials ----------------------------------------------------------------------------------
@@ -203,18 +211,26 @@ def _reduce(f: Lanes, x: Value) -> tuple[Value, Value, Value]:
     return f.fma(n, -low, f.fma(n, -high, x)), n, exponent
 
 
+def _within(f: Lanes, x: Value, low: float, high: float) -> tuple[Value, Value]:
+    """`x` where its power is neither 0 nor infinite, and where it is not 0. Powers that are 0 are not computed:
+    arithmetic with a subnormal result is a hundred times slower, and masks make whole rows of such powers."""
+    kept = f.builder.fcmp_unordered(">=", x, f.number(low))
+    x = f.at_most(x, high)
+    return (x if f.scales else f.choose(kept, x, 0.0)), kept
+
+
 def exp(b: Builder, x: Value) -> Value:
     f = Lanes(b, x.type)
-    x = f.at_most(f.at_least(x, -746.0 if f.double else -104.0), 710.0 if f.double else 89.0)
+    x, kept = _within(f, x, *((-746.0, 710.0) if f.double else (-104.0, 89.0)))
     r, n, exponent = _reduce(f, x)
-    return f.scale(_exp_whole(f, r), n, exponent)
+    return f.scale(_exp_whole(f, r), n, exponent, kept)
 
 
 def exp2(b: Builder, x: Value) -> Value:
     f = Lanes(b, x.type)
-    x = f.at_most(f.at_least(x, -1076.0 if f.double else -151.0), 1025.0 if f.double else 129.0)
+    x, kept = _within(f, x, *((-1076.0, 1025.0) if f.double else (-151.0, 129.0)))
     n, exponent = f.split(x, 1.0)
-    return f.scale(_exp_whole(f, f.mul(f.sub(x, n), _LN2)), n, exponent)
+    return f.scale(_exp_whole(f, f.mul(f.sub(x, n), _LN2)), n, exponent, kept)
 
 
 def expm1(b: Builder, x: Value) -> Value:
