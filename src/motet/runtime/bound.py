@@ -56,6 +56,7 @@ class BoundDevices:
         self._threads = threads
         self._lock = threading.RLock()
         self._lost: set[str] = set()
+        self._retired: list[LoadedDevice] = []
         manifest = artifact.manifest
         present = [
             info for family in needed_families(manifest.devices, manifest.variants, bindings) for info in probe(family)
@@ -133,9 +134,8 @@ class BoundDevices:
             choices = [_next(choice) if choice in hit else _without(choice, gone) for choice in before.choices]
             kept = {uri: loaded for uri, loaded in before.opened.items() if uri not in gone}
             self._state = _State(choices, kept)
-            for uri in gone:
-                with suppress(DeviceError):
-                    before.opened[uri].close()
+            # Other callers may still be in calls on them; they learn from the device itself that it is lost.
+            self._retired += [before.opened[uri] for uri in gone]
             self._open_all()
             for choice in self._state.choices:
                 if any(choice.device.name == each.device.name for each in hit):
@@ -145,9 +145,10 @@ class BoundDevices:
     def close(self) -> None:
         """Gives every device back."""
         with self._lock:
-            opened, self._state = self._state.opened, _State(self._state.choices)
-        for loaded in opened.values():
-            with suppress(DeviceLost):
+            closing = [*self._state.opened.values(), *self._retired]
+            self._state, self._retired = _State(self._state.choices), []
+        for loaded in closing:
+            with suppress(DeviceError):  # a lost one has nothing to give back
                 loaded.close()
 
     # -- inside ----------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def run(text: str, inputs: list[np.ndarray], target: CpuTarget, function: str = 
 
 def kinds(text: str, target: CpuTarget) -> list[str]:
     """The classes that the program's kernels took."""
-    return [kernel.kind for kernel in build(text, target).variant.kernels]
+    return [kernel.kind for kernel in build(text, target).variants[0].kernels]
 
 
 def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:

@@ -169,11 +169,13 @@ class _Rewriter:
         }
 
     def run(self) -> None:
+        operations = [op.operation for op in self.block.operations]
         for index, argument in enumerate(self.block.arguments):
             if _is_memref(argument.type):
                 argument.set_type(_tensor_type(argument.type, argument.location, row_major=True))
-                self.buffers[argument] = _Buffer(tensor=argument, argument=index)
-        operations = [op.operation for op in self.block.operations]
+                # Uses of the argument are uses of the buffer; what the buffer holds is a value of its own.
+                held = _create("tensor.cast", [argument.type], [argument], operations[0]).result
+                self.buffers[argument] = _Buffer(tensor=held, argument=index)
         for op in operations[:-1]:
             self._visit(op)
         self._return(operations[-1])
