@@ -32,7 +32,7 @@ from motet.runtime.work_queue import WorkQueue
 FAMILY = "riscv"
 QUEUES = 2
 _ALIGNMENT = 64  # of each core's memory
-_GAP = 4096  # bytes between others' memory and the stack of the first core
+_GAP = 4096  # bytes between the cores' memory and others'
 
 
 class RiscvDevice:
@@ -191,8 +191,8 @@ class RiscvDevice:
         return self._private, self._stride
 
     def _cores_memory(self) -> RiscvBuffer:
-        """`_stride` bytes for each core, _GAP bytes behind the beginning, which guards keep everybody from."""
-        return RiscvBuffer(self._memory, self._memory.heap, _GAP + self.options.harts * self._stride)
+        """`_stride` bytes for each core, between two gaps, which guards keep everybody from."""
+        return RiscvBuffer(self._memory, self._memory.heap, self.options.harts * self._stride + 2 * _GAP)
 
     def submit(
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
