@@ -41,12 +41,7 @@ AT = kernel(
 )
 JUMP = kernel("jump", "%address = load i64, ptr %sizes\n%f = inttoptr i64 %address to ptr\ncall void %f()\nret void")
 LARGE_FRAME = kernel(
-    "large",
-    f"""%frame = alloca [{protocol.STACK + 512} x i8]
-    %last = getelementptr i8, ptr %frame, i64 {protocol.STACK + 511}
-    store volatile i8 1, ptr %last
-    store volatile i8 1, ptr %frame
-    ret void""",
+    "large", "%n = load i64, ptr %sizes\n%frame = alloca i8, i64 %n\nstore volatile i8 1, ptr %frame\nret void"
 )
 
 
@@ -134,8 +129,9 @@ def test_a_jump_to_where_no_code_is(device: RiscvDevice, address: int):
 
 
 def test_a_stack_that_is_too_small(device: RiscvDevice):
-    fault = _fault(launch(device, LARGE_FRAME, "large"))
+    fault = _fault(launch(device, LARGE_FRAME, "large", sizes=(protocol.STACK + 64,)))
     assert fault.symbol.startswith("large+0x") and "store" in fault.reason
+    assert launch(device, LARGE_FRAME, "large", sizes=(protocol.STACK - 64,)) is None
     assert _usable(device)
 
 
