@@ -5,8 +5,10 @@ The manifest is checked when opening (`validation.py`), each other member agains
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import mmap
+import os
 import threading
 from collections.abc import Mapping
 from functools import cached_property
@@ -22,7 +24,7 @@ from motet.artifact.files import unreadable, write_atomically
 from motet.artifact.parameters import ParameterFile
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature
 from motet.artifact.validation import validate
-from motet.errors import ArtifactError
+from motet.errors import ArtifactError, OutOfMemoryError
 
 _T = TypeVar("_T")
 
@@ -219,10 +221,14 @@ def _address(data: memoryview | mmap.mmap) -> int:
 
 
 def _map(path: Path) -> memoryview:
+    size = 0
     try:
         with path.open("rb") as file:
-            if path.stat().st_size == 0:
+            size = os.fstat(file.fileno()).st_size
+            if size == 0:
                 raise ArtifactError(f"{path}: not an artifact: the file is empty")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise OutOfMemoryError(size, "host") from None
         raise ArtifactError(unreadable(path, error)) from error

@@ -41,6 +41,9 @@ class Commands(TyperGroup):
         except MotetError as error:
             _say(f"error: {error}")
             raise typer.Exit(1) from None
+        except MemoryError as error:  # of Python's or numpy's own, which says what it was for
+            _say(f"error: not enough memory{f': {error}' if str(error) else ''}")
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             _say("interrupted")
             raise typer.Exit(INTERRUPTED) from None

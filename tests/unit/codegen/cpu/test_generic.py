@@ -67,7 +67,9 @@ def run(
     memory = []
     for shape, dtype in zip(shapes, result_types(text), strict=True):
         memory.append(np.full(int(np.prod(shape)) * dtype.itemsize + 2 * guard, 0xA5, np.uint8))
-    pointers = [array.ctypes.data for array in arrays] + [block.ctypes.data + guard for block in memory]
+    workspaces = [np.full(int(str(size)) + 2 * guard, 0xA5, np.uint8) for size in code.code.workspaces]
+    pointers = [array.ctypes.data for array in arrays]
+    pointers += [block.ctypes.data + guard for block in (*memory, *workspaces)]
     extents = {"argument": [array.shape for array in arrays], "result": shapes}
     sizes = [extents[which][index][axis] for which, index, axis in code.extents]
     tasks = evaluate(phase.tasks, sizes)
@@ -81,6 +83,9 @@ def run(
     for begin, end in reversed(list(itertools.pairwise(bounds))):
         if begin < end:
             function(buffers, numbers, int(begin), int(end), None)
+    for block in workspaces:
+        assert (block[:guard] == 0xA5).all()
+        assert (block[len(block) - guard :] == 0xA5).all()
     results = []
     for block, shape, dtype in zip(memory, shapes, result_types(text), strict=True):
         assert (block[:guard] == 0xA5).all()

@@ -89,9 +89,13 @@ def emit_generic(function: ir.Operation, symbol: str, target: CpuTarget) -> Gene
         results = [_buffer(kind, function) for kind in ir.FunctionType(_type(entry)).results]
         extents = _extents(arguments, results)
         _write_into_buffers(entry, arguments, results)
-        llvm, tasks, rows = _lower(module, len(arguments), extents, function)
-    wrapper = _wrapper(symbol, [*arguments, *results], rows)
-    code = KernelCode(kind="generic", llvm=f"{llvm}\n{wrapper}", phases=(Phase(symbol, tasks),))
+        body = _lower(module, len(arguments), extents, function)
+        temporaries = [_buffer_of(kind) for kind in body.temporaries]
+        sizes = tuple(map(_bytes, body.temporaries))
+    wrapper = _wrapper(symbol, [*arguments, *results, *temporaries], body.rows)
+    code = KernelCode(
+        kind="generic", llvm=f"{body.llvm}\n{wrapper}", phases=(Phase(symbol, body.tasks),), workspaces=sizes
+    )
     return GenericCode(code, extents)
 
 
@@ -199,15 +203,24 @@ def _set_inputs(entry: ir.Operation, kinds: Sequence[ir.Type]) -> None:
 # -- lowering ------------------------------------------------------------------------------------------
 
 
-def _lower(
-    module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation
-) -> tuple[str, Expr, bool]:
-    """LLVM IR of the body; its number of tasks; whether it takes `begin` and `end`."""
+@dataclass(frozen=True)
+class _Lowered:
+    """LLVM IR of the body; its number of tasks; whether it takes `begin` and `end`; its temporaries that come from
+    outside, after the results."""
+
+    llvm: str
+    tasks: Expr
+    rows: bool
+    temporaries: list[ir.MemRefType]
+
+
+def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation) -> _Lowered:
     try:
         decompose(module)
         run_pipeline(module, _BUFFERIZE)
         copies_to_linalg(module)
         _small_to_stack(_body(module))
+        temporaries = _large_to_arguments(_body(module))
         run_pipeline(module, _LOOPS)
         ranges = _split(_body(module))
         called = call_elementary(module)
@@ -218,7 +231,9 @@ def _lower(
         detail = " ".join(str(error).split())
         raise CompileError(f"upstream's lowering fails: {detail}", source_location(function)) from error
     text = _INTERNAL.sub("define internal ", to_llvmlite(translate_to_llvm(module)))
-    return define_elementary(text, called), _tasks(ranges, arguments, extents), ranges is not None
+    return _Lowered(
+        define_elementary(text, called), _tasks(ranges, arguments, extents), ranges is not None, temporaries
+    )
 
 
 def _body(module: ir.Module) -> ir.Operation:
@@ -240,6 +255,29 @@ def _small_to_stack(entry: ir.Operation) -> None:
         operation.operation.erase()
 
 
+def _large_to_arguments(entry: ir.Operation) -> list[ir.MemRefType]:
+    """Make arguments of the temporaries of the outermost block, so that their memory is planned with all other;
+    their types. Those of unknown size, and those that a loop hands from turn to turn, are allocated when needed."""
+    block = entry.regions[0].blocks[0]
+    found: list[ir.MemRefType] = []
+    for operation in list(block.operations):
+        if operation.name != "memref.alloc":
+            continue
+        kind = ir.MemRefType(operation.results[0].type)
+        plain = kind.has_static_shape and kind.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
+        if not plain or kind.memory_space is not None:
+            continue
+        operation.results[0].replace_all_uses_with(block.add_argument(kind, operation.location))
+        operation.operation.erase()
+        found.append(kind)
+    _take_all_arguments(entry)
+    return found
+
+
+def _buffer_of(kind: ir.MemRefType) -> _Buffer:
+    return _Buffer(tuple(kind.shape), kind.element_type)
+
+
 def _bytes(kind: ir.MemRefType) -> int:
     """A bound of the bytes that memory of `kind` takes."""
     match = re.search(r"\d+", str(kind.element_type))
@@ -250,10 +288,15 @@ def _bytes(kind: ir.MemRefType) -> int:
 def _split(entry: ir.Operation) -> set[Rows] | None:
     ranges = split_rows(entry)
     if ranges is not None:
-        _set_inputs(entry, [argument.type for argument in entry.regions[0].blocks[0].arguments])
-        if "arg_attrs" in entry.attributes:
-            del entry.attributes["arg_attrs"]
+        _take_all_arguments(entry)
     return ranges
+
+
+def _take_all_arguments(entry: ir.Operation) -> None:
+    """Make the type of a function fit arguments that were added to its block."""
+    _set_inputs(entry, [argument.type for argument in entry.regions[0].blocks[0].arguments])
+    if "arg_attrs" in entry.attributes:
+        del entry.attributes["arg_attrs"]
 
 
 def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) -> Expr:
