@@ -9,7 +9,7 @@ import numpy as np
 
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import expect, expect_equal, expect_error
-from motet.runtime.conformance.trial import Trial, affine_of, bits, finish, whole
+from motet.runtime.conformance.trial import Hazards, Trial, affine_of, bits, finish, whole
 from motet.runtime.device import CommandBuffer, Reference, Work
 
 COUNT = 103
@@ -89,6 +89,30 @@ def copies(trial: Trial) -> None:
     finish(trial.device.submit(recorded, buffers), "submission")
     for buffer, expected in zip(buffers, mirror, strict=True):
         expect_equal(trial.download(buffer, expected), expected, "a buffer after 30 copies")
+
+
+def random_work(trial: Trial) -> None:
+    """Launches and copies at random, each after those alone that it would disturb, give what one after the other
+    gives: whatever may run at once may."""
+    executable, cells, length = trial.load(), 12, 50
+    for _ in range(4):
+        mirror = trial.random.integers(-99, 99, (cells, length), np.int32)
+        buffer = trial.upload(mirror)
+        work: list[Work] = []
+        order = Hazards()
+        for index in range(120):
+            source, target = (int(cell) for cell in trial.random.choice(cells, 2, replace=False))
+            references = tuple(Reference(0, 4 * length * cell, 4 * length) for cell in (source, target))
+            after = order.add(index, [source], [target])
+            if trial.random.random() < 0.3:
+                work.append(Work("copy", references, after=after))
+                mirror[target] = mirror[source]
+            else:
+                step = int(trial.random.integers(-9, 9))
+                work.append(Work("launch", references, "affine", length, (step,), after))
+                mirror[target] = affine_of(mirror[source], [step])
+        finish(trial.device.submit(trial.device.record(executable, work, 1, 0), [buffer]), "submission")
+        expect_equal(trial.download(buffer, mirror), mirror, "memory after 120 commands")
 
 
 def in_place(trial: Trial) -> None:
@@ -231,6 +255,6 @@ class _Foreign:
 
 
 CHECKS = (
-    externals, empty, chain, diamond, independent, copies, in_place, reuse, reuse_in_flight, outlives,
+    externals, empty, chain, diamond, independent, copies, random_work, in_place, reuse, reuse_in_flight, outlives,
     record_is_checked, submit_is_checked, keeps_nothing,
 )

@@ -8,9 +8,10 @@ import time
 import numpy as np
 
 from motet.errors import DeviceError, KernelFault
-from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal
+from motet.runtime.conformance.check import Array, Failure, Skip, expect, expect_equal
 from motet.runtime.conformance.trial import (
     PATIENCE,
+    Hazards,
     Trial,
     expect_pending,
     finish,
@@ -110,6 +111,39 @@ def order_across_queues(trial: Trial) -> None:
     assert point is not None
     finish(device.read(buffers[0], target, 0, [point], device.queues - 1), "read")
     expect_equal(target, np.full(size, 39, np.uint8), "the buffer in the end")
+
+
+def random_submissions(trial: Trial) -> None:
+    """Writes, copies, fills and reads at random on all queues, each waiting for the points alone of what it would
+    disturb, give what one after the other gives."""
+    device, count, size = trial.device, 6, 3000
+    mirror = [trial.bytes_of(size) for _ in range(count)]
+    buffers = [trial.upload(data) for data in mirror]
+    order, points, read = Hazards(), list[Point](), list[tuple[Array, Array]]()
+    for step in range(300):
+        source, target = (int(place) for place in trial.random.choice(count, 2, replace=False))
+        kind, queue = int(trial.random.integers(0, 4)), int(trial.random.integers(0, device.queues))
+        reads, writes = [source] if kind > 1 else [], [target] if kind < 3 else []
+        waits = [points[earlier] for earlier in order.add(step, reads, writes)]
+        if kind == 0:
+            mirror[target] = trial.bytes_of(size)
+            points.append(device.write(buffers[target], mirror[target], 0, waits, queue))
+        elif kind == 1:
+            mirror[target] = np.full(size, step % 256, np.uint8)
+            points.append(device.fill(buffers[target], step % 256, waits, queue))
+        elif kind == 2:
+            mirror[target] = mirror[source]
+            points.append(device.copy(buffers[source], buffers[target], waits, queue))
+        else:
+            array = np.empty(size, np.uint8)
+            points.append(device.read(buffers[source], array, 0, waits, queue))
+            read.append((array, mirror[source]))
+    for point in points:
+        finish(point, "a submission")
+    for number, (array, expected) in enumerate(read):
+        expect_equal(array, expected, f"read {number} of {len(read)}")
+    for buffer, expected in zip(buffers, mirror, strict=True):
+        expect_equal(trial.download(buffer, expected), expected, "a buffer in the end")
 
 
 def waits_of_many_points(trial: Trial) -> None:
@@ -215,6 +249,6 @@ def many_wait(trial: Trial) -> None:
 
 CHECKS = (
     point_of_work, wait_times_out, submitting_does_not_wait, order_of_a_queue, queues_are_apart, order_across_queues,
-    waits_of_many_points, points_of_other_devices, failure_reaches_dependants, failure_reaches_no_others,
-    failure_of_the_past, many_wait,
+    random_submissions, waits_of_many_points, points_of_other_devices, failure_reaches_dependants,
+    failure_reaches_no_others, failure_of_the_past, many_wait,
 )

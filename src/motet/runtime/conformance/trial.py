@@ -73,6 +73,24 @@ class Gate:
         self._timeline.fail(self.point.value, error)
 
 
+class Hazards:
+    """Which earlier steps a step has to come after, so that reads and writes of places keep their order."""
+
+    def __init__(self) -> None:
+        self._writer: dict[int, int] = {}
+        self._readers: dict[int, set[int]] = {}
+
+    def add(self, step: int, reads: Sequence[int], writes: Sequence[int]) -> tuple[int, ...]:
+        """The steps that `step`, which reads and writes places, comes after."""
+        after = {self._writer[place] for place in (*reads, *writes) if place in self._writer}
+        for place in writes:
+            after |= self._readers.pop(place, set())
+            self._writer[place] = step
+        for place in reads:
+            self._readers.setdefault(place, set()).add(step)
+        return tuple(sorted(after - {step}))
+
+
 @dataclass
 class Trial:
     """One check of one device: what it opens here is closed when the check is over."""
