@@ -9,6 +9,7 @@ import numpy as np
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
+from motet.errors import ArtifactError
 from motet.runtime.devices.host.loader import load_objects
 from motet.runtime.devices.host.memory import ALIGNMENT, Pool
 from motet.runtime.devices.host.threads import HostThreads
@@ -26,7 +27,10 @@ class OnHost:
     ) -> None:
         self.parameter_bytes = self.copied_bytes = 0
         objects = [artifact.member(name) for name in variant.objects]
-        code = load_objects(objects, {}, variant.objects)
+        code = load_objects(objects, {}, [f"{artifact.name}: {name}" for name in variant.objects])
+        for kernel in {command.kernel for schedule in schedules for command in schedule.commands} - {""}:
+            if kernel not in code:
+                raise ArtifactError(f"{artifact.name}: kernel {kernel!r}: no object of {variant.target} defines it")
         parameters = self._parameters(artifact, schedules, pool)
         self._binding = Binding(code, parameters, pool, threads)
 
