@@ -43,6 +43,8 @@ from motet.compiler.targets.cpu import CpuTarget
 _GUESS = 256  # a dynamic extent, where work is divided
 _TASK_FLOPS = 500_000  # some microseconds of one core
 _MOST_TASKS = 64
+_PACK_BYTES = 16 << 10  # of B, at the least, in one task that packs it for all
+_PACK_STEPS = 8  # of the depth, which one panel after the other takes from memory that is read side by side
 
 Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
 
@@ -191,6 +193,7 @@ class Plan:
     group: int
     packing: Packing | None = None
     shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
+    pack_steps: int | None = None  # of the depth, in a task of that phase; None where a task packs one panel
 
     @property
     def width(self) -> int:
@@ -223,7 +226,8 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
     if mode == "packed":
         packing = _packing(c, plan.width)
         plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
-    plan = replace(plan, shared=plan.b_mode == "scratch" and _packs_once(c, m, n, k))
+    if plan.b_mode == "scratch" and _packs_once(c, m, n, k):
+        plan = replace(plan, shared=True, pack_steps=_pack_steps(c, n, k))
     return _plan_blocks(c, plan, m, n, k, target)
 
 
@@ -232,6 +236,14 @@ def _packs_once(c: Contraction, m: Extent, n: Extent, k: Extent | None) -> bool:
     if c.outer or k is None or m.known is None or n.known is None or k.known is None:
         return False
     return m.known >= 48 and 2 * m.known * n.known * k.known >= 8 * _TASK_FLOPS
+
+
+def _pack_steps(c: Contraction, n: Extent, k: Extent | None) -> int | None:
+    """How much of the depth a task packs where B's columns lie side by side: enough whole rows."""
+    if c.b.strides[c.column] != ONE or n.known is None or k is None or k.known is None:
+        return None
+    steps = max(-(-_PACK_BYTES // (n.known * item_bytes(c.b.dtype))), -(-k.known // _MOST_TASKS))
+    return -(-steps // _PACK_STEPS) * _PACK_STEPS
 
 
 def _b_mode(
@@ -295,6 +307,10 @@ def _plan_blocks(
     depth_block: int | None = None
     if k is not None and few and plan.b_mode == "place" and c.product.is_float:
         depth_block = 16
+    elif plan.shared and k is not None and k.known is not None:
+        # As much as leaves half of the second cache to A: sums that are taken up again cost more than it gains.
+        most = max(512, target.l2 // 2 // (plan.width * item_bytes(c.product.dtype)))
+        depth_block = None if k.known <= most else -(-k.known // -(-k.known // most))
     elif k is not None and (k.known is None or k.known > 1024) and not (few and plan.b_mode == "packed"):
         depth_block = 512 if k.known is None else -(-k.known // -(-k.known // 512))
     if depth_block is None and depth_total.known is None and plan.b_mode == "scratch":
@@ -314,6 +330,11 @@ def _plan_blocks(
     flops = 2 * _guess((m, -1)) * _guess((n, -1)) * _guess((depth_total, -1))
     outer = _guess((_product(c.outer), -1))
     wanted = max(1, -(-min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer))
+    if plan.shared and depth_block is None:
+        # A panel stays in the second cache, and A comes past it row by row.
+        row_tasks = max(1, wanted // columns_total)
+        return replace(
+            plan, pack_a=pack_a, tile_rows=-(-rows_total // row_tasks), panels=max(1, columns_total // wanted))
     tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels)
     group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
     return replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
@@ -479,24 +500,36 @@ class _Emitter:
             return f.load(address, typ=PTR, align=8)
 
     def _pack_phase(self) -> Phase:
-        """Packs the panels of B, a panel a task."""
-        name = f"{self.c.kernel.name}_pack"
+        """Packs the panels of B: a panel a task, or all of them over a part of the depth."""
+        plan, c = self.plan, self.c
+        name = f"{c.kernel.name}_pack"
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
         function.attributes.add("nounwind")
-        f = Frame(self.c.kernel, function)
-        depth = f.extent(_product(self.c.depth))
+        f = Frame(c.kernel, function)
+        depth, begin, end = f.extent(_product(c.depth)), function.args[2], function.args[3]
+        panels = -(-(self.n.known or 1) // plan.width)
         workspace = self._shared_panels(f)
 
-        def pack(p: Index, tail: bool) -> None:
-            n = f.imul(p, self.plan.width)
-            at: list[Index] = [0] * self.c.rank
-            at[self.c.column] = n
-            target = f.at(workspace, f.imul(n, depth), self.element)
-            self._pack_b(f, f.address(self.c.b, at), target, depth, f.isub(f.extent(self.n), n), tail)
+        def pack(p: Index, tail: bool, k: Index, steps: Index) -> None:
+            n = f.imul(p, plan.width)
+            at: list[Index] = [0] * c.rank
+            at[c.column] = n
+            at[c.depth[0][1]] = k
+            target = f.at(workspace, f.iadd(f.imul(n, depth), f.imul(k, plan.width)), self.element)
+            self._pack_b(f, f.address(c.b, at), target, steps, f.isub(f.extent(self.n), n), tail)
 
-        self._panels(f, (function.args[2], function.args[3]), pack)
+        def rows(k: Index, _: list[ir.Value]) -> None:
+            steps = f.imin(f.isub(depth, k), _PACK_STEPS)
+            self._panels(f, (0, panels), lambda p, tail: pack(p, tail, k, steps))
+
+        if plan.pack_steps is None:
+            self._panels(f, (begin, end), lambda p, tail: pack(p, tail, 0, depth))
+        else:
+            last = f.imin(f.imul(end, plan.pack_steps), depth)
+            f.loop(f.imul(begin, plan.pack_steps), last, _PACK_STEPS, rows)
         f.ret_void()
-        return Phase(name, self._shared_elements() // (self.plan.width * (_product(self.c.depth).known or 1)))
+        tasks = panels if plan.pack_steps is None else -(-(_product(c.depth).known or 1) // plan.pack_steps)
+        return Phase(name, tasks)
 
     def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:
         """Tasks are numbered columns slowest, then rows, within a group of outer iterations."""
@@ -697,7 +730,7 @@ class _Emitter:
         columns: Index = count if self.n.known is None else self.n.known % plan.width
         known_deep: Index = deep
         loops = list(c.depth)
-        if len(loops) > 1 or (plan.depth_block is None and loops[0][0].known is not None):
+        if len(loops) > 1 or (plan.depth_block is None and plan.pack_steps is None and loops[0][0].known is not None):
             known_deep = g.extent(loops[-1][0])
         step_n = g.extent(c.b.strides[c.column])
 
