@@ -177,6 +177,8 @@ class AffinityAnalysis:
                     said = join_or(said, inner.affinity)
         chosen = node.explicit and self._chosen(node.explicit, operation)
         node.affinity = chosen or said or self._single(joined or self._joined(tensor_operands(operation)))
+        if node.affinity is not None:  # it runs as a whole, so all that it gives lies there
+            self.values.update((result, node.affinity) for result in filter(is_tensor, operation.results))
 
     def _flow(self, sources: Iterable[ir.Value], target: ir.Value) -> None:
         if not is_tensor(target):
