@@ -1,15 +1,139 @@
-"""Area `program`: whole programs, compiled by Motet for the device's family and run on the device."""
+"""Area `program`: whole programs, compiled by Motet for the device's family and run on the device by a session."""
 
 from __future__ import annotations
 
-from motet.runtime.conformance.check import Skip
-from motet.runtime.conformance.trial import Trial
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motet.runtime.conformance.check import Array, expect, expect_equal
+from motet.runtime.conformance.trial import Trial, in_threads
+
+if TYPE_CHECKING:
+    from motet.builder import Graph
+    from motet.runtime.session import Session
+
+INNER, OUTER = 37, 53
+TOLERANCE = 2e-5  # relative, of 32-bit floats over sums of INNER products
 
 
 def whole_program(trial: Trial) -> None:
-    """A compiled program with a dynamic extent gives on the device what numpy gives."""
-    trial.code  # noqa: B018 - skips where the family has no code
-    raise Skip("sessions cannot be bound to devices yet")
+    """A compiled program with parameters and a dynamic extent gives on the device what numpy gives: a layer and a
+    softmax, extent by extent."""
+    layer = _Layer(trial)
+    session = _session(trial, layer.graph())
+    try:
+        for rows in (1, 2, 3, 17, 64, 101, 17):
+            layer.check(session, rows)
+    finally:
+        session.close()
 
 
-CHECKS = (whole_program,)
+def integers(trial: Trial) -> None:
+    """Integers of a compiled program are exact: products, a sum, a maximum, in 8, 32 and 64 bits."""
+    from motet import builder
+
+    with builder.Graph("integers") as graph:
+        a, b = graph.input("a", ("n", 29), "i8"), graph.input("b", (29,), "i8")
+        wide = builder.cast(a, "i32") * builder.cast(b, "i32")
+        graph.result(builder.reduce_sum(wide, [1]), "sum")
+        graph.result(builder.reduce_max(wide, [1]), "largest")
+        graph.result(builder.cast(wide, "i64") * 1_000_003, "scaled")
+    session = _session(trial, graph)
+    try:
+        for rows in (1, 13, 200):
+            a = trial.random.integers(-128, 128, (rows, 29), np.int8)
+            b = trial.random.integers(-128, 128, 29, np.int8)
+            product = a.astype(np.int32) * b.astype(np.int32)
+            expected = [product.sum(1, dtype=np.int32), product.max(1), product.astype(np.int64) * 1_000_003]
+            for result, wanted in zip(session(a, b), expected, strict=True):
+                expect_equal(np.asarray(result), wanted, f"{rows} rows: {wanted.dtype} of {wanted.shape}")
+    finally:
+        session.close()
+
+
+def with_the_host(trial: Trial) -> None:
+    """A program over this device and the host moves values there and back: the device squares, the host adds, the
+    device takes the root."""
+    from motet import builder
+
+    with builder.Graph("two") as graph:
+        x, y = graph.input("x", ("n", 45)), graph.input("y", ("n", 45))
+        squares = builder.mul(x, x, device="device")
+        total = builder.add(squares, builder.mul(y, y, device="cpu"), device="cpu")
+        graph.result(builder.sqrt(total, device="device"), "hypotenuse")
+        graph.result(total, "total")
+    session = _session(trial, graph, {"cpu": "host"})
+    try:
+        for rows in (1, 7, 130):
+            x, y = trial.random.standard_normal((2, rows, 45)).astype(np.float32)
+            wanted = x.astype(np.float64) ** 2 + y.astype(np.float64) ** 2
+            root, total = session(x, y)
+            _expect_close(np.asarray(total), wanted, f"{rows} rows: what the host added")
+            _expect_close(np.asarray(root), np.sqrt(wanted), f"{rows} rows: what the device took the root of")
+    finally:
+        session.close()
+
+
+def calls_at_once(trial: Trial) -> None:
+    """Threads that call one session at once, with other extents each, get their own results."""
+    layer = _Layer(trial)
+    session = _session(trial, layer.graph())
+
+    def work(number: int) -> None:
+        for turn in range(6):
+            layer.check(session, 1 + 7 * number + turn)
+
+    try:
+        in_threads(4, work)
+    finally:
+        session.close()
+
+
+class _Layer:
+    """`softmax(relu(x w + b))` over rows, with its parameters; expected values are numpy's, in 64 bits."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.w = trial.random.standard_normal((INNER, OUTER)).astype(np.float32)
+        self.b = trial.random.standard_normal(OUTER).astype(np.float32)
+
+    def graph(self) -> Graph:
+        from motet import builder
+
+        with builder.Graph("layer") as graph:
+            x = graph.input("x", ("rows", INNER))
+            product = x @ graph.constant(self.w, name="w") + graph.constant(self.b, name="b")
+            graph.result(builder.softmax(builder.relu(product), -1), "y")
+        return graph
+
+    def check(self, session: Session, rows: int) -> None:
+        x = np.random.default_rng(rows).standard_normal((rows, INNER)).astype(np.float32)
+        wide = np.maximum(x.astype(np.float64) @ self.w + self.b, 0)
+        powers = np.exp(wide - wide.max(1, keepdims=True))
+        _expect_close(np.asarray(session(x)), powers / powers.sum(1, keepdims=True), f"{rows} rows")
+
+
+def _session(trial: Trial, graph: Graph, others: Mapping[str, str] | None = None) -> Session:
+    """`graph` compiled for the device's family, and loaded: on the device alone, or with `others`, where the device
+    is the program's `device`."""
+    import motet
+
+    family, uri = trial.subject.info.family, trial.subject.uri
+    expression = f"{family}{{cpu={trial.code.target}}}"
+    devices: Any = expression if others is None else {"device": expression, **others}
+    artifact = motet.compile(graph, devices=devices)
+    bindings: Any = uri if others is None else {"device": uri, **others}
+    return motet.load(artifact, devices=bindings)
+
+
+def _expect_close(actual: Array, expected: Array, what: str) -> None:
+    expect(actual.shape == expected.shape, f"{what}: shape {actual.shape}; expected {expected.shape}")
+    wrong = ~(np.abs(actual - expected) <= TOLERANCE * np.maximum(1e-3, np.abs(expected)))
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        expect(False, f"{what}: {int(wrong.sum())} of {wrong.size} elements differ; element {first} is "
+               f"{actual.flat[first]}; expected {expected.flat[first]}")
+
+
+CHECKS = (whole_program, integers, with_the_host, calls_at_once)
