@@ -4,8 +4,9 @@
     instance = bound.instance(signature, {})     # a function for one combination of extents
     bound.recover(lost)                          # True: another alternative is in the lost device's place
 
-Where all of them are the host, a function is one command buffer there (`merge.py`, `on_host.py`), and no device is
-opened at all; else its plan is executed over them (`placed.py`).
+Where all of them are the host, and nothing of the program could run at once on two of them, a function is one
+command buffer there (`merge.py`, `on_host.py`), and no device is opened at all; else its plan is executed over them
+(`placed.py`).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from motet.artifact.reader import Artifact
-from motet.artifact.schema import Plan, Schedule, Signature, Step, Variant
+from motet.artifact.schema import Plan, Signature, Step, Variant
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime.device import DeviceInfo, open_device, probe
+from motet.runtime.devices.host.driver import open_threads
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.function import Runnable
 from motet.runtime.loaded import LoadedDevice
-from motet.runtime.merge import merge_plan
+from motet.runtime.merge import Merged, is_chain, merge_plan
 from motet.runtime.on_host import OnHost
 from motet.runtime.placed import PlacedInstance
 from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families, no_code, regions_of
-from motet.runtime.uri import number_options
 
 _log = logging.getLogger("motet")
 
@@ -42,7 +43,8 @@ class _State:
     choices: list[Choice]
     opened: dict[str, LoadedDevice] = field(default_factory=dict[str, LoadedDevice])
     host: OnHost | None = None
-    merged: dict[str, Schedule] = field(default_factory=dict[str, Schedule])
+    threads: dict[str, HostThreads] = field(default_factory=dict[str, HostThreads])
+    merged: dict[str, Merged] = field(default_factory=dict[str, Merged])
 
 
 class BoundDevices:
@@ -107,11 +109,13 @@ class BoundDevices:
         """A function for one combination of extents, on the devices bound now."""
         with self._lock:
             state = self._state
-            if _on_host(state.choices):
-                return self._host_code(state).instance(signature, self._merged(state, signature), symbols)
+            if self._in_process(state):
+                merged = self._merged(state, signature)
+                parts = [(self._host_threads(state, device), end) for device, end in merged.parts]
+                return self._host_code(state).instance(signature, merged.schedule, symbols, parts)
             devices = [state.opened[choice.info.uri] for choice in state.choices]
         if len({id(device) for device in devices}) == 1:
-            schedule = {signature.name: self._merged(state, signature)}
+            schedule = {signature.name: self._merged(state, signature).schedule}
             regions = {signature.name: signature}
             return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
         manifest = self.artifact.manifest
@@ -160,11 +164,11 @@ class BoundDevices:
     def _open_all(self) -> None:
         """Opens what the choices ask for; what cannot be opened is replaced by its next alternative."""
         state = self._state
-        if _on_host(state.choices):
+        if self._in_process(state):
             return
         for number in range(len(state.choices)):
             self._open(state, number)
-        if _on_host(state.choices):  # after all
+        if self._in_process(state):  # after all
             return
         for loaded in state.opened.values():
             loaded.place_parameters(self._regions_on(state, loaded))
@@ -191,7 +195,8 @@ class BoundDevices:
     def _load(self, state: _State, candidate: Candidate, regions: set[str]) -> LoadedDevice:
         loaded = state.opened.get(candidate.info.uri)
         if loaded is not None and not regions <= set(loaded.variant.schedules):
-            raise DeviceError(f"device {candidate.info.uri}: its code is for {loaded.variant.target}, without all parts")
+            target = loaded.variant.target
+            raise DeviceError(f"device {candidate.info.uri}: its code, for {target}, has not all that is to run there")
         if loaded is None:
             info = candidate.info
             if info.family == HOST and "?" not in info.uri:
@@ -228,28 +233,35 @@ class BoundDevices:
         steps = [step for plan in plans.values() for step in plan.steps]
         return list(dict.fromkeys(step.region for step in steps if step.op == "run" and step.device in here))
 
+    def _in_process(self, state: _State) -> bool:
+        """Whether all devices are the host, and no two of them could work at once."""
+        if any(choice.info.family != HOST for choice in state.choices):
+            return False
+        one = len({choice.info.uri for choice in state.choices}) == 1
+        return one or all(is_chain(plan) for plan in self.artifact.manifest.plans.values())
+
     def _host_code(self, state: _State) -> OnHost:
         if state.host is None:
-            choice = state.choices[0]
-            threads = int(number_options(choice.info.uri, {"threads": (self._threads, 1)})["threads"])
-            schedules = list(choice.variant.schedules.values())
-            state.host = OnHost(self.artifact, choice.variant, schedules, self._pool, HostThreads(threads))
+            variant = state.choices[0].variant
+            threads = self._host_threads(state, 0)
+            state.host = OnHost(self.artifact, variant, list(variant.schedules.values()), self._pool, threads)
         return state.host
 
-    def _merged(self, state: _State, signature: Signature) -> Schedule:
-        """The function as one schedule, for where all devices are one."""
+    def _host_threads(self, state: _State, device: int) -> HostThreads:
+        uri = state.choices[device].info.uri
+        if uri not in state.threads:
+            state.threads[uri] = open_threads(uri, self._threads)
+        return state.threads[uri]
+
+    def _merged(self, state: _State, signature: Signature) -> Merged:
+        """The function as one schedule, for where all devices share one memory."""
         manifest, name = self.artifact.manifest, signature.name
         schedules = state.choices[0].variant.schedules
         if name not in manifest.plans:
-            return schedules[name]
+            return Merged(schedules[name], [])
         if name not in state.merged:
             state.merged[name] = merge_plan(signature, manifest.plans[name], manifest.regions, schedules)
         return state.merged[name]
-
-
-def _on_host(choices: Sequence[Choice]) -> bool:
-    """Whether all devices are the one host."""
-    return len({choice.info.uri for choice in choices}) == 1 and choices[0].info.family == HOST
 
 
 def _next(choice: Choice) -> Choice:

@@ -12,6 +12,7 @@ a point on a timeline (`timeline.py`). Everything here may be called from severa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -42,7 +43,8 @@ class DeviceInfo:
     its number among the available devices of that family, `uuid` a name that survives renumbering, where it has
     one. `cores` are those it has for us, `threads` those used by default; `level` is what its code may need
     (`x86-64-v4`); `memory` is in bytes; `host_memory` says that it works on the host's memory in place, so that
-    nothing is copied to or from it.
+    nothing is copied to or from it; `instances`, that any number of devices can be opened on it: `host/1` is another
+    one beside `host`.
     """
 
     name: str
@@ -57,6 +59,7 @@ class DeviceInfo:
     ordinal: int = 0
     uuid: str = ""
     host_memory: bool = False
+    instances: bool = False
 
 
 class Buffer(Protocol):
@@ -281,6 +284,7 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
         present = probe(family) if family in driver_names() else devices()
     named = [info for info in present if base == info.uri]
     named += [info for info in present if info.uuid and base in (info.uuid, f"{info.family}:{info.uuid}")]
+    named += [found for info in present if (found := numbered_instance(info, base)) is not None]
     named += sorted((info for info in present if base == info.family), key=lambda info: not info.available)
     if not named:
         here = ", ".join(info.uri for info in present if info.available) or "none"
@@ -289,6 +293,14 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     if not info.available:
         raise DeviceError(f"device {uri}: not available: {info.reason}")
     return replace(info, uri=info.uri + uri[len(base) :])
+
+
+def numbered_instance(info: DeviceInfo, uri: str) -> DeviceInfo | None:
+    """`host/2`: one more device on what `info` describes, where there can be any number."""
+    match = re.fullmatch(re.escape(info.uri) + r"/(\d{1,6})", uri)
+    if match is None or not info.instances:
+        return None
+    return replace(info, uri=uri, ordinal=int(match[1]))
 
 
 def load_driver(family: str) -> Driver:

@@ -18,6 +18,7 @@ from motet.runtime.concrete import Shape
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.instance import allocate
 from motet.runtime.tensors import Array
+from motet.runtime.trace import Traced
 
 _INSTANCES = 64  # combinations of extents that are kept ready
 
@@ -61,6 +62,10 @@ class Runnable(Protocol):
 
     def run_timed(self, arrays: Sequence[Array]) -> list[tuple[str, float]]:
         """Like `run`, and says how many seconds each command took."""
+        ...
+
+    def run_traced(self, arrays: Sequence[Array]) -> list[Traced]:
+        """Like `run`, and says what happened when on which device."""
         ...
 
     @property
@@ -157,6 +162,12 @@ class Function:
         """Runs the function, command after command; returns each kernel's name and seconds."""
         call = self._prepare(arguments, out)
         return call.instance.run_timed(call.arrays())
+
+    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
+        """Runs the function; its results, and what happened when on which device (`trace.chrome_trace` shows it)."""
+        call = self._prepare(arguments, out)
+        events = call.instance.run_traced(call.arrays())
+        return call.value(), events
 
     def forget(self) -> None:
         """Makes every instance anew when it is next called for."""

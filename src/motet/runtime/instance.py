@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ import numpy as np
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
 from motet.runtime.concrete import Concrete, Shape, make_concrete
-from motet.runtime.device import Reference, Work
+from motet.runtime.device import Event, Reference, Work
 from motet.runtime.devices.host.fastcall import FastInput, FastResult, make_fast_call
 from motet.runtime.devices.host.loader import Code
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.trace import Traced
 
 _POOLED = 1 << 20  # results from this size on come from the pool of huge pages
 _KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to the pool after each call
@@ -62,6 +64,7 @@ class Instance:
 
     Commands refer to memory as (external, offset). Externals are the inputs, the results and the arena, in
     this order, given anew in each run; external -1 is address 0, so that parameters, which stay, are offsets.
+    `parts` gives commands, up to their ends, to threads of their own; those after the last end are the binding's.
     """
 
     def __init__(
@@ -71,15 +74,19 @@ class Instance:
         symbols: Mapping[str, int],
         binding: Binding,
         where: str,
+        parts: Sequence[tuple[HostThreads, int]] = (),
     ) -> None:
         self._binding = binding
         concrete = make_concrete(signature, schedule, symbols, binding.parameter_bytes, where)
         self.inputs, self.results, self.arena_bytes = concrete.inputs, concrete.results, concrete.arena
         self.kernels = [command.kernel or command.op for command in schedule.commands]
-        self.program = NativeProgram(
-            binding.threads, [_command(work, concrete, binding) for work in concrete.work],
-            len(self.inputs) + len(self.results) + 1, concrete.scratch, (binding.code, binding.parameters),
-        )
+        commands = [_command(work, concrete, binding) for work in concrete.work]
+        externals = len(self.inputs) + len(self.results) + 1
+        keep = (binding.code, binding.parameters)
+        self._programs = [
+            NativeProgram(threads, part, externals, concrete.scratch, keep)
+            for threads, part in _split(commands, parts, binding.threads)
+        ]
         self.prepared: Callable[..., Any] | None = None
         self._destinations = [spec.destination for spec in signature.results]
         self._arenas: deque[Allocation] = deque()
@@ -88,15 +95,28 @@ class Instance:
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
         """Runs once on the inputs, then the results, in this order."""
         arena = self._take_arena()
-        self.program.run([*_addresses(arrays), arena.address if arena else 0])
+        addresses = [*_addresses(arrays), arena.address if arena else 0]
+        for program in self._programs:
+            program.run(addresses)
         self._return_arena(arena)
 
     def run_timed(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[tuple[str, float]]:
         """Like `run`, and says how many seconds each command took, in the order of the schedule."""
         arena = self._take_arena()
-        seconds = self.program.run_timed([*_addresses(arrays), arena.address if arena else 0])
+        addresses = [*_addresses(arrays), arena.address if arena else 0]
+        seconds = [taken for program in self._programs for taken in program.run_timed(addresses)]
         self._return_arena(arena)
         return list(zip(self.kernels, seconds, strict=True))
+
+    def run_traced(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Traced]:
+        """Like `run_timed`, one command after the other: what overlaps in a run does not here."""
+        begin = time.perf_counter()
+        events: list[Traced] = []
+        for name, seconds in self.run_timed(arrays):
+            kind = "copy" if name == "copy" else "launch"
+            events.append(Traced("host", Event(name, kind, 0, begin, begin + seconds)))
+            begin += seconds
+        return events
 
     @property
     def kept_bytes(self) -> int:
@@ -106,13 +126,13 @@ class Instance:
     def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None:
         """A native callable for exactly these shapes that hands any other call to `fallback`; None if there is
         none on this interpreter, or if it would hold a large arena for a shape that may not come again."""
-        if not self._keeps_arenas:
+        if not self._keeps_arenas or len(self._programs) > 1:
             return None
         first = len(self.inputs)
         arena = self._take_arena()
         pool = self._binding.pool
         return make_fast_call(
-            self.program,
+            self._programs[0],
             [FastInput(shape.dtype, shape.extents, index) for index, shape in enumerate(self.inputs)],
             [
                 FastResult(shape.dtype, shape.extents, first + index, place, _factory(shape, pool))
@@ -135,6 +155,21 @@ class Instance:
     def _return_arena(self, arena: Allocation | None) -> None:
         if arena is not None and self._keeps_arenas:
             self._arenas.append(arena)
+
+
+def _split(
+    commands: Sequence[NativeCommand], parts: Sequence[tuple[HostThreads, int]], rest: HostThreads
+) -> list[tuple[HostThreads, list[NativeCommand]]]:
+    """The commands by the threads they run on, at least one part; neighbours on the same threads are one."""
+    found: list[tuple[HostThreads, list[NativeCommand]]] = []
+    begin = 0
+    for threads, end in (*parts, (rest, len(commands))):
+        if found and found[-1][0] is threads:
+            found[-1][1].extend(commands[begin:end])
+        elif end > begin or not parts:
+            found.append((threads, list(commands[begin:end])))
+        begin = end
+    return found or [(rest, [])]
 
 
 def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:

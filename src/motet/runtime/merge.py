@@ -1,4 +1,4 @@
-"""Makes one schedule of a plan whose steps all run on one device: nothing moves, one command buffer does it all.
+"""Makes one schedule of a plan whose steps all work in one memory: nothing moves, one command buffer does it all.
 
 Values that pass between regions lie in the arena, each in a place of its own behind the regions' own arenas,
 which share theirs: a region begins when the one before has ended.
@@ -15,11 +15,34 @@ from motet.runtime.concrete import ALIGNMENT
 from motet.runtime.expressions import combine, substitute
 
 
+@dataclass(frozen=True)
+class Merged:
+    """A plan as one schedule. `parts` are the plan's device of every step that runs, in order, and where its commands
+    end; what follows the last are copies of results."""
+
+    schedule: Schedule
+    parts: list[tuple[int, int]]
+
+
 def merge_plan(
     signature: Signature, plan: Plan, regions: Mapping[str, Signature], schedules: Mapping[str, Schedule]
-) -> Schedule:
+) -> Merged:
     """The schedule of a function with `signature` that does what `plan` does."""
     return _Merger(signature, plan, regions, schedules).run()
+
+
+def is_chain(plan: Plan) -> bool:
+    """Whether every step that runs needs the one before it, so that no two could run at once."""
+    sources: dict[int, frozenset[int]] = {value: frozenset() for value in plan.inputs}
+    last = -1
+    for number, step in enumerate(plan.steps):
+        needed = frozenset[int]().union(*(sources[value] for value in step.operands))
+        if step.op == "run":
+            if last >= 0 and last not in needed:
+                return False
+            needed, last = needed | {number}, number
+        sources.update(dict.fromkeys(step.results, needed))
+    return True
 
 
 @dataclass
@@ -40,8 +63,9 @@ class _Merger:
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     commands: list[Command] = field(default_factory=list[Command])
     arena: Expr = 0
+    parts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
-    def run(self) -> Schedule:
+    def run(self) -> Merged:
         steps = [step for step in self.plan.steps if step.op == "run"]
         for step in steps:
             self.arena = combine("max", self.arena, _aligned(self.schedules[step.region].arena))
@@ -53,9 +77,10 @@ class _Merger:
                 self.values[step.results[0]] = self.values[step.operands[0]]
             else:
                 self._run(step)
+                self.parts.append((step.device, len(self.commands)))
         self._return()
         scratch = max((self.schedules[step.region].scratch for step in steps), default=0)
-        return Schedule(self.buffers, self.commands, self.arena, scratch)
+        return Merged(Schedule(self.buffers, self.commands, self.arena, scratch), self.parts)
 
     def _run(self, step: Step) -> None:
         region, schedule = self.regions[step.region], self.schedules[step.region]

@@ -34,9 +34,12 @@ class OnHost:
         parameters = self._parameters(artifact, schedules, pool)
         self._binding = Binding(code, parameters, pool, threads)
 
-    def instance(self, signature: Signature, schedule: Schedule, symbols: Mapping[str, int]) -> Instance:
-        """A function for one combination of extents."""
-        return Instance(signature, schedule, symbols, self._binding, signature.name)
+    def instance(
+        self, signature: Signature, schedule: Schedule, symbols: Mapping[str, int],
+        parts: Sequence[tuple[HostThreads, int]] = (),
+    ) -> Instance:
+        """A function for one combination of extents; `parts` as for `Instance`."""
+        return Instance(signature, schedule, symbols, self._binding, signature.name, parts)
 
     def _parameters(
         self, artifact: Artifact, schedules: Sequence[Schedule], pool: Pool

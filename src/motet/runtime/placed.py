@@ -20,6 +20,7 @@ from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer
 from motet.runtime.loaded import LoadedDevice
 from motet.runtime.timeline import Point
+from motet.runtime.trace import Traced
 
 Array = np.ndarray[Any, Any]
 
@@ -102,6 +103,17 @@ class PlacedInstance:
         timed: list[tuple[str, float]] = []
         _Call(self, arrays).run(timed)
         return timed
+
+    def run_traced(self, arrays: Sequence[Array]) -> list[Traced]:
+        """Every device's own record of the call."""
+        devices = list({id(loaded): loaded.device for loaded in self.devices}.values())
+        for device in devices:
+            device.profile(True)
+        try:
+            self.run(arrays)
+        finally:
+            events = [Traced(device.info.uri, event) for device in devices for event in device.profile(False)]
+        return sorted(events, key=lambda traced: traced.event.begin)
 
     @property
     def kept_bytes(self) -> int:

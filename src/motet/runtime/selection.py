@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime import cpu_features
-from motet.runtime.device import DeviceInfo, driver_names, find_device
+from motet.runtime.device import DeviceInfo, driver_names, find_device, numbered_instance
 from motet.runtime.uri import family_of, split_uri
 
 HOST = "host"
@@ -283,7 +283,8 @@ class _Binding:
         if not here:
             return next((info.reason for info in known), "") or f"no {family} device is present"
         if alternative.ordinal is not None:
-            here = [info for info in here if info.ordinal == alternative.ordinal]
+            more = [numbered_instance(info, f"{info.uri}/{alternative.ordinal}") for info in here]
+            here = [info for info in (*here, *more) if info is not None and info.ordinal == alternative.ordinal][:1]
             if not here:
                 count = sum(info.available for info in known)
                 return f"only {count} of them {'is' if count == 1 else 'are'} present"

@@ -14,6 +14,7 @@ from motet.tools import arguments
 if TYPE_CHECKING:
     from motet.artifact.schema import Signature
     from motet.compiler.service import CompileRequest
+    from motet.runtime.function import Function
     from motet.tools.specs import Array
 
 HELP = """Run a function and print its results.
@@ -49,6 +50,10 @@ def run_function(
     )] = False,
     threads: arguments.Threads = None,
     placement: arguments.Placement = "default",
+    trace: Annotated[str | None, typer.Option(
+        metavar="FILE.json", show_default=False,
+        help="Write what ran when on which device, for Perfetto (ui.perfetto.dev) or chrome://tracing.",
+    )] = None,
     dry_run: Annotated[bool, typer.Option(
         "--dry-run", help="Run nothing: print which device of this machine each device of the program would be.",
     )] = False,
@@ -74,7 +79,8 @@ def run_function(
                               "results")
     # A destination is overwritten by the call; the oracle starts from what it was.
     before = [array.copy() for array in arrays] if verify else arrays
-    results = call(session[signature.name], arrays)
+    function_called = session[signature.name]
+    results = call(function_called, arrays) if trace is None else _traced(function_called, arrays, trace)
     for index, result in enumerate(results):
         if output is not None and index < len(output):
             _save(result, output[index])
@@ -124,7 +130,22 @@ def check_inputs(signature: Signature, arrays: Sequence[Array], file: str) -> No
 
 def call(function: Any, arrays: Sequence[Array]) -> list[Array]:
     """The function's results as a list, however many there are."""
-    results = function(*arrays)
+    return _as_list(function(*arrays))
+
+
+def _traced(function: Function, arrays: Sequence[Array], target: str) -> list[Array]:
+    """The function's results; what happened meanwhile goes to the file `target`."""
+    from motet.artifact.files import atomic_file
+    from motet.runtime.trace import chrome_trace
+
+    results, events = function.trace(*arrays)
+    with atomic_file(Path(target)) as stream:
+        stream.write(chrome_trace(events, function.name).encode())
+    typer.echo(f"{target}: {len(events)} events on {len({traced.device for traced in events})} devices", err=True)
+    return _as_list(results)
+
+
+def _as_list(results: Any) -> list[Array]:
     if results is None:
         return []
     return list(results) if isinstance(results, (tuple, list)) else [results]

@@ -32,7 +32,7 @@ from motet.runtime.devices.host.recorded import (
 from motet.runtime.devices.host.threads import HostThreads, processors, thread_count
 from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
-from motet.runtime.uri import number_options
+from motet.runtime.uri import number_options, split_uri
 from motet.runtime.work_queue import WorkQueue
 
 api = API_VERSION
@@ -59,7 +59,8 @@ def probe() -> Sequence[DeviceInfo]:
     level = cpu_features.level(cpu_features.host_features(), cpu_features.machine())
     return [
         DeviceInfo(
-            processor_name(), "host", processors(), thread_count(), level, memory(), family=FAMILY, host_memory=True
+            processor_name(), "host", processors(), thread_count(), level, memory(), family=FAMILY, host_memory=True,
+            instances=True,
         )
     ]
 
@@ -85,9 +86,34 @@ def memory() -> int:
 
 
 def open(info: DeviceInfo) -> HostDevice:
-    """The host; `host?threads=2` uses two threads."""
-    threads = int(number_options(info.uri, {"threads": (info.threads or thread_count(), 1)})["threads"])
-    return HostDevice(info, HostThreads(threads))
+    """The host: `host`, or another instance of it, `host/1`; see `open_threads` for the options."""
+    return HostDevice(info, open_threads(info.uri, info.threads))
+
+
+def open_threads(uri: str, default: int = 0) -> HostThreads:
+    """Threads for an instance of the host: `host?threads=2` has two, `host/1?cores=0-1+6` one on each of the
+    processors 0, 1 and 6. Raises DeviceError."""
+    base, options = split_uri(uri)
+    cores = _cores(uri, options.pop("cores")) if "cores" in options else ()
+    others = "&".join(f"{key}={value}" for key, value in options.items())
+    known = {"threads": (len(cores) or default or thread_count(), 1)}
+    return HostThreads(int(number_options(f"{base}?{others}" if others else base, known)["threads"]), cores)
+
+
+def _cores(uri: str, text: str) -> frozenset[int]:
+    """`0-3+8`: processors that this process may run on."""
+    allowed = os.sched_getaffinity(0)
+    found: set[int] = set()
+    for part in text.split("+"):
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
+        chosen = set(range(int(match[1]), int(match[2] or match[1]) + 1)) if match else set[int]()
+        if not chosen or not chosen <= allowed:
+            raise DeviceError(
+                f"device {uri!r}: option cores={text}: {part!r}; expected processors such as 0-1+3, of those that this "
+                f"process may run on: {'+'.join(map(str, sorted(allowed)))}"
+            )
+        found |= chosen
+    return frozenset(found)
 
 
 class HostBuffer:

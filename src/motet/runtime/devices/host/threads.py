@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,11 +126,14 @@ class _State:
 class HostThreads:
     """`count` threads, the caller's included, that run the tasks of programs. Safe to share between threads.
 
+    `cores` are the processors that its workers stay on; the caller's own thread runs where its owner has it.
+
     Raises: motet.errors.DeviceError, motet.errors.OptionError, motet.errors.OutOfMemoryError.
     """
 
-    def __init__(self, count: int | None = None) -> None:
-        self.count = thread_count() if count is None else count
+    def __init__(self, count: int | None = None, cores: Collection[int] = ()) -> None:
+        self.count = (len(cores) or thread_count()) if count is None else count
+        self._cores = frozenset(cores)
         if not 1 <= self.count <= MOST_THREADS:
             raise OptionError(f"device host: {self.count} threads; expected 1 to {MOST_THREADS}")
         code = support_code()
@@ -161,7 +164,8 @@ class HostThreads:
             for number in range(self.count - 1):
                 arguments = (self.address, lanes + number * layout.Lane.STRIDE)
                 name = f"motet-{number + 1}"
-                thread = threading.Thread(target=self._worker, args=arguments, name=name, daemon=True)
+                target = functools.partial(_on_cores, self._cores, self._worker) if self._cores else self._worker
+                thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:  # none to be had, or the interpreter is going: do with those there are
@@ -187,6 +191,11 @@ class HostThreads:
 def shared_threads(count: int | None = None) -> HostThreads:
     """The threads that all sessions of this process share; `count` as for HostThreads."""
     return HostThreads(count)
+
+
+def _on_cores(cores: frozenset[int], worker: Callable[..., None], *arguments: int) -> None:
+    os.sched_setaffinity(0, cores)  # of this thread
+    worker(*arguments)
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

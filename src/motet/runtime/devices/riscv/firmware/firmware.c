@@ -180,7 +180,8 @@ static void copy(u8 *to, const u8 *from, u64 bytes) {
     }
 }
 
-static void move(volatile struct command *command, u64 begin, u64 end) {
+static void move(u64 hart, volatile struct command *command, u64 begin, u64 end) {
+    protect(hart, mailbox->base);              /* an access across a guard's edge fails in machine mode too */
     const u64 *buffers = (const u64 *)command->buffers;
     u64 from = begin * COPY_CHUNK, to = end * COPY_CHUNK;
     if (to > command->bytes)
@@ -226,7 +227,7 @@ static void work(u64 hart) {
             if (command->op == OP_LAUNCH)
                 launch(hart, command, begin, end);
             else
-                move(command, begin, end);
+                move(hart, command, begin, end);
         }
     }
 }
