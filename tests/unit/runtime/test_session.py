@@ -65,7 +65,7 @@ def test_without_a_fitting_variant_the_error_says_what_each_needs(add_object):
 def test_a_kernel_that_the_objects_lack_is_an_artifact_error(add_object):
     signature, schedule = add_function("f", 1, 4)
     lost = Schedule(schedule.buffers, [Command("dispatch", [0, 1, 2], "nowhere", 4, [4])])
-    with pytest.raises(ArtifactError, match="no symbol 'nowhere'"):
+    with pytest.raises(ArtifactError, match="kernel 'nowhere': no object of baseline defines it"):
         load(artifact_of([signature], [variant(["a.o"], {"f": lost})], {"a.o": add_object}))(
             random(1, 4), random(1, 4)
         )
