@@ -6,7 +6,7 @@ BIN    := .venv/bin
 STAMP  := .venv/installed
 JOBS   ?= auto
 
-.PHONY: run test test-all bench lint clean environment
+.PHONY: run test test-all bench lint clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -56,6 +56,10 @@ bench: $(PEERS) | build
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/pyright
+
+# Rebuilds what runs on the emulated accelerator and is part of the package; needs a RISC-V compiler (see there).
+firmware: $(STAMP)
+	$(MAKE) -C src/motet/runtime/devices/riscv/firmware PYTHON=$(CURDIR)/$(BIN)/python
 
 clean:
 	rm -rf build .pytest_cache .ruff_cache .hypothesis
