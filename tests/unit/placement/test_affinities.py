@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.placement.modules import DEVICES, described, place, read, spelled
 
 # What is expected is in the notation of `described`.
@@ -283,7 +282,20 @@ CASES = {
         "%1 = tensor.expand_shape %0 [[0, 1]] output_shape [2, 2] : $T into tensor<2x2xf32> "
         "%2 = tensor.collapse_shape %1 [[0, 1]] : tensor<2x2xf32> into $T %3 = $move %2 : $T to $C "
         "%4 = math.exp %3 : $T return %4 : $T }",
-        "expand_shape:a collapse_shape:a >c exp:c",
+        ">c expand_shape:c collapse_shape:c exp:c",
+    ),
+    "an argument is moved before it is reshaped": (
+        "func.func @f(%x: $T) -> tensor<2x2xf32> { "
+        "%0 = tensor.expand_shape %x [[0, 1]] output_shape [2, 2] : $T into tensor<2x2xf32> "
+        "%1 = math.exp %0 {$on $B} : tensor<2x2xf32> return %1 : tensor<2x2xf32> }",
+        ">b expand_shape:b exp:b",
+    ),
+    "an argument that is read besides is moved once": (
+        "func.func @f(%x: $T) -> (tensor<2x2xf32>, $T) { "
+        "%0 = tensor.expand_shape %x [[0, 1]] output_shape [2, 2] : $T into tensor<2x2xf32> "
+        "%1 = math.exp %0 {$on $B} : tensor<2x2xf32> %2 = math.exp %x {$on $B} : $T "
+        "return %1, %2 : tensor<2x2xf32>, $T }",
+        ">b expand_shape:b exp:b exp:b",
     ),
     "a transfer that a reshape and another read stays": (
         "func.func @f(%x: $T) -> (tensor<2x2xf32>, $T) { %0 = $move %x : $T to $B "

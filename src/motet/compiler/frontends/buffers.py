@@ -49,6 +49,15 @@ def debufferise(function: func.FuncOp) -> None:
             locate(function.location),
         )
     _Rewriter(function, blocks[0]).run()
+    _drop_identities(blocks[0])
+
+
+def _drop_identities(block: ir.Block) -> None:
+    """Casts that stood for arguments while these were memrefs."""
+    for operation in [entry.operation for entry in block.operations]:
+        if operation.name == "tensor.cast" and operation.operands[0].type == operation.results[0].type:
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            operation.erase()
 
 
 def _is_memref(kind: ir.Type) -> bool:

@@ -5,8 +5,8 @@
 
 A transfer to where the value lies already, one of a transferred value (it moves from the first place instead), a
 second one of a value to the same device, those to a device that reads the source's memory in place (a link with
-transparent access), and those that nobody reads all go. A transfer that only a reshape reads moves behind it, where
-it may meet another.
+transparent access), and those that nobody reads all go. A transfer that only a reshape reads moves behind it, where it may meet
+another; but arguments are moved before they are reshaped, which then costs nothing.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class FoldTransfers:
             _sink(function, located(function, device))
             _fold(function, device, transparent)
             _drop_unread(function)
+            if _hoist(function):
+                _fold(function, device, transparent)
+                _drop_unread(function)
 
 
 def _transfers(function: ir.Operation) -> list[ir.Operation]:
@@ -80,6 +83,32 @@ def _fold(function: ir.Operation, default: str, transparent: set[tuple[str, str]
             known[source, device] = transfer.results[0]
         else:
             transfer.results[0].replace_all_uses_with(there)
+
+
+def _hoist(function: ir.Operation) -> bool:
+    """Before the reshapes of an argument that nothing else reads: alone they would be a region that only copies."""
+    changed = False
+    for transfer in _transfers(function):
+        chain: list[ir.Operation] = []
+        value = transfer.operands[0]
+        while not isinstance(value.owner, ir.Block) and value.owner.operation.name in ALIASES and (
+            len(list(value.uses)) == 1
+        ):
+            chain.append(value.owner.operation)
+            value = chain[-1].operands[0]
+        if not chain or not isinstance(value.owner, ir.Block):
+            continue
+        moved = ir.Operation.create(
+            TRANSFER_OP, results=[value.type], operands=[value], attributes={TO: transfer.attributes[TO]},
+            loc=transfer.location, ip=ir.InsertionPoint(chain[-1]),
+        )
+        chain[-1].operands[0] = moved.results[0]
+        for operation in chain:
+            operation.attributes[AFFINITY] = transfer.attributes[TO]
+        transfer.results[0].replace_all_uses_with(transfer.operands[0])
+        transfer.erase()
+        changed = True
+    return changed
 
 
 def _drop_unread(function: ir.Operation) -> None:

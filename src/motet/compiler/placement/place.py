@@ -15,6 +15,7 @@ from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.insert_transfers import InsertTransfers
 from motet.compiler.placement.materialize_devices import MaterializeDevices
 from motet.compiler.placement.outline_regions import OutlineRegions
+from motet.compiler.placement.place_by_name import PlaceByName
 from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
@@ -30,11 +31,12 @@ def read_devices(module: ir.Module) -> None:
         each.run(module)
 
 
-def placer(flags: Sequence[str], automatic: bool) -> Place:
-    """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace."""
+def placer(flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = ()) -> Place:
+    """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
+    patterns of names and where the operations are to run that have them."""
 
     def place(module: ir.Module) -> Placement | None:
-        assign(module, flags)
+        assign(module, flags, places)
         devices, default, links = devices_of(module)
         if not devices:
             erase_devices(module)
@@ -50,11 +52,13 @@ def placer(flags: Sequence[str], automatic: bool) -> Place:
     return place
 
 
-def annotator(flags: Sequence[str], take: Callable[[str], None]) -> Place:
+def annotator(
+    flags: Sequence[str], take: Callable[[str], None], places: Sequence[tuple[str, str]] = ()
+) -> Place:
     """What gives `take` the text of a module with what is found of its operations, and leaves it for one device."""
 
     def place(module: ir.Module) -> Placement | None:
-        assign(module, flags)
+        assign(module, flags, places)
         AnnotateAffinities().run(module)
         take(str(module))
         erase_devices(module)
@@ -63,7 +67,7 @@ def annotator(flags: Sequence[str], take: Callable[[str], None]) -> Place:
     return place
 
 
-def assign(module: ir.Module, flags: Sequence[str]) -> None:
+def assign(module: ir.Module, flags: Sequence[str], places: Sequence[tuple[str, str]] = ()) -> None:
     """Gives a module that has been read the devices of the command line, and verifies what there is then."""
-    for each in (AssignDevices(tuple(flags)), ResolveAliases(), VerifyDevices()):
+    for each in (AssignDevices(tuple(flags)), ResolveAliases(), PlaceByName(tuple(places)), VerifyDevices()):
         each.run(module)
