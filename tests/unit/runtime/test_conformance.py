@@ -130,6 +130,23 @@ class RunsTwice(Wrapper):
         return self.inner.submit(work, buffers, [*waits, first], queue)
 
 
+class RunsBackwards(Wrapper):
+    def record(self, executable, work, externals, scratch):
+        free = [replace(item, after=()) for item in reversed(work)]
+        return self.inner.record(executable, free, externals, scratch)
+
+
+class WaitsWhenFull(Wrapper):
+    """No more than 100 fills at a time: the next waits for the first of them."""
+
+    def fill(self, target, byte, waits=(), queue=0):
+        points = self.__dict__.setdefault("points", [])
+        if len(points) >= 100 and not points[-100].wait(1):
+            raise DeviceError("device null: full")
+        points.append(self.inner.fill(target, byte, waits, queue))
+        return points[-1]
+
+
 class AcceptsAnyOption(Wrapper):
     pass
 
@@ -146,6 +163,8 @@ BROKEN = {
     Misaligns: ("allocate-sizes", "expected a multiple of 64"),
     NumbersQueuesFromOne: ("profile-of-transfers", "expected [("),
     RunsTwice: ("tasks-run-once", "[0] is 2; expected 1"),
+    RunsBackwards: ("random-work", "memory after 120 commands"),
+    WaitsWhenFull: ("deep-queues", "full"),
     AcceptsAnyOption: ("unknown-option", "no error; expected DeviceError"),
 }
 

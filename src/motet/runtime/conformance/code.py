@@ -104,6 +104,14 @@ def references_have_offsets(trial: Trial) -> None:
     expect_equal(trial.download(out, expected), expected, "a byte from behind each address")
 
 
+def many_buffers(trial: Trial) -> None:
+    """A launch may refer to hundreds of buffers."""
+    data = trial.bytes_of(400)
+    buffers = [trial.upload(np.zeros(400, np.uint8)), *(trial.upload(data[index : index + 1]) for index in range(400))]
+    finish(trial.launch(trial.load(), "gather", buffers, 400), "launch")
+    expect_equal(trial.download(buffers[0], data), data, "a byte of each of 400 buffers")
+
+
 def scratch_is_private(trial: Trial) -> None:
     """A kernel has the scratch that was asked for, aligned to 64, which no other thread uses meanwhile."""
     executable, tasks = trial.load(), 777
@@ -145,5 +153,5 @@ def library_calls(trial: Trial) -> None:
 
 CHECKS = (
     obstacles, load_lists_kernels, load_garbage, load_unresolved, load_objects_together, load_many, tasks_run_once,
-    sizes_arrive, references_have_offsets, scratch_is_private, floats_are_exact, library_calls,
+    sizes_arrive, references_have_offsets, many_buffers, scratch_is_private, floats_are_exact, library_calls,
 )

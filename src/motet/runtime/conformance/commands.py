@@ -35,7 +35,7 @@ def empty(trial: Trial) -> None:
 
 def chain(trial: Trial) -> None:
     """A command sees all that the commands it comes after have done: a long chain over one buffer."""
-    steps = [int(step) for step in trial.random.integers(-9, 9, 300)]
+    steps = [int(step) for step in trial.random.integers(-9, 9, 2500)]
     _run_affine(trial, steps)
 
 

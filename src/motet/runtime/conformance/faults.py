@@ -84,6 +84,16 @@ def abort_queued(trial: Trial) -> None:
         finish(device.fill(buffer, 2, (), queue), f"work on queue {queue} after that")
 
 
+def abort_then_close(trial: Trial) -> None:
+    """After an abort, `close` has nothing to wait for, though what was aborted waits for what never comes."""
+    device, gate = trial.device, trial.gate()
+    points = [device.fill(device.allocate(8), 1, [gate.point], queue) for queue in trial.queues]
+    device.abort()
+    device.close()
+    for point in points:
+        finish_poisoned(point, "work that was aborted")
+
+
 def abort_endless(trial: Trial) -> None:
     """`abort` ends a kernel that never would, and the device goes on, or says that it is lost."""
     executable, data = trial.load(), trial.bytes_of(100)
@@ -118,5 +128,5 @@ def _fault(trial: Trial, kernel: str) -> KernelFault:
 
 CHECKS = (
     fault_illegal_instruction, fault_out_of_bounds, fault_then_usable, fault_reaches_dependants, abort_idle,
-    abort_queued, abort_endless,
+    abort_queued, abort_then_close, abort_endless,
 )

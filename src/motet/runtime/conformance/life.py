@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from motet.errors import DeviceError
-from motet.runtime.conformance.check import Skip, expect, expect_equal, expect_error
-from motet.runtime.conformance.trial import Trial, finish, whole
+from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
+from motet.runtime.conformance.trial import PATIENCE, Trial, finish, whole
 from motet.runtime.device import API_VERSION, find_device, open_device, probe
 from motet.runtime.uri import family_of, split_uri
 
@@ -163,6 +165,49 @@ def nothing_left(trial: Trial) -> None:
     before.expect_same("after opening and closing 4 times")
 
 
+def fork(trial: Trial) -> None:
+    """The process may fork, and the child end, while work is in flight: the parent's goes on."""
+    if not hasattr(os, "fork"):
+        raise Skip("this system has no fork")
+    device, gate, data = trial.device, trial.gate(), trial.bytes_of(999)
+    buffer, target = device.allocate(data.size), np.zeros_like(data)
+    points = [device.write(buffer, data, 0, [gate.point])]
+    points.append(device.read(buffer, target, 0, points, device.queues - 1))
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    gate.open()
+    for point in points:
+        finish(point, "work that was in flight when the process forked")
+    expect_equal(target, data, "what was read")
+    trial.check_works(device, "what was read after that")
+
+
+def exit_while_open(trial: Trial) -> None:
+    """A process that leaves its devices open, with work that waits for ever, still ends."""
+    command = [sys.executable, "-c", _LEAVE, trial.subject.uri]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"it did not end in {PATIENCE:g} s") from None
+    last = ended.stderr.strip().splitlines()[-1:] or ["nothing"]
+    expect(ended.returncode == 0, f"it ended with status {ended.returncode}, and said: {last[0]}")
+
+
+# What the process does that leaves its devices open.
+_LEAVE = """
+import sys
+from motet.runtime.device import find_device, open_device
+from motet.runtime.timeline import HostTimeline
+device = open_device(find_device(sys.argv[1]))
+never = HostTimeline().next()
+points = [device.fill(device.allocate(64), 1, [never], queue) for queue in range(device.queues)]
+device.fill(device.allocate(64), 1)
+"""
+
+
 def _use_and_close(trial: Trial) -> None:
     device = trial.open()
     executable = None if isinstance(trial.subject.code, str) else trial.load(device)
@@ -219,4 +264,5 @@ def _children(task: Path) -> list[str]:
 CHECKS = (
     driver_version, probe_describes, probe_touches_nothing, find_by_uri, properties, unknown_option, close_waits,
     close_twice, closed_use, closed_submit, reopen, open_twice, nothing_left,
+    fork, exit_while_open,
 )

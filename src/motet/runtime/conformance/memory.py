@@ -95,6 +95,20 @@ def write_and_read(trial: Trial) -> None:
     expect_equal(trial.download(buffer, mirror), mirror, "the whole buffer")
 
 
+def large_transfers(trial: Trial) -> None:
+    """Millions of bytes arrive as they were sent."""
+    data = trial.random.integers(0, 1 << 60, (3 << 20) + 1, np.int64)[1:]  # at an address of no large alignment
+    try:
+        first, second = trial.device.allocate(data.nbytes), trial.device.allocate(data.nbytes)
+    except OutOfMemoryError as error:
+        raise Skip(str(error)) from None
+    result = np.empty_like(data)
+    point = trial.device.write(first, data)
+    point = trial.device.copy(first, second, [point])
+    finish(trial.device.read(second, result, 0, [point], trial.device.queues - 1), "read")
+    expect_equal(result, data, "what was written, copied and read")
+
+
 def arrays_of_any_kind(trial: Trial) -> None:
     """Arrays of any dtype and rank are moved, NaN and infinity as they are, empty and scalar ones too."""
     random = trial.random
@@ -267,7 +281,7 @@ def dropped_in_flight(trial: Trial) -> None:
 
 
 CHECKS = (
-    allocate_sizes, allocate_negative, allocate_too_much, memory_comes_back, write_and_read, arrays_of_any_kind,
-    transfers_are_checked, fill, copy, adopt, adopt_read_only, view, view_keeps_memory, foreign_buffers,
-    dropped_in_flight,
+    allocate_sizes, allocate_negative, allocate_too_much, memory_comes_back, write_and_read, large_transfers,
+    arrays_of_any_kind, transfers_are_checked, fill, copy, adopt, adopt_read_only, view, view_keeps_memory,
+    foreign_buffers, dropped_in_flight,
 )

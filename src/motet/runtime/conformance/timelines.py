@@ -161,6 +161,22 @@ def waits_of_many_points(trial: Trial) -> None:
     finish(point, "work that waited for 73 points")
 
 
+def deep_queues(trial: Trial) -> None:
+    """Submitting does not wait for room: hundreds of pieces of work may stand behind one that waits."""
+    device, gate, count = trial.device, trial.gate(), 600
+    buffer, target = device.allocate(64), np.zeros(64, np.uint8)
+    begin = time.monotonic()
+    points = [device.fill(buffer, 0, [gate.point])]
+    for number in range(1, count):
+        points.append(device.fill(buffer, number % 256, [points[-1]], number % device.queues))
+    last = device.read(buffer, target, 0, [points[-1]], 0)
+    expect(time.monotonic() - begin < 5, f"submitting {count} pieces of work that wait took more than 5 s")
+    expect(not any(point.reached for point in points), "work behind work that waits has ended")
+    gate.open()
+    finish(last, f"the last of {count}")
+    expect_equal(target, np.full(64, (count - 1) % 256, np.uint8), "the buffer in the end")
+
+
 def points_of_other_devices(trial: Trial) -> None:
     """Devices wait for each other's points: data goes there and back through the host."""
     device, other = trial.device, trial.neighbour()
@@ -249,6 +265,6 @@ def many_wait(trial: Trial) -> None:
 
 CHECKS = (
     point_of_work, wait_times_out, submitting_does_not_wait, order_of_a_queue, queues_are_apart, order_across_queues,
-    random_submissions, waits_of_many_points, points_of_other_devices, failure_reaches_dependants,
-    failure_reaches_no_others, failure_of_the_past, many_wait,
+    random_submissions, waits_of_many_points, deep_queues, points_of_other_devices,
+    failure_reaches_dependants, failure_reaches_no_others, failure_of_the_past, many_wait,
 )
