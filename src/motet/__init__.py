@@ -56,6 +56,8 @@ def compile(
     options: Mapping[str, str | int | bool] | None = None,
     format: Format = "auto",
     cache: bool = True,
+    placement: Literal["default", "auto"] = "default",
+    place: Mapping[str, str] | None = None,
 ) -> Artifact:
     """Compile `source` for `devices` into an artifact.
 
@@ -63,13 +65,16 @@ def compile(
     bytes of such a file, an `onnx.ModelProto`, or a `motet.builder` graph. `devices` maps names to device
     expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`, or is one expression, `"host{cpu=x86-64-v4}"`; without
     it code is made for the processor levels of the host's kind. `cache=False` compiles everything anew.
+    What the program places nowhere runs on its default device, or, with `placement="auto"`, where a model of costs
+    says; `place` maps patterns of the names that operations have in the source, such as an ONNX model's nodes, to
+    devices: `{"layer4*": "gpu"}`.
 
     Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for a source, device
     expression or option that does not make sense, `WorkerCrash` where a native part of the compiler failed.
     """
     from motet.compiler import service
 
-    return service.compile(_request(source, devices, options, format, cache))
+    return service.compile(_request(source, devices, options, format, cache, placement, place))
 
 
 def load(
@@ -96,6 +101,8 @@ def _request(
     options: Mapping[str, str | int | bool] | None,
     format: str,
     cache: bool,
+    placement: str,
+    place: Mapping[str, str] | None,
 ) -> CompileRequest:
     from motet.compiler.service import CompileRequest
     from motet.compiler.targets.device_flags import device_flags_of
@@ -112,6 +119,8 @@ def _request(
         devices=tuple((flag.name, flag.expression) for flag in device_flags_of(devices)),
         options=tuple((key, _option_text(value)) for key, value in (options or {}).items()),
         cache=cache,
+        placement=placement,
+        places=tuple((place or {}).items()),
     )
 
 

@@ -33,6 +33,7 @@ class Job(msgspec.Struct, frozen=True):
     targets: tuple[str, ...] = ()  # full names, `targets/families.py`
     devices: tuple[str, ...] = ()  # texts of `--device` that are more than processor levels
     placement: str = "default"
+    places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""
     pipeline: str = ""

@@ -27,8 +27,8 @@ import numpy as np
 from motet import errors
 from motet.artifact.reader import Artifact
 from motet.compiler.cache import Cache
-from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
 from motet.compiler.targets.expressions import DEFAULT_TARGETS
 from motet.compiler.targets.families import HOST, target_names
@@ -50,7 +50,8 @@ OPTIONS = {"jobs": "how many processes compile kernels at once; a number, defaul
 class CompileRequest:
     """What to compile. `source` is text, bytes or, where `path` alone is given, empty and read from there.
     `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
-    the default device takes what nothing places, or `auto`, where a model of costs places it."""
+    the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
+    patterns of names that operations have in the source, and the devices where those run."""
 
     source: str | bytes
     path: str = ""
@@ -59,6 +60,7 @@ class CompileRequest:
     options: tuple[tuple[str, str], ...] = ()
     cache: bool = True
     placement: str = "default"
+    places: tuple[tuple[str, str], ...] = ()
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
@@ -134,6 +136,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         kind, request.path or "<string>", data, isinstance(source, str) and bool(source), request.format,
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else texts, placement=request.placement,
+        places=request.places,
     )
 
 
@@ -176,7 +179,7 @@ def _key(job: Job) -> str:
     digest = hashlib.sha256()
     wheels = [VERSION, _sources(), *(_version(name) for name in ("torch-mlir", "llvmlite"))]
     parts = [*wheels, job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
-    parts += [job.placement, *job.devices]
+    parts += [job.placement, *job.devices, repr(job.places)]
     if "native" in job.targets:
         from motet.runtime.cpu_features import host_features
 

@@ -31,7 +31,9 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
         made: dict[tuple[str, Unit], str] = {}
         store = ParameterStore(program.parameters)
         functions = pipeline.public_functions(program.module)
-        variants = [pipeline.build_variant(functions, kernels, target, store, jobs, members, made) for target in targets]
+        variants = [
+            pipeline.build_variant(functions, kernels, target, store, jobs, members, made) for target in targets
+        ]
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"
     units = pipeline.kernel_units(program, kernels, targets[0])

@@ -73,7 +73,7 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
     from motet.compiler.placement.place import placer
 
     data = job.source if job.source is not None else _read(job.path)
-    place = place or placer(job.devices, job.placement == "auto")
+    place = place or placer(job.devices, job.placement == "auto", job.places)
     program = load_source(data.decode() if job.text else data, job.path, job.format, place)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
@@ -109,7 +109,8 @@ def _targets(job: Job, program: Program) -> list[CpuTarget]:
             targets += [resolve_target(name) for name in target_names(family, {}, family)]
     without = [family for family in families if all(target.family != family for target in targets)]
     if without:
-        _log.warning("no code is made for devices of %s: the program runs on its other alternatives", ", ".join(without))
+        listing = ", ".join(without)
+        _log.warning("no code is made for devices of %s: the program runs on its other alternatives", listing)
     return [target for target in targets if target.family in families]
 
 
@@ -140,7 +141,7 @@ def _emit(job: Job, folder: Path) -> None:
 
     if job.stage == "affinities":
         annotated: list[str] = []
-        with _loaded(job, annotator(job.devices, annotated.append)):
+        with _loaded(job, annotator(job.devices, annotated.append, job.places)):
             (folder / RESULT).write_text("".join(annotated))
         return
     with _loaded(job) as program:

@@ -32,6 +32,11 @@ Placement = Annotated[str, typer.Option(
     metavar="default|auto", help="Where operations run that the program places nowhere: on its default device, or "
     "where a model of their costs and of the transfers' says.",
 )]
+Places = Annotated[list[str] | None, typer.Option(
+    "--place", metavar="NAMES=NAME", show_default=False,
+    help="Run the operations whose name in the source matches NAMES (with * and ? as in file names), such as an ONNX "
+    "model's nodes, on device NAME. May be given several times; the first that matches holds.",
+)]
 Function = Annotated[str | None, typer.Option(
     metavar="F", help="The function to call; needed where there are several and none is called main.",
     show_default=False,

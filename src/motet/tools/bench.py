@@ -80,6 +80,7 @@ def bench_function(
     threads: arguments.Threads = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show the time of each kernel too.")] = False,
     placement: arguments.Placement = "default",
+    place: arguments.Places = None,
     json: arguments.Json = False,
 ) -> None:
     from motet.tools.opening import start_session
@@ -89,7 +90,7 @@ def bench_function(
 
     given = [parse_spec(text) for text in input or []]
     session, opened = start_session(file, format=format, devices=device or [], threads=threads,
-                                    placement=placement)
+                                    placement=placement, places=place or [])
     signature = choose_function(opened.artifact.manifest.functions, function, file)
     arrays = given if input else random_inputs(signature, file)
     check_inputs(signature, arrays, file)

@@ -49,6 +49,7 @@ def compile_program(
         metavar="embedded|external", help="Whether large constants go into the artifact or beside it.",
     )] = "embedded",
     placement: arguments.Placement = "default",
+    place: arguments.Places = None,
     no_cache: Annotated[bool, typer.Option(
         "--no-cache", help="Compile everything anew, and keep nothing for the next time.",
     )] = False,
@@ -58,7 +59,8 @@ def compile_program(
     if emit is not None:
         _check_stage(emit)
     request = make_request(
-        input, format=format, devices=device or [], options=option or [], cache=not no_cache, placement=placement
+        input, format=format, devices=device or [], options=option or [], cache=not no_cache, placement=placement,
+        places=place or [],
     )
     if emit is not None:
         _print_stage(request, emit, output)

@@ -62,7 +62,7 @@ def reason(error: OSError) -> str:
 
 def make_request(
     file: str, *, format: str = "auto", devices: Sequence[str] = (), options: Sequence[str] = (),
-    cache: bool = True, placement: str = "default",
+    cache: bool = True, placement: str = "default", places: Sequence[str] = (),
 ) -> CompileRequest:
     """The request that a command line stands for; `OptionError` for what of it does not parse."""
     from motet.compiler.targets.device_flags import parse_device_flags
@@ -80,8 +80,15 @@ def make_request(
 
     return CompileRequest(
         source=source, path=path, format=format, devices=parsed_devices, options=parsed_options, cache=cache,
-        placement=placement,
+        placement=placement, places=tuple(_parse_place(place) for place in places),
     )
+
+
+def _parse_place(text: str) -> tuple[str, str]:
+    pattern, equals, device = text.rpartition("=")
+    if not equals or not pattern or not device:
+        raise OptionError(f"--place {text}: expected NAMES=NAME, such as 'layer4*=gpu'")
+    return pattern, device
 
 
 def _parse_option(text: str) -> tuple[str, str]:
@@ -92,7 +99,8 @@ def _parse_option(text: str) -> tuple[str, str]:
 
 
 def open_artifact(
-    file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default"
+    file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default",
+    places: Sequence[str] = (),
 ) -> Opened:
     """Read an artifact, or compile a program for `devices` (device flags)."""
     if is_artifact(file):
@@ -100,33 +108,35 @@ def open_artifact(
 
         if format != "auto":
             raise OptionError(f"--format {format}: {file} is an artifact, which has no format")
-        if placement != "default":
-            raise OptionError(f"--placement {placement}: {file} is an artifact, whose operations are placed")
+        if placement != "default" or places:
+            given = f"--place {places[0]}" if places else f"--placement {placement}"
+            raise OptionError(f"{given}: {file} is an artifact, whose operations are placed; compile the program anew")
         return Opened(Artifact.open(file), None)
     from motet.compiler import service
     from motet.tools.progress import Progress
 
-    request = make_request(file, format=format, devices=devices, placement=placement)
+    request = make_request(file, format=format, devices=devices, placement=placement, places=places)
     with Progress(f"compiling {request.path}") as progress:
         return Opened(service.compile(request, progress.update), request)
 
 
 def open_bound(
-    file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default"
+    file: str, *, format: str = "auto", devices: Sequence[str] = (), placement: str = "default",
+    places: Sequence[str] = (),
 ) -> tuple[Opened, dict[str, str]]:
     """Open `file`; with it, which of its devices are to be which physical ones. `--device` of an artifact names
     physical devices; that of a program may say what to compile for instead, or name a physical device, whose family
     it then is compiled for."""
     given = [_Given.parse(text) for text in devices]
     if is_artifact(file):
-        opened = open_artifact(file, format=format, placement=placement)
+        opened = open_artifact(file, format=format, placement=placement, places=places)
         return opened, _bindings(given)
     flags = [each.flag for each in given]
-    opened = open_artifact(file, format=format, devices=flags, placement=placement)
+    opened = open_artifact(file, format=format, devices=flags, placement=placement, places=places)
     manifest = opened.artifact.manifest
     # Flags without names fill the devices in order, the default one first.
-    places = sorted(range(len(manifest.devices)), key=lambda index: index != manifest.default_device)
-    names = [manifest.devices[index].name for index in places]
+    order = sorted(range(len(manifest.devices)), key=lambda index: index != manifest.default_device)
+    names = [manifest.devices[index].name for index in order]
     bindings: dict[str, str] = {}
     for number, each in enumerate(given):
         if each.is_physical:
@@ -136,12 +146,12 @@ def open_bound(
 
 def start_session(
     file: str, *, format: str = "auto", devices: Sequence[str] = (), threads: int | None = None,
-    placement: str = "default",
+    placement: str = "default", places: Sequence[str] = (),
 ) -> tuple[Session, Opened]:
     """Open `file` and load it; see `open_bound`. What is to be known of its devices is said on standard error."""
     from motet import runtime
 
-    opened, bindings = open_bound(file, format=format, devices=devices, placement=placement)
+    opened, bindings = open_bound(file, format=format, devices=devices, placement=placement, places=places)
     session = runtime.load(opened.artifact, devices=bindings or None, threads=threads)
     for note in session.notes:
         typer.echo(f"note: {note}", err=True)

@@ -50,6 +50,7 @@ def run_function(
     )] = False,
     threads: arguments.Threads = None,
     placement: arguments.Placement = "default",
+    place: arguments.Places = None,
     trace: Annotated[str | None, typer.Option(
         metavar="FILE.json", show_default=False,
         help="Write what ran when on which device, for Perfetto (ui.perfetto.dev) or chrome://tracing.",
@@ -62,12 +63,12 @@ def run_function(
     from motet.tools.specs import parse_spec, type_name
 
     if dry_run:
-        _show_choices(file, format, device or [], placement)
+        _show_choices(file, format, device or [], placement, place or [])
         return
     arrays = [parse_spec(text) for text in input or []]
     wanted = [parse_spec(text) for text in expected or []]
     session, opened = start_session(file, format=format, devices=device or [], threads=threads,
-                                    placement=placement)
+                                    placement=placement, places=place or [])
     signature = choose_function(opened.artifact.manifest.functions, function, file)
     check_inputs(signature, arrays, file)
     if verify and opened.request is None:
@@ -93,12 +94,14 @@ def run_function(
         raise CallError("; ".join(differences))
 
 
-def _show_choices(file: str, format: str, devices: Sequence[str], placement: str) -> None:
+def _show_choices(
+    file: str, format: str, devices: Sequence[str], placement: str, places: Sequence[str]
+) -> None:
     from motet.runtime.device import probe
     from motet.runtime.selection import explain, needed_families
     from motet.tools.opening import open_bound
 
-    opened, bindings = open_bound(file, format=format, devices=devices, placement=placement)
+    opened, bindings = open_bound(file, format=format, devices=devices, placement=placement, places=places)
     manifest = opened.artifact.manifest
     families = needed_families(manifest.devices, manifest.variants, bindings)
     present = [info for family in families for info in probe(family)]

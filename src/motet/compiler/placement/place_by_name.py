@@ -1,0 +1,73 @@
+"""place-by-name: places operations by the names that they have in the source, such as those of an ONNX model's nodes.
+
+    linalg.conv_2d_nchw_fchw … loc("layer4.0.conv1")    with  layer4*=gpu   →   … {motet.affinity = "gpu"} loc(…)
+
+What the program itself places stays where it is. Of several patterns that match, the first holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY
+from motet.errors import OptionError
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class PlaceByName:
+    """`places` are pairs of a pattern (`*`, `?` and `[…]` as in file names) and an affinity. Raises OptionError for a
+    pattern that matches no operation."""
+
+    name = "place-by-name"
+    places: tuple[tuple[str, str], ...] = ()
+
+    def run(self, module: ir.Module) -> None:
+        if not self.places:
+            return
+        used: set[str] = set()
+        seen: dict[str, None] = {}
+        for operation in _operations(module):
+            names = list(names_of(operation.location))
+            seen.update(dict.fromkeys(names))
+            for pattern, affinity in self.places:
+                if any(fnmatchcase(name, pattern) for name in names):
+                    used.add(pattern)
+                    if AFFINITY not in operation.attributes:
+                        operation.attributes[AFFINITY] = ir.StringAttr.get(affinity)
+                    break
+        for pattern, affinity in self.places:
+            if pattern not in used:
+                raise OptionError(f"place {pattern}={affinity}: no operation has such a name; {_listing(seen)}")
+
+
+def _operations(module: ir.Module) -> Iterator[ir.Operation]:
+    """Those of functions; what is inside an operation runs where it does."""
+    for function in module.body.operations:
+        for region in function.operation.regions:
+            for block in region.blocks:
+                yield from (entry.operation for entry in block.operations)
+
+
+def names_of(location: ir.Location) -> Iterator[str]:
+    """The names that a location gives, the outermost first."""
+    location = ir.Location.from_attr(location.attr, location.context)  # with its class
+    if isinstance(location, ir.NameLoc):
+        yield location.name_str
+        yield from names_of(location.child_loc)
+    elif isinstance(location, ir.CallSiteLoc):
+        yield from names_of(location.callee)
+    elif isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            yield from names_of(part)
+
+
+def _listing(names: Sequence[str] | dict[str, None]) -> str:
+    if not names:
+        return "operations of this program have no names"
+    shown = ", ".join(list(names)[:_SHOWN])
+    return f"there are: {shown}" + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
