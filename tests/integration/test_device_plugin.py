@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.integration.conftest import ROOT, environment
 
@@ -103,6 +104,61 @@ def test_nothing_of_the_example_is_left_when_its_user_dies(python: Command, tmp_
     assert python("-c", wait, f"/proc/{pids[0]}").returncode == 0
 
 
+PROGRAM = """
+func.func @main(%x: tensor<?x7xf32>, %w: tensor<7x9xf32>) -> tensor<?x9xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %n = tensor.dim %x, %c0 : tensor<?x7xf32>
+  %empty = tensor.empty(%n) : tensor<?x9xf32>
+  %clear = linalg.fill ins(%zero : f32) outs(%empty : tensor<?x9xf32>) -> tensor<?x9xf32>
+  %product = linalg.matmul ins(%x, %w : tensor<?x7xf32>, tensor<7x9xf32>) outs(%clear : tensor<?x9xf32>)
+    -> tensor<?x9xf32>
+  %result = linalg.exp ins(%product : tensor<?x9xf32>) outs(%empty : tensor<?x9xf32>) -> tensor<?x9xf32>
+  return %result : tensor<?x9xf32>
+}
+"""
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> np.ndarray:
+    """`program.mlir`, its inputs `x.npy` and `w.npy`, and what it should give, by numpy in 64 bits."""
+    (tmp_path / "program.mlir").write_text(PROGRAM)
+    random = np.random.default_rng(3)
+    x, w = random.standard_normal((13, 7)).astype("f4"), random.standard_normal((7, 9)).astype("f4")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "w.npy", w)
+    return np.exp(x.astype("f8") @ w.astype("f8"))
+
+
+def test_a_program_is_compiled_for_an_installed_device_and_runs_on_it(
+    python: Command, arrays: np.ndarray, tmp_path: Path
+):
+    compiled = python("-m", "motet", "compile", "program.mlir", "--device", "sandbox")
+    assert compiled.returncode == 0, compiled.stderr
+    inputs = ["--input", "@x.npy", "--input", "@w.npy"]
+    plan = python("-m", "motet", "run", "program.motet", "--device", "sandbox?cores=1", *inputs, "--dry-run")
+    assert "sandbox" in plan.stdout and "host" not in plan.stdout
+    outcome = python(
+        "-m", "motet", "run", "program.motet", "--device", "sandbox?cores=1", *inputs, "--output", "y.npy"
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), arrays, rtol=1e-5)
+
+
+def test_a_program_for_it_says_what_is_missing_or_falls_back_where_it_is_not_installed(
+    python: Command, arrays: np.ndarray, tmp_path: Path
+):
+    devices = ["--device", "acc=sandbox,@cpu", "--device", "cpu=host"]
+    assert python("-m", "motet", "compile", "program.mlir", *devices, "-o", "both.motet").returncode == 0
+    assert python("-m", "motet", "compile", "program.mlir", "--device", "sandbox", "-o", "one.motet").returncode == 0
+    inputs = ["--input", "@x.npy", "--input", "@w.npy"]
+    refused = run("-m", "motet", "run", "one.motet", *inputs, site=tmp_path, folder=tmp_path)
+    assert refused.returncode == 1 and "sandbox (there is no driver for it)" in refused.stderr
+    outcome = run("-m", "motet", "run", "both.motet", *inputs, "--output", "y.npy", site=tmp_path, folder=tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), arrays, rtol=1e-5)
+
+
 # -- plug-ins that are broken --------------------------------------------------------------------------
 
 
@@ -175,6 +231,12 @@ def test_programs_for_other_devices_compile_and_run_beside_broken_plugins(broken
     outcome = run("-m", "motet", "run", "add.motet", "--input", "3x5xf32=1", "--input", "3x5xf32=2", "--expected",
                   "3x5xf32=3", site=broken, folder=tmp_path)
     assert outcome.returncode == 0, outcome.stderr
+
+
+def test_compiling_for_a_family_that_cannot_be_loaded_says_why(broken: Path, tmp_path: Path, add: Path):
+    outcome = run("-m", "motet", "compile", add, "--device", "imports", site=broken, folder=tmp_path)
+    [line] = outcome.stderr.splitlines()
+    assert outcome.returncode == 1 and line.startswith("error: ") and BROKEN["imports"][1] in line
 
 
 @pytest.mark.parametrize(

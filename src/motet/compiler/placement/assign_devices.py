@@ -28,7 +28,7 @@ from motet.compiler.placement.read_devices import declarations, declare, declare
 from motet.compiler.placement.resolve_aliases import resolve_alias
 from motet.compiler.placement.speaking import speaks_of_devices
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
-from motet.compiler.targets.families import families
+from motet.compiler.targets.families import broken_families, families
 from motet.errors import CompileError, OptionError
 
 
@@ -64,6 +64,8 @@ def _alternative(flag: DeviceFlag, given: Alternative) -> schema.Alternative:
         return schema.Alternative(fallback=given.target)
     known = {*ALIASES, *DEPRECATED, *families()}
     if given.target and given.target not in known:
+        if (reason := broken_families().get(given.target)) is not None:
+            raise OptionError(f"device '{flag.name or flag.expression}': {reason}")
         raise OptionError(
             f"device '{flag.name or flag.expression}': {given.target} is no family of devices; "
             f"available: {', '.join(sorted(known - set(DEPRECATED)))}; or @ and the name of another device"
