@@ -109,9 +109,11 @@ class Builder(ir.IRBuilder):
         steps = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
         return self.icmp_signed("<", steps, self.splat(self.trunc(count, I32), lanes))
 
-    def prefetch(self, address: ir.Value) -> None:
-        """Ask for the line at `address`, which need not exist, to be brought into the second-level cache."""
-        self.intrinsic("llvm.prefetch.p0", ir.VoidType(), [address, *(ir.Constant(I32, n) for n in (0, 2, 1))])
+    def prefetch(self, address: ir.Value, near: bool) -> None:
+        """Ask for the line at `address`, which need not exist, to be brought into the first-level cache (`near`)
+        or the second-level one."""
+        options = (0, 3 if near else 2, 1)  # for reading, how near, data
+        self.intrinsic("llvm.prefetch.p0", ir.VoidType(), [address, *(ir.Constant(I32, n) for n in options)])
 
     # -- vectors ---------------------------------------------------------------------------------
 

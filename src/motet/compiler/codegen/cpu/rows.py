@@ -4,8 +4,8 @@ Softmax, normalisations, norms, sums and extremes of rows, and chains of element
 block of rows. A row is gone over in *passes*: one loop runs all stages that do not wait for each other's
 reductions, so that softmax is three passes (maximum; exponential and sum; scaling). Reductions keep several
 accumulators. What a row's later passes read again stays in the thread's scratch, or where the result will be.
-Large results are written past the caches, and while a pass computes, the next row comes into the second-level
-cache: rows that lie in memory then take the time of the slower of the two, not of both.
+Large results are written past the caches, and while a pass computes, the next row comes into a near cache:
+rows that lie in memory then take the time of the slower of the two, not of both.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
 _NEAR = 64 << 10  # bytes up to which it keeps them even where a result could hold them
 _AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
 _FAR = 1 << 20  # bytes from which on a value is not taken to lie in a cache already
+_FIRST = 16 << 10  # bytes of a row up to which it is asked for into the first-level cache
 _LINE = 64
 
 
@@ -706,38 +707,57 @@ class _Step:
     ahead: Sequence[Operand]
     following: list[Index]
 
+    def __post_init__(self) -> None:
+        reducing = [nest for nest in self.nests if nest.kinds[-1] == "reduction"]
+        self.gatherings = [
+            None if found is None or _sequential(nest) else gathering(found, self.lanes)
+            for nest in reducing
+            for found in _combiners(nest)
+        ]
+
     def begin(self, vectors: int) -> list[Value]:
         """The accumulators before the first element, those of each vector together."""
         one: list[Value] = []
-        for nest in self.nests:
-            if nest.kinds[-1] != "reduction":
-                continue
-            if _sequential(nest):
-                one += self.row.initial(nest)
-                continue
-            for found in _combiners(nest):
-                if found is not None:
-                    one += gathering(found, self.lanes).start()
+        initial = [value for nest in self.nests if nest.kinds[-1] == "reduction" for value in self.row.initial(nest)]
+        for gather, value in zip(self.gatherings, initial, strict=True):
+            one += [value] if gather is None else gather.start()
         return one * vectors
 
     def __call__(self, start: Index, vectors: int, active: Index | None, carried: list[Value]) -> list[Value]:
-        result: list[Value] = []
+        f = self.row.f
         width = len(carried) // vectors
+        parts = [carried[u * width : (u + 1) * width] for u in range(vectors)]
         if active is None:
             self.prefetch(start, vectors)
-        for u in range(vectors):
-            at = self.row.f.iadd(start, u * self.lanes)
-            result += self.once(at, active, carried[u * width : (u + 1) * width])
-        return result
+        terms = [self.once(f.iadd(start, u * self.lanes), active, part) for u, part in enumerate(parts)]
+        position = 0
+        for number, gather in enumerate(self.gatherings):
+            if gather is None:
+                parts[0][position] = terms[0][number]
+                position += 1
+                continue
+            here = slice(position, position + gather.width)
+            after = gather.add(f, [part[here] for part in parts], [each[number] for each in terms])
+            for part, new in zip(parts, after, strict=True):
+                if active is not None:
+                    mask = f.lane_mask(active, self.lanes)
+                    new = [f.select(mask, now, old) for now, old in zip(new, part[here], strict=True)]
+                part[here] = new
+            position += gather.width
+        return [value for part in parts for value in part]
 
     def prefetch(self, start: Index, vectors: int) -> None:
         """Ask for what the next row has at these vectors, line by line."""
         f = self.row.f
         for operand in self.ahead:
-            for at in range(0, vectors * self.lanes, max(1, _LINE // item_bytes(operand.dtype))):
-                f.prefetch(f.address(operand, [*self.following, f.iadd(start, at)]))
+            item = item_bytes(operand.dtype)
+            near = (self.nests[0].sizes[-1].known or 0) * item <= _FIRST
+            for at in range(0, vectors * self.lanes, max(1, _LINE // item)):
+                f.prefetch(f.address(operand, [*self.following, f.iadd(start, at)]), near)
 
     def once(self, at: Index, active: Index | None, carried: Sequence[Value]) -> list[Value]:
+        """One vector: its results are stored, the terms of its reductions returned (of sequential ones the new
+        values, which depend on those carried)."""
         row, f = self.row, self.row.f
         point = [*row.indices, at]
         lanes = Lanes(len(point) - 1, self.lanes, active)
@@ -749,7 +769,7 @@ class _Step:
                 if k not in known:
                     known[k] = row.read(operand, point, lanes, fresh)
             if nest.kinds[-1] == "reduction":
-                result += self.reduce(nest, known, point, lanes, carried[len(result) :])
+                result += self.terms(nest, known, point, lanes, carried[len(result) :])
                 continue
             running = self.running(nest, point, lanes)
             values = row.evaluated(nest, known, running, point, lanes, nest.stage.yields)
@@ -769,7 +789,7 @@ class _Step:
             for init, output in zip(nest.inits, nest.outputs, strict=True)
         ]
 
-    def reduce(
+    def terms(
         self,
         nest: Nest,
         known: dict[int, Value],
@@ -782,37 +802,28 @@ class _Step:
             values = row.evaluated(nest, known, carried[: len(nest.outputs)], point, lanes, nest.stage.yields)
             return [values[position] for position in nest.stage.yields]
         values = row.evaluated(nest, known, [], point, lanes, row.wanted(nest))
-        result: list[Value] = []
-        for found in _combiners(nest):
-            if found is None:
-                continue
-            gather = gathering(found, self.lanes)
-            before = carried[len(result) : len(result) + gather.width]
-            after = gather.add(f, before, widen(f, found.widened(f, values[found.term]), self.lanes))
-            if lanes.active is not None:
-                mask = f.lane_mask(lanes.active, self.lanes)
-                after = [f.select(mask, new, old) for new, old in zip(after, before, strict=True)]
-            result += after
-        return result
+        combiners = [found for found in _combiners(nest) if found is not None]
+        return [widen(f, found.widened(f, values[found.term]), self.lanes) for found in combiners]
 
     def end(self, parts: Sequence[Sequence[Value]]) -> None:
         """Bring the accumulators of all vectors to one number per output."""
         row, f = self.row, self.row.f
         position = 0
+        gatherings = iter(self.gatherings)
         for nest in self.nests:
             if nest.kinds[-1] != "reduction":
                 continue
-            initial = row.initial(nest)
-            for k, found in enumerate(_combiners(nest)):
-                if found is None or _sequential(nest):
-                    row.keep(nest.outputs[k], parts[0][position])
+            for output, start in zip(nest.outputs, row.initial(nest), strict=True):
+                gather = next(gatherings)
+                if gather is None:
+                    row.keep(output, parts[0][position])
                     position += 1
                     continue
-                gather = gathering(found, self.lanes)
-                mine = [list(part[position : position + gather.width]) for part in parts]
+                found = gather.found
+                mine = [part[position : position + gather.width] for part in parts]
                 position += gather.width
-                total = found.combine(f, found.widened(f, initial[k]), gather.total(f, mine))
-                row.keep(nest.outputs[k], found.narrowed(f, total))
+                total = found.combine(f, found.widened(f, start), gather.total(f, mine))
+                row.keep(output, found.narrowed(f, total))
 
 
 class Gathering:
@@ -827,8 +838,11 @@ class Gathering:
     def start(self) -> list[Value]:
         return [constant(self.found.accumulator, self.found.identity, self.lanes)]
 
-    def add(self, f: Frame, carried: Sequence[Value], term: Value) -> list[Value]:
-        return [self.found.combine(f, carried[0], term)]
+    def add(
+        self, f: Frame, carried: Sequence[Sequence[Value]], terms: Sequence[Value]
+    ) -> list[list[Value]]:
+        """A term for each of several vectors of accumulators."""
+        return [[self.found.combine(f, part[0], term)] for part, term in zip(carried, terms, strict=True)]
 
     def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
         """What two vectors, or two scalars, carry as one."""
@@ -848,34 +862,52 @@ class Gathering:
 
 class ExtremeGathering(Gathering):
     """The largest (smallest) number by one comparison for each term. What comparisons leave out is carried beside
-    it: whether there was a NaN, and the signs of all terms, which tell zeros apart."""
+    it: the signs of all terms, which tell zeros apart, and whether there was a NaN."""
 
     width = 3
 
+    def __init__(self, found: Combiner, lanes: int) -> None:
+        super().__init__(found, lanes)
+        self.greatest = found.op == "arith.maximumf"
+
     def start(self) -> list[Value]:
-        greatest = self.found.op == "arith.maximumf"
         bits = ir.VectorType(ir.IntType(ITEM_BITS[self.found.accumulator]), self.lanes)
         unseen = ir.Constant(ir.VectorType(ir.IntType(1), self.lanes), None)
-        return [*super().start(), ir.Constant(bits, [-1 if greatest else 0] * self.lanes), unseen]
+        return [*super().start(), ir.Constant(bits, [-1 if self.greatest else 0] * self.lanes), unseen]
 
-    def add(self, f: Frame, carried: Sequence[Value], term: Value) -> list[Value]:
-        signs = carried[1]
-        return self.merge(f, [term, f.bitcast(term, signs.type), f.fcmp_unordered("uno", term, term)], carried)
+    def better(self, f: Frame, new: Value, old: Value) -> Value:
+        return f.select(f.fcmp_ordered(">" if self.greatest else "<", new, old), new, old)
+
+    def signs(self, f: Frame, a: Value, b: Value) -> Value:
+        return f.and_(a, b) if self.greatest else f.or_(a, b)
+
+    def add(
+        self, f: Frame, carried: Sequence[Sequence[Value]], terms: Sequence[Value]
+    ) -> list[list[Value]]:
+        """The first of two neighbours carries the signs of both, and whether either is a NaN: one comparison."""
+        result: list[list[Value]] = []
+        for u, (part, term) in enumerate(zip(carried, terms, strict=True)):
+            best, signs, strange = part
+            best = self.better(f, term, best)
+            if u % 2 == 0:
+                near = terms[u + 1] if u + 1 < len(terms) else term
+                pair = self.signs(f, *(f.bitcast(each, signs.type) for each in (term, near)))
+                signs = self.signs(f, signs, pair)
+                strange = f.or_(strange, f.fcmp_unordered("uno", term, near))
+            result.append([best, signs, strange])
+        return result
 
     def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
-        greatest = self.found.op == "arith.maximumf"
-        best = f.select(f.fcmp_ordered(">" if greatest else "<", a[0], b[0]), a[0], b[0])
-        return [best, f.and_(a[1], b[1]) if greatest else f.or_(a[1], b[1]), f.or_(a[2], b[2])]
+        return [self.better(f, a[0], b[0]), self.signs(f, a[1], b[1]), f.or_(a[2], b[2])]
 
     def across(self, f: Frame, carried: Sequence[Value]) -> Value:
         best, signs, seen = carried
         lanes = ir.IntType(self.lanes)
         strange: Value = f.icmp_unsigned("!=", f.bitcast(seen, lanes), ir.Constant(lanes, 0))
-        clear = ir.Constant(ir.IntType(1), 0)
         half = self.lanes // 2
         while half:
-            parts = [[_lanes_from(f, value, at, half) for value in (best, signs)] for at in (0, half)]
-            best, signs, _ = self.merge(f, [*parts[0], clear], [*parts[1], clear])
+            best = self.better(f, *(_lanes_from(f, best, at, half) for at in (0, half)))
+            signs = self.signs(f, *(_lanes_from(f, signs, at, half) for at in (0, half)))
             half //= 2
         arithmetic = Arithmetic(f, best.type)
         zero = arithmetic.with_sign(0.0, f.bitcast(signs, best.type))
