@@ -1,19 +1,38 @@
-"""The one import of the MLIR wheel: everything else takes MLIR from here, so that the wheel can be exchanged."""
+"""The one import of the MLIR wheel: everything else takes MLIR from here, so that the wheel can be exchanged.
+
+The builders of dialects (`arith`, `linalg`, …) are loaded when they are imported from here: most compiles read
+and rewrite operations by name, and need none of them but `func`.
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from torch_mlir import ir
-from torch_mlir.dialects import arith, func, linalg, llvm, math, memref, scf, tensor
-from torch_mlir.dialects.transform import interpreter
-from torch_mlir.execution_engine import ExecutionEngine
+from torch_mlir._mlir_libs import _mlir as _bindings
+from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
 __all__ = [
-    "PassManager", "arith", "execution_engine", "func", "interpreter", "ir", "linalg", "llvm", "math", "memref",
-    "onnx_importer", "register_stablehlo", "register_torch_dialect", "run_pipeline", "scf", "tensor",
+    "PassManager", "execution_engine", "func", "indexing_maps", "ir", "onnx_importer", "register_stablehlo",
+    "register_torch_dialect", "run_pipeline", "to_llvm_ir",
 ]
+
+_DIALECTS = "torch_mlir.dialects"
+_LAZY = {
+    "arith": f"{_DIALECTS}.arith",
+    "interpreter": f"{_DIALECTS}.transform.interpreter",
+    "linalg": f"{_DIALECTS}.linalg",
+}
+
+_bindings.globals.dialect_search_modules = ["motet.compiler.ir.views", _DIALECTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(_LAZY[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def run_pipeline(module: ir.Module, pipeline: str) -> None:
@@ -24,8 +43,24 @@ def run_pipeline(module: ir.Module, pipeline: str) -> None:
     PassManager.parse(f"builtin.module({pipeline})", context=module.context).run(module.operation)
 
 
+def to_llvm_ir(module: ir.Module) -> str:
+    """The text of a module in the LLVM dialect, in the wheel's LLVM version."""
+    from torch_mlir._mlir_libs._mlirDialectsLLVM import translate_module_to_llvmir
+
+    return translate_module_to_llvmir(module.operation)
+
+
+def indexing_maps(operation: ir.Operation) -> Any:
+    """The indexing maps of an operation of `linalg`, named ones included; None if it has none."""
+    from torch_mlir._mlir_libs._mlirDialectsLinalg import get_indexing_maps
+
+    return get_indexing_maps(operation)
+
+
 def execution_engine(module: ir.Module) -> Any:
     """The wheel's own compiler, on a module in the LLVM dialect; for this machine, optimising."""
+    from torch_mlir.execution_engine import ExecutionEngine
+
     return ExecutionEngine(module, opt_level=3)
 
 

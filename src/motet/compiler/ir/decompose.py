@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from motet.compiler.ir._mlir import interpreter, ir, linalg, run_pipeline
+from motet.compiler.ir._mlir import ir, run_pipeline
 
 _DECOMPOSE = """
 module attributes {transform.with_named_sequence} {
@@ -56,6 +56,8 @@ def decompose(module: ir.Module) -> None:
     """Apply the rewrites above in `module`, in place."""
     if not _operations(module, _DECOMPOSED):
         return
+    from motet.compiler.ir._mlir import interpreter
+
     with module.context, ir.Location.unknown():
         script = ir.Module.parse(_DECOMPOSE)
         interpreter.apply_named_sequence(module.operation, script.body.operations[0], script.operation)
@@ -64,6 +66,8 @@ def decompose(module: ir.Module) -> None:
 def copies_to_linalg(module: ir.Module) -> None:
     """Replace each `memref.copy` by `linalg.copy`, in place."""
     for copy in _operations(module, ("memref.copy",)):
+        from motet.compiler.ir._mlir import linalg
+
         source, target = copy.operands
         with ir.InsertionPoint(copy), copy.location:
             linalg.copy(source, outs=[target])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from motet.compiler.ir._mlir import ir, llvm
+from motet.compiler.ir._mlir import ir, to_llvm_ir
 from motet.errors import CompileError, Location
 
 _FILE_LOCATION = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
@@ -25,7 +25,7 @@ def translate_to_llvm(module: ir.Module) -> str:
             f"{operation.name}: there is no lowering of this operation to LLVM for these operand types",
             source_location(operation),
         )
-    return llvm.translate_module_to_llvmir(module.operation)
+    return to_llvm_ir(module)
 
 
 def foreign_operations(module: ir.Module) -> Iterator[ir.Operation]:
