@@ -20,7 +20,7 @@ from motet.runtime.devices.riscv.options import Options
 from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, RING, SLOTS, TICKS, Status
 
 _GRACE = 5.0  # seconds in which a device must answer to what it cannot be kept from answering
-_LOOKS = 200  # at the mailbox before waiting
+_LOOKS = 100  # at the mailbox before waiting, between which others may run
 
 
 class Line(Protocol):
@@ -147,6 +147,7 @@ class Connection:
         for _ in range(_LOOKS):
             if completed[0] > number:
                 return True
+            os.sched_yield()
         line = self._line
         end: float | None = None
         with self._changed:

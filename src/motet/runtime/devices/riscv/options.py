@@ -8,7 +8,7 @@ device of that platform; those of the name win. `riscv:hw` is there only where M
     arch=rv64gcv256     what its cores can do, by the names of the compiler's targets
     guard=1             kernels reach nothing but the memory of their launch; what they touch beside it is a fault
     timeout=600         seconds that a wave of launches may take; 0: any
-    spin=50             microseconds that idle cores look for work before they sleep; inf: they never sleep
+    spin=200            microseconds that idle cores look for work before they sleep; inf: they never sleep
     boot=30             seconds that the firmware may take to start
     firmware=FILE       an image to start instead of Motet's own
     verbose=1           says on standard error how the device was started, and how it ended
@@ -55,7 +55,7 @@ class Options:
     arch: str = "rv64gcv256"
     guard: bool = False
     timeout: float = 600.0
-    spin: float = 50e-6
+    spin: float = 200e-6
     boot: float = 30.0
     firmware: Path | None = None
     verbose: bool = False

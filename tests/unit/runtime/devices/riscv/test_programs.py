@@ -196,3 +196,18 @@ def test_extents_that_are_known_at_run_time_alone():
         for m, k, n in ((1, 1, 1), (3, 7, 5), (17, 1, 40), (64, 65, 66), (2, 0, 3)):
             a, b = _random(m, k), _random(k, n, seed=1)
             np.testing.assert_allclose(session(a, b), a.astype(np.float64) @ b, 1e-4, 1e-5)
+
+
+def test_a_program_on_the_host_and_two_accelerators():
+    x, w, b = _random(13, 37), _random(37, 29), _random(29)
+    with mb.Graph("main") as g:
+        product = mb.matmul(g.input("x", x.shape, device="cpu"), g.constant(w), device="first")
+        rectified = mb.relu(mb.add(product, g.constant(b), device="first"), device="first")
+        decayed = mb.exp(mb.mul(rectified, -1.0, device="cpu"), device="cpu")
+        g.result(mb.tanh(decayed, device="second"), device="cpu")
+    artifact = motet.compile(g, devices={"cpu": "host", "first": "riscv", "second": "riscv{cpu=rv64gcv256}"})
+    bound = {"first": "riscv:qemu?memory=64M&guard=1", "second": "riscv:qemu/1?memory=64M&guard=1&count=1"}
+    expected = np.tanh(np.exp(-np.maximum(x.astype(np.float64) @ w + b, 0)))
+    with motet.load(artifact, devices=bound) as session:
+        for _ in range(3):
+            np.testing.assert_allclose(session(x), expected, 1e-5, 1e-6)
