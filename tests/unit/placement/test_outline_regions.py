@@ -6,13 +6,13 @@ import random
 import time
 
 import pytest
+from tests.unit.placement.modules import DEVICES, FILE, spelled
 
 from motet.artifact.schema import Plan
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DEVICE, Program
 from motet.compiler.placement.place import placer
-from tests.unit.placement.modules import DEVICES, FILE, spelled
 
 NAMES = "abc"
 

@@ -5,8 +5,8 @@
 
 A transfer to where the value lies already, one of a transferred value (it moves from the first place instead), a
 second one of a value to the same device, those to a device that reads the source's memory in place (a link with
-transparent access), and those that nobody reads all go. A transfer that only a reshape reads moves behind it, where it may meet
-another; but arguments are moved before they are reshaped, which then costs nothing.
+transparent access), and those that nobody reads all go. A transfer that only a reshape reads moves behind it, where
+it may meet another; but arguments are moved before they are reshaped, which then costs nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, STAGE, TO, TRANSFER_OP
 from motet.compiler.partition.roles import ALIASES
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import public_functions
@@ -50,6 +50,8 @@ def _sink(function: ir.Operation, where: dict[ir.Value, str]) -> None:
     """Behind reshapes: a shape has no place, so the reshape is done where the value was."""
     for operation in [entry.operation for entry in function.regions[0].blocks[0].operations]:
         if operation.name not in ALIASES or isinstance(operation.operands[0].owner, ir.Block):
+            continue
+        if STAGE in operation.attributes:  # cost has chosen its place
             continue
         transfer = operation.operands[0].owner.operation
         if transfer.name != TRANSFER_OP or len(list(transfer.results[0].uses)) != 1:

@@ -33,16 +33,16 @@ class VerifyDevices:
         _check_names(module)
         devices, _, links = devices_of(module)
         names = [device.name for device in devices]
-        _check_fallbacks(module, devices)
+        others = _other_symbols(module)
+        _check_fallbacks(module, devices, others)
         for link in links:
             for end in (link.source, link.target):
-                _require(end, names, f"link @{link.source} -> @{link.target}", module.operation)
-        others = _other_symbols(module)
+                _require(end, names, f"link @{link.source} -> @{link.target}:", module.operation, others)
         for operation in all_operations(module):
             if operation.name == DEVICE_OP:
                 continue
             for what, name in _mentioned(operation):
-                _require(name, names, what, operation, others.get(name, ""))
+                _require(name, names, what, operation, others)
             if operation.name == TRANSFER_OP:
                 _check_transfer(operation)
 
@@ -58,14 +58,14 @@ def _check_names(module: ir.Module) -> None:
         taken.add(name)
 
 
-def _check_fallbacks(module: ir.Module, devices: Sequence[LogicalDevice]) -> None:
+def _check_fallbacks(module: ir.Module, devices: Sequence[LogicalDevice], others: Mapping[str, str]) -> None:
     places = {declared_name(operation): operation for operation in declarations(module)}
     names = list(places)
     follows: dict[str, list[str]] = {}
     for device in devices:
         follows[device.name] = [one.fallback for one in device.alternatives if one.fallback]
         for fallback in follows[device.name]:
-            _require(fallback, names, f"device @{device.name}: its fallback", places[device.name])
+            _require(fallback, names, f"device @{device.name}: its fallback", places[device.name], others)
     for name in names:
         if cycle := _cycle(name, follows):
             raise CompileError(
@@ -90,11 +90,11 @@ def _cycle(start: str, follows: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _require(
-    name: str, names: Sequence[str], what: str, operation: ir.Operation, other: str = ""
+    name: str, names: Sequence[str], what: str, operation: ir.Operation, others: Mapping[str, str]
 ) -> None:
     if name in names:
         return
-    is_not = f"is {other}, not a device" if other else "names no device"
+    is_not = f"is {others[name]}, not a device" if name in others else "names no device"
     there = ", ".join(f"@{one}" for one in names) or "none"
     raise CompileError(
         f"{what} @{name} {is_not}; declared: {there}; declare it in the program, or give --device {name}=…",
