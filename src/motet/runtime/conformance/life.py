@@ -156,6 +156,22 @@ def open_twice(trial: Trial) -> None:
     expect_equal(trial.download(kept, data, first), data, "the first, after the second was closed: what was read")
 
 
+def numbered_instances(trial: Trial) -> None:
+    """Where `info.instances` is set, any number of devices can be opened on it, `…/1`, `…/7`, each for itself."""
+    base, _ = split_uri(trial.subject.uri)
+    present = [info for info in probe(trial.subject.info.family) if info.available and info.instances]
+    info = next((info for info in present if base == info.uri or base.startswith(f"{info.uri}/")), None)
+    if info is None:
+        raise Skip("it is one device, not any number of them")
+    opened = [open_device(find_device(f"{info.uri}/{number}")) for number in (1, 7)]
+    for device, number in zip(opened, (1, 7), strict=True):
+        expect(device.info.uri == f"{info.uri}/{number}", f"{info.uri}/{number} was opened as {device.info.uri}")
+        trial.check_works(device, f"{device.info.uri}: what was read")
+    opened[0].close()
+    trial.check_works(opened[1], f"{opened[1].info.uri}, once the other was closed: what was read")
+    opened[1].close()
+
+
 def nothing_left(trial: Trial) -> None:
     """Threads, processes and files of a device are gone once it is closed."""
     _use_and_close(trial)  # what a driver keeps for all its devices is there after the first
@@ -263,6 +279,6 @@ def _children(task: Path) -> list[str]:
 
 CHECKS = (
     driver_version, probe_describes, probe_touches_nothing, find_by_uri, properties, unknown_option, close_waits,
-    close_twice, closed_use, closed_submit, reopen, open_twice, nothing_left,
-    fork, exit_while_open,
+    close_twice, closed_use, closed_submit, reopen, open_twice,
+    numbered_instances, nothing_left, fork, exit_while_open,
 )
