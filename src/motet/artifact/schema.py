@@ -113,7 +113,8 @@ class Link(Struct, frozen=True):
 class Step(Struct, frozen=True):
     """One step of a plan. `run` runs `region` on `device` with `operands`, giving `results`; `transfer` gives the
     one operand, wherever it is, as the one result on `device`. Numbers are indices of the plan's values, devices
-    indices of the manifest's; `queues` is a mask of the device's queues, 0 for any."""
+    indices of the manifest's; `queues` is a mask of the device's queues, 0 for any. `seconds` is how long the
+    compiler thinks that it takes, where it can tell."""
 
     op: Literal["run", "transfer"]
     device: int
@@ -121,6 +122,7 @@ class Step(Struct, frozen=True):
     results: list[int]
     region: str = ""
     queues: int = 0
+    seconds: float | None = None
 
 
 class Plan(Struct, frozen=True):

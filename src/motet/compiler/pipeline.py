@@ -105,8 +105,9 @@ def worthwhile(targets: list[CpuTarget], kernels: Kernels) -> list[CpuTarget]:
 
 
 def runs_on(function: ir.Operation, family: str, placement: Placement | None) -> bool:
-    """Whether the device of a region may turn out to be of `family`."""
-    if placement is None or DEVICE not in function.attributes:
+    """Whether the device of a region may turn out to be of `family`. What cost has placed runs on every device, so
+    that a session can bind them all to one."""
+    if placement is None or placement.automatic or DEVICE not in function.attributes:
         return True
     return family in device_families(placement.devices, ir.StringAttr(function.attributes[DEVICE]).value)
 

@@ -30,6 +30,7 @@ TRANSFER_OP = "motet.transfer"
 AFFINITY = "motet.affinity"
 DEFAULT_DEVICE = "motet.default_device"
 LINKS = "motet.links"
+STAGE = "motet.stage"  # which of a function's operations are submitted together, when cost has placed them
 TO = "to"
 ALTERNATIVES = "alternatives"
 

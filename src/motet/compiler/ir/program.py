@@ -12,7 +12,7 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
 
 A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
 are and how each public function of the source runs as steps over regions; the regions are the module's public
-functions then, each with the attribute `motet.device = "name"` (absent: to be placed automatically).
+functions then, each with the attribute `motet.device = "name"`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ DEVICE = "motet.device"
 @dataclass
 class Placement:
     """`devices` are those of the program, the default one at index `default`; `signatures` are of the functions
-    that `plans` split, by name; a function without a plan runs whole on the default device."""
+    that `plans` split, by name; a function without a plan runs whole on the default device. `automatic` says that
+    cost chose the devices: the regions then are to run on any of them."""
 
     devices: list[LogicalDevice]
     default: int = 0
     links: list[Link] = field(default_factory=list[Link])
     plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
     signatures: dict[str, Signature] = field(default_factory=dict[str, Signature])
+    automatic: bool = False
 
 
 @dataclass

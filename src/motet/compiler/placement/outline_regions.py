@@ -9,18 +9,20 @@
 An operation belongs to the level that its operands give it: one more than that of operands from another device or
 from other queues, else theirs. Operations of one device, queues and level form a region: no two regions wait for
 each other. Only
-functions that are placed (place-operations, insert-transfers) are outlined; what is made on each device
+functions that are placed (place-operations, insert-transfers) are outlined; where cost has numbered stages
+(place-automatically), operations of one device and stage form a region instead; what is made on each device
 (constants, sizes) is copied into every region that reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from motet.artifact.schema import Plan, Step
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TRANSFER_OP
 from motet.compiler.ir.program import DEVICE, NAME
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
@@ -91,15 +93,14 @@ class _Outliner:
         argument_pins = pins(self.function, "arg_attrs", len(block.arguments))
         for argument, pin in zip(block.arguments, argument_pins, strict=True):
             home[argument] = pin.devices[0][0] if pin else self.default
-        regions, transfers = self._levels(home)
-        ordered: list[tuple[int, int, _Region | ir.Operation]] = [
-            *((region.level, 1, region) for region in regions),
-            *((level, 0, transfer) for level, transfer in transfers),
-        ]
-        ordered.sort(key=lambda entry: entry[:2])
-        inside = {result: region for region in regions for o in region.operations for result in o.results}
+        staged = any(STAGE in operation.attributes for operation in self.operations)
+        ordered = self._stages(home) if staged else self._levels(home)
+        inside = {
+            result: entry for entry in ordered if isinstance(entry, _Region)
+            for operation in entry.operations for result in operation.results
+        }
         count = 0
-        for _, _, entry in ordered:
+        for entry in ordered:
             if isinstance(entry, _Region):
                 self._outline(entry, count, inside)
                 count += 1
@@ -122,8 +123,8 @@ class _Outliner:
             steps=self.steps,
         )
 
-    def _levels(self, home: dict[ir.Value, str]) -> tuple[list[_Region], list[tuple[int, ir.Operation]]]:
-        """Regions in the order in which they begin, and transfers with the level whose regions they precede."""
+    def _levels(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
+        """Regions and transfers, level by level, the transfers that a level's regions wait for before them."""
         levels: dict[ir.Value, int] = {}
         sources: dict[ir.Value, set[str]] = {}  # of what is copied: the devices whose tensors it is computed from
         regions: dict[tuple[str, int, int], _Region] = {}
@@ -154,7 +155,53 @@ class _Outliner:
             for result in operation.results:
                 levels[result] = level
                 home[result] = device
-        return list(regions.values()), transfers
+        ordered: list[tuple[int, int, _Region | ir.Operation]] = [
+            *((region.level, 1, region) for region in regions.values()),
+            *((level, 0, transfer) for level, transfer in transfers),
+        ]
+        ordered.sort(key=lambda entry: entry[:2])
+        return [entry for _, _, entry in ordered]
+
+    def _stages(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
+        """Regions by their stages, each transfer as soon as what it moves is there."""
+        entries: list[_Region | ir.Operation] = []
+        keys: list[tuple[int, int]] = []  # what comes first of the entries that could
+        needs: list[set[int]] = []
+        regions: dict[tuple[str, int, int], int] = {}
+        makers: dict[ir.Value, int] = {}
+        for operation in self.operations:
+            if len(operation.results) and operation.results[0] in self.copied:
+                continue
+            device = device_of(operation) or self.default
+            sources = {makers[value] for value in self._read_by(operation) if value in makers}
+            if operation.name == TRANSFER_OP:
+                number = len(entries)
+                entries.append(operation)
+                keys.append((max((keys[source][0] for source in sources), default=-1), 1))
+            else:
+                stage = ir.IntegerAttr(operation.attributes[STAGE]).value if STAGE in operation.attributes else 0
+                queues = _queues(operation)
+                number = regions.setdefault((device, queues, stage), len(entries))
+                if number == len(entries):
+                    entries.append(_Region(device, stage, queues))
+                    keys.append((stage, 0))
+                region = entries[number]
+                if isinstance(region, _Region):
+                    region.operations.append(operation)
+            if number == len(needs):
+                needs.append(set())
+            needs[number] |= sources - {number}
+            for result in operation.results:
+                makers[result], home[result] = number, device
+        return [entries[number] for number in _in_order(needs, keys)]
+
+    def _read_by(self, operation: ir.Operation) -> Iterator[ir.Value]:
+        """What an operation reads, through what is copied to where it is read."""
+        for value in captured_values(operation):
+            if value in self.copied:
+                yield from self._read_by(self.copied[value])
+            else:
+                yield value
 
     # -- building --------------------------------------------------------------------------------
 
@@ -231,8 +278,9 @@ class _Outliner:
             for operation in cut:
                 copy = operation.clone()
                 remap(copy, mapping)
-                if AFFINITY in copy.attributes:
-                    del copy.attributes[AFFINITY]
+                for said in (AFFINITY, STAGE):
+                    if said in copy.attributes:
+                        del copy.attributes[said]
                 mapping.update(zip(operation.results, copy.results, strict=True))
             func.ReturnOp([mapping[result] for result in results])
 
@@ -244,6 +292,28 @@ class _Outliner:
         own = ir.DictAttr(list(ir.ArrayAttr(self.function.attributes["arg_attrs"]))[number])
         kept = {entry.name: entry.attr for entry in own if entry.name not in (AFFINITY, NAME)}
         return ir.DictAttr.get(kept)
+
+
+def _in_order(needs: Sequence[set[int]], keys: Sequence[tuple[int, int]]) -> list[int]:
+    """Entries after what they need, of those that could come next the one with the least key."""
+    readers: list[list[int]] = [[] for _ in needs]
+    for number, sources in enumerate(needs):
+        for source in sources:
+            readers[source].append(number)
+    missing = [len(sources) for sources in needs]
+    heap = [(keys[number], number) for number, count in enumerate(missing) if not count]
+    heapq.heapify(heap)
+    found: list[int] = []
+    while heap:
+        _, number = heapq.heappop(heap)
+        found.append(number)
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(heap, (keys[reader], reader))
+    if len(found) < len(needs):
+        raise ValueError("stages of a function wait for one another")
+    return found
 
 
 def _queues(operation: ir.Operation) -> int:

@@ -16,6 +16,7 @@ from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.insert_transfers import InsertTransfers
 from motet.compiler.placement.materialize_devices import MaterializeDevices
 from motet.compiler.placement.outline_regions import OutlineRegions
+from motet.compiler.placement.place_automatically import PlaceAutomatically
 from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
@@ -44,12 +45,6 @@ def _assign(options: str) -> Pass:
     return AssignDevices(tuple(_split(options)))
 
 
-def _place(options: str) -> Pass:
-    if options.strip() not in ("", "automatic"):
-        raise OptionError(f"pass place-operations: option {options.strip()}: unknown; expected automatic, or none")
-    return PlaceOperations(automatic=bool(options.strip()))
-
-
 def _split(text: str) -> list[str]:
     """The words of a text; spaces in brackets and quotes do not part them."""
     words, word, depth, quote = list[str](), "", 0, ""
@@ -70,12 +65,12 @@ def _split(text: str) -> list[str]:
 # Each takes the text of its options.
 PASSES: Mapping[str, Callable[[str], Pass]] = MappingProxyType({
     "assign-devices": _assign,
-    "place-operations": _place,
     **{
         make.name: _plain(make, make.name)
         for make in (
             MaterializeDevices, ResolvePromises, ResolveGlobals, InlineCalls, AnchorOperations, ResolveAliases,
-            VerifyDevices, AnnotateAffinities, InsertTransfers, FoldTransfers, OutlineRegions, EraseDevices,
+            VerifyDevices, AnnotateAffinities, PlaceAutomatically, PlaceOperations, InsertTransfers, FoldTransfers,
+            OutlineRegions, EraseDevices,
         )
     },
 })

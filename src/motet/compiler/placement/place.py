@@ -9,14 +9,18 @@ from motet.compiler.ir.program import Place, Placement
 from motet.compiler.placement.annotate_affinities import AnnotateAffinities
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.placement.estimate_steps import EstimateSteps
 from motet.compiler.placement.faces import face
 from motet.compiler.placement.fold_transfers import FoldTransfers
 from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.insert_transfers import InsertTransfers
+from motet.compiler.placement.machine import ProgramMachine
 from motet.compiler.placement.materialize_devices import MaterializeDevices
 from motet.compiler.placement.outline_regions import OutlineRegions
+from motet.compiler.placement.place_automatically import PlaceAutomatically
 from motet.compiler.placement.place_by_name import PlaceByName
 from motet.compiler.placement.place_operations import PlaceOperations
+from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
@@ -31,9 +35,13 @@ def read_devices(module: ir.Module) -> None:
         each.run(module)
 
 
-def placer(flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = ()) -> Place:
+def placer(
+    flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = (), table: RateTable | None = None
+) -> Place:
     """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
-    patterns of names and where the operations are to run that have them."""
+    patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
+    else does; `table` says what devices can do."""
+    rates = table or RateTable()
 
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places)
@@ -41,13 +49,16 @@ def placer(flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, st
         if not devices:
             erase_devices(module)
             return None
-        for each in (PlaceOperations(automatic), InsertTransfers(), FoldTransfers()):
+        if automatic:
+            PlaceAutomatically(rates).run(module)
+        for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
             each.run(module)
         faces = {function_name(function): face(function) for function in public_functions(module)}
         outline = OutlineRegions(tuple(device.name for device in devices))
         outline.run(module)
+        EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
         erase_devices(module)
-        return Placement(devices, default, links, outline.plans, faces)
+        return Placement(devices, default, links, outline.plans, faces, automatic)
 
     return place
 

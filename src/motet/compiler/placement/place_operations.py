@@ -4,8 +4,7 @@
     %1 = "motet.transfer"(%x) {to = "gpu|npu"}  →      %1 = "motet.transfer"(%x) {to = "gpu"}
     %2 = arith.addf %1, %1                             %2 = arith.addf %1, %1 {motet.affinity = "gpu"}
 
-What is as well made on several devices as moved between them keeps all of them. With `automatic`, operations of
-functions that say nothing at all stay as they are: cost decides about their kernels later.
+What is as well made on several devices as moved between them keeps all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, Node
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import function_name, public_functions
-from motet.compiler.placement.speaking import speaks_of_devices
 from motet.errors import CompileError
 
 
@@ -28,12 +26,11 @@ class PlaceOperations:
     they run on several devices."""
 
     name = "place-operations"
-    automatic: bool = False
 
     def run(self, module: ir.Module) -> None:
         for function in public_functions(module):
             default = default_affinity(module, function)
-            if default is None or (self.automatic and not speaks_of_devices(function)):
+            if default is None:
                 continue
             _check_blocks(function)
             analysis = AffinityAnalysis(function, default)

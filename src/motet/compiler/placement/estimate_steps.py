@@ -1,0 +1,96 @@
+"""estimate-steps: how long each step of a plan takes, by the model of costs.
+
+    run f_region_0 on gpu, transfer %1 to cpu      →      run f_region_0 on gpu: 120 µs, transfer %1 to cpu: 8 µs
+
+A step whose time depends on extents that are not known has no estimate. What a step reads of the caller's is moved to
+its device first, as part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from motet.artifact.schema import Plan, Step
+from motet.compiler.ir._mlir import ir
+from motet.compiler.placement.costs import bytes_of, is_dynamic
+from motet.compiler.placement.functions import function_name, public_functions
+from motet.compiler.placement.machine import ProgramMachine
+from motet.compiler.placement.units import units_of
+
+
+@dataclass(frozen=True)
+class EstimateSteps:
+    """Reads outlined regions (outline-regions) and writes the plans in `plans` anew."""
+
+    machine: ProgramMachine
+    plans: dict[str, Plan]
+    name = "estimate-steps"
+
+    def run(self, module: ir.Module) -> None:
+        regions = {function_name(function): function for function in public_functions(module)}
+        for name, plan in self.plans.items():
+            self.plans[name] = _Estimator(self.machine, plan, regions).run()
+
+
+class _Estimator:
+    def __init__(self, machine: ProgramMachine, plan: Plan, regions: Mapping[str, ir.Operation]) -> None:
+        self.machine = machine
+        self.plan = plan
+        self.regions = regions
+        self.where = {number: {machine.memory} for number in plan.inputs}
+        self.sizes: dict[int, int | None] = {}  # bytes, None where not known
+
+    def run(self) -> Plan:
+        for step in self.plan.steps:
+            if step.op == "run":
+                self._read_sizes(step)
+        return structs.replace(
+            self.plan,
+            steps=[
+                structs.replace(step, seconds=self._run(step) if step.op == "run" else self._transfer(step))
+                for step in self.plan.steps
+            ],
+        )
+
+    def _read_sizes(self, step: Step) -> None:
+        block = self.regions[step.region].regions[0].blocks[0]
+        terminator = block.operations[len(block.operations) - 1].operation
+        for values, numbers in ((block.arguments, step.operands), (terminator.operands, step.results)):
+            for value, number in zip(values, numbers, strict=False):  # constants stand behind the operands
+                self.sizes[number] = None if is_dynamic(value.type) else bytes_of(value.type)
+
+    def _run(self, step: Step) -> float | None:
+        units = units_of(self.regions[step.region], lambda operation: "").units
+        rates = self.machine.rates[step.device]
+        moves = [self._moved(number, step.device) for number in step.operands]
+        for number in step.results:
+            self.where[number] = {step.device}
+        if not all(unit.known for unit in units):
+            return None
+        known = [seconds for seconds in moves if seconds is not None]
+        if len(known) < len(moves):
+            return None
+        return rates.submit + sum(unit.seconds(rates) for unit in units) + sum(known)
+
+    def _transfer(self, step: Step) -> float | None:
+        source, result = step.operands[0], step.results[0]
+        if source in self.sizes:
+            self.sizes.setdefault(result, self.sizes[source])
+        elif result in self.sizes:
+            self.sizes[source] = self.sizes[result]
+        seconds = self._moved(source, step.device)
+        self.where[result] = self.where[source]
+        return seconds
+
+    def _moved(self, number: int, device: int) -> float | None:
+        """Seconds until a value is on a device, where it stays."""
+        places = self.where.setdefault(number, {self.machine.memory})
+        if device in places:
+            return 0.0
+        size = self.sizes.get(number)
+        seconds = None if size is None else min(self.machine.machine.move(place, device, size) for place in places)
+        places.add(device)
+        return seconds

@@ -1,0 +1,101 @@
+"""The devices of a program as places to compute at: what each can do, and what it takes to move between them.
+
+What a program's device will be is not known when compiling: it is taken to be of the first family it may be of. All
+devices of the host are one processor and one memory; devices of other families that the program does not number are
+taken to be several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from motet.artifact.schema import Link, LogicalDevice
+from motet.compiler.placement.families import device_families
+from motet.compiler.placement.rates import Rates, RateTable
+from motet.compiler.placement.search.problem import Machine
+
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class ProgramMachine:
+    """The places are the program's devices, in their order, and behind them the host's memory, where nothing
+    computes and where callers have their arrays."""
+
+    devices: Sequence[LogicalDevice]
+    links: Sequence[Link]
+    table: RateTable
+
+    @cached_property
+    def rates(self) -> tuple[Rates, ...]:
+        return tuple(self.table.of(self._family(device)) for device in self.devices)
+
+    @property
+    def memory(self) -> int:
+        """The place that is the host's memory."""
+        return len(self.devices)
+
+    @cached_property
+    def machine(self) -> Machine:
+        places = range(len(self.devices) + 1)
+        pairs = [[self._move(source, target) for target in places] for source in places]
+        return Machine(
+            self._processors, tuple(tuple(latency for latency, _ in row) for row in pairs),
+            tuple(tuple(per_byte for _, per_byte in row) for row in pairs),
+        )
+
+    @cached_property
+    def cut_machine(self) -> Machine:
+        """The same, where moving between two devices that compute costs the submission at the other one too: each
+        of them makes one more of what is submitted."""
+        plain, computing = self.machine, range(len(self.devices))
+        latency = [list(row) for row in plain.latency]
+        for source in computing:
+            for target in computing:
+                if source != target and self._processors[source] != self._processors[target]:
+                    latency[source][target] += self.rates[target].submit
+        return Machine(plain.processors, tuple(map(tuple, latency)), plain.per_byte)
+
+    @cached_property
+    def _processors(self) -> tuple[int | None, ...]:
+        numbers: dict[tuple[str, int | str], int] = {}
+        return (*(numbers.setdefault(self._physical(device), len(numbers)) for device in self.devices), None)
+
+    def _family(self, device: LogicalDevice) -> str:
+        return next(iter(device_families(self.devices, device.name)), "")
+
+    def _physical(self, device: LogicalDevice) -> tuple[str, int | str]:
+        """What two of the program's devices have in common that are taken to be one."""
+        first = next(iter(device.alternatives), None)
+        if first is not None and first.fallback:
+            other = next((each for each in self.devices if each.name == first.fallback), device)
+            if other is not device and not any(item.fallback for item in other.alternatives[:1]):
+                return self._physical(other)
+        family = self._family(device)
+        if family == HOST:
+            return family, 0
+        return family, device.name if first is None or first.ordinal is None else first.ordinal
+
+    def _move(self, source: int, target: int) -> tuple[float, float]:
+        """Seconds, and seconds per byte, from a place to another: to the host's memory and from there."""
+        if source == target or (
+            self.memory not in (source, target) and self._processors[source] == self._processors[target]
+        ):
+            return 0.0, 0.0
+        if any(
+            (link.transparent_access or link.unified_memory)
+            and (self._index(link.source), self._index(link.target)) == (source, target)
+            for link in self.links
+        ):
+            return 0.0, 0.0
+        latency = per_byte = 0.0
+        if source != self.memory and not self.rates[source].shared:
+            latency, per_byte = self.rates[source].latency, 1 / self.rates[source].download
+        if target != self.memory and not self.rates[target].shared:
+            latency, per_byte = latency + self.rates[target].latency, per_byte + 1 / self.rates[target].upload
+        return latency, per_byte
+
+    def _index(self, name: str) -> int:
+        return next((number for number, device in enumerate(self.devices) if device.name == name), -1)

@@ -1,0 +1,184 @@
+"""place-automatically: writes on every operation the device that lets the whole function end first.
+
+    %0 = linalg.matmul ins(%x, %w …)              %0 = linalg.matmul … {motet.affinity = "gpu", motet.stage = 1}
+    %1 = linalg.exp ins(%x …)              →      %1 = linalg.exp … {motet.affinity = "cpu", motet.stage = 0}
+    %2 = linalg.add ins(%0, %1 …)                 %2 = linalg.add … {motet.affinity = "gpu", motet.stage = 2}
+
+What the program says of operations, arguments and results stands; what reads a transfer stays where it was moved to.
+Everything else is placed by a model of costs (`rates.py`, `costs.py`): kernels and transfers take their time, devices
+work at the same time, inputs come from the host's memory and results go there. Small functions are placed as well as
+can be by the model, larger ones by HEFT and local search (`search/`); by the model, none ends later than it would on
+any one of the devices. Operations of one stage are submitted together; stages are numbered in an order in which they
+can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TO, TRANSFER_OP, Affinity, join_or, parse_affinity
+from motet.compiler.partition.group import captured_values
+from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
+from motet.compiler.placement.functions import public_functions
+from motet.compiler.placement.machine import ProgramMachine
+from motet.compiler.placement.rates import RateTable
+from motet.compiler.placement.read_devices import devices_of
+from motet.compiler.placement.search.branch_and_bound import best_schedule
+from motet.compiler.placement.search.heft import heft, upward_ranks
+from motet.compiler.placement.search.local_search import improve
+from motet.compiler.placement.search.problem import Problem, Schedule, Task, dispatch
+from motet.compiler.placement.search.stages import Staging, cut_stages
+from motet.compiler.placement.units import Unit, Units, units_of
+
+FEW_TASKS = 14  # that still are placed by trying everything
+MOST_SEARCHED = 40_000  # tasks scheduled in all while searching for something better
+MOST_JOINED = 40_000  # while joining stages
+
+
+@dataclass(frozen=True)
+class PlaceAutomatically:
+    name = "place-automatically"
+    table: RateTable = field(default_factory=RateTable)
+
+    def run(self, module: ir.Module) -> None:
+        devices, _, links = devices_of(module)
+        if not devices:
+            return
+        machine = ProgramMachine(devices, links, self.table)
+        for function in public_functions(module):
+            _place(function, machine)
+
+
+def _place(function: ir.Operation, machine: ProgramMachine) -> None:
+    around = explicit_affinity(function)
+    units = units_of(function, lambda operation: _said(operation, around))
+    problem, first = _problem(function, units, machine)
+    places, staging = solve(problem, machine)
+    names = [device.name for device in machine.devices]
+    number = ir.IntegerType.get_signless(64)
+    for stage, tasks in enumerate(staging.stages):
+        for task in tasks:
+            unit = units.units[task - first]
+            where = ir.StringAttr.get(_term(unit, names[places[task]]))
+            for operation in unit.operations:
+                if operation.name != TRANSFER_OP:
+                    operation.attributes[AFFINITY] = where
+                    operation.attributes[STAGE] = ir.IntegerAttr.get(number, stage)
+
+
+# -- what the program says -----------------------------------------------------------------------
+
+
+def _said(operation: ir.Operation, around: Affinity | None) -> str:
+    """The affinity that the program gives an operation, as text; empty for none."""
+    if operation.name == TRANSFER_OP:
+        return _target(operation)
+    said = explicit_affinity(operation)
+    if said is None and operation.name in CONTROL:
+        said = _said_inside(operation)
+    if said is None and around is None:
+        for value in captured_values(operation):
+            if not isinstance(value.owner, ir.Block) and value.owner.operation.name == TRANSFER_OP:
+                said = join_or(said, parse_affinity(_target(value.owner.operation)))
+    said = said or around
+    return "" if said is None else str(said)
+
+
+def _target(transfer: ir.Operation) -> str:
+    return str(parse_affinity(ir.StringAttr(transfer.attributes[TO]).value))
+
+
+def _said_inside(control: ir.Operation) -> Affinity | None:
+    """What a branch or loop says of any part of itself: it runs on one device as a whole."""
+    for region in control.regions:
+        for block in region.blocks:
+            for entry in block.operations:
+                operation = entry.operation
+                said = explicit_affinity(operation)
+                if said is None and operation.name == TRANSFER_OP:
+                    said = parse_affinity(_target(operation))
+                said = said or (_said_inside(operation) if len(operation.regions) else None)
+                if said is not None:
+                    return said
+    return None
+
+
+def _term(unit: Unit, device: str) -> str:
+    """A device as an affinity, with the queues that the program wants of it."""
+    if not unit.said:
+        return device
+    return str(Affinity(tuple(term for term in parse_affinity(unit.said).devices if term[0] == device)))
+
+
+# -- the problem ---------------------------------------------------------------------------------
+
+
+def _problem(function: ir.Operation, units: Units, machine: ProgramMachine) -> tuple[Problem, int]:
+    """Arguments, units and results as tasks, and the number of the first unit's."""
+    numbers = {device.name: number for number, device in enumerate(machine.devices)}
+    block = function.regions[0].blocks[0]
+    count = machine.memory + 1
+    tasks = [
+        Task(_times({_home(pin, numbers, machine)[0]: 0.0}, count), outside=True)
+        for pin in pins(function, "arg_attrs", len(block.arguments))
+    ]
+    first = len(tasks)
+    for unit in units.units:
+        said = parse_affinity(unit.said) if unit.said else None
+        allowed = [numbers[name] for name, _ in said.devices] if said else range(machine.memory)
+        times = {place: unit.seconds(machine.rates[place]) for place in allowed}
+        inputs = [*unit.inputs.items(), *((first + source, size) for source, size in unit.reads.items())]
+        queues = 0 if said is None or said.devices[0][1] == ANY_QUEUE else said.devices[0][1]
+        tasks.append(Task(_times(times, count), tuple(inputs), queues=queues))
+    result_pins = pins(function, "res_attrs", len(units.returned))
+    for pin, (unit, argument, size) in zip(result_pins, units.returned, strict=True):
+        source = first + unit if unit is not None else argument
+        times = dict.fromkeys(_home(pin, numbers, machine), 0.0)
+        tasks.append(Task(_times(times, count), () if source is None else ((source, size),), outside=True))
+    return Problem(tuple(tasks), machine.cut_machine), first
+
+
+def _home(pin: Affinity | None, numbers: dict[str, int], machine: ProgramMachine) -> list[int]:
+    """Where an argument or result may lie: the host's memory, unless the program says otherwise."""
+    return [machine.memory] if pin is None else [numbers[name] for name, _ in pin.devices]
+
+
+def _times(known: dict[int, float], count: int) -> tuple[float, ...]:
+    return tuple(known.get(place, float("inf")) for place in range(count))
+
+
+# -- its solution --------------------------------------------------------------------------------
+
+
+def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Staging]:
+    """The places of all tasks and their stages: of what the search finds and of everything on one device, whichever
+    ends first when its stages are submitted."""
+    ranks = upward_ranks(problem)
+    single = [dispatch(problem, _all_on(problem, device), ranks) for device in range(machine.memory)]
+    candidates = [*_alike_once(single), _search(problem, ranks, single)]
+    plain = replace(problem, machine=machine.machine)
+    submit = [rates.submit for rates in machine.rates]
+    staged = [(schedule.places, cut_stages(plain, schedule, submit, MOST_JOINED)) for schedule in candidates]
+    return min(staged, key=lambda each: (each[1].makespan, len(each[1].stages)))
+
+
+def _search(problem: Problem, ranks: Sequence[float], single: Sequence[Schedule]) -> Schedule:
+    known = [*single, heft(problem, ranks), heft(problem, ranks, look_ahead=True)]
+    best = min(known, key=lambda schedule: schedule.makespan)
+    work = sum(not task.outside for task in problem.tasks)
+    if work <= FEW_TASKS:
+        best, proved = best_schedule(problem, best)
+        if proved:
+            return best
+    return improve(problem, best, ranks, MOST_SEARCHED)
+
+
+def _all_on(problem: Problem, device: int) -> list[int]:
+    """Everything on one device but for what the program has somewhere else."""
+    return [device if device in allowed else allowed[0] for allowed in problem.allowed]
+
+
+def _alike_once(schedules: Sequence[Schedule]) -> list[Schedule]:
+    return list({schedule.places: schedule for schedule in schedules}.values())

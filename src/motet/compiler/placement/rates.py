@@ -1,0 +1,103 @@
+"""What devices can do, for the model of costs: how fast each family computes, reads memory, and is reached.
+
+Every family has defaults; `--option rates=FILE.json` replaces what a file says, in the form that
+`motet devices --measure -o FILE.json` writes:
+
+    {"host": {"contraction": 1.1e11, "memory": 2.4e10}, "gpu": {"upload": 1.2e10}}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from motet.errors import OptionError
+
+
+class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One family's. Operations per second on 32-bit floats for each class of kernel, bytes per second, seconds.
+
+    A kernel takes `launch` and the longer of computing and of moving its bytes through the device's memory; what is
+    submitted together takes `submit` besides. A device with `shared` works in the host's memory; others are sent
+    bytes at `upload`, and give them back at `download`, both after `latency`.
+    """
+
+    contraction: float
+    convolution: float
+    elementwise: float
+    reduction: float
+    generic: float
+    memory: float
+    launch: float
+    submit: float
+    shared: bool = False
+    upload: float = math.inf
+    download: float = math.inf
+    latency: float = 0.0
+
+
+# Measured with `motet devices --measure` on four cores of an x86-64-v4 processor.
+HOST = Rates(
+    contraction=2.2e11, convolution=1.6e11, elementwise=2.0e10, reduction=2.0e10, generic=1.0e9, memory=2.0e10,
+    launch=2e-6, submit=1.2e-5, shared=True,
+)
+# The model of time that `null` devices follow: arithmetic is free.
+NULL = Rates(
+    contraction=math.inf, convolution=math.inf, elementwise=math.inf, reduction=math.inf, generic=math.inf,
+    memory=1e11, launch=2e-6, submit=3e-5, upload=16e9, download=16e9, latency=2e-6,
+)
+# Emulated on a processor like that: about an instruction per nanosecond and core, vectors in pieces.
+RISCV = Rates(
+    contraction=4e8, convolution=4e8, elementwise=2e8, reduction=2e8, generic=5e7, memory=2e8,
+    launch=2e-5, submit=1e-4, upload=2e9, download=2e9, latency=2e-5,
+)
+# A device behind a bus, of which nothing else is known.
+UNKNOWN = Rates(
+    contraction=1e12, convolution=1e12, elementwise=1e11, reduction=1e11, generic=1e10, memory=2e11,
+    launch=5e-6, submit=3e-5, upload=1.2e10, download=1.2e10, latency=1e-5,
+)
+DEFAULTS: Mapping[str, Rates] = {"host": HOST, "null": NULL, "riscv": RISCV}
+
+
+@dataclass(frozen=True)
+class RateTable:
+    """The rates of families by name."""
+
+    known: Mapping[str, Rates] = field(default_factory=lambda: DEFAULTS)
+
+    def of(self, family: str) -> Rates:
+        return self.known.get(family, UNKNOWN)
+
+
+def read_rates(text: str, where: str) -> Mapping[str, Mapping[str, float | bool]]:
+    """The content of a file of rates, checked. Raises OptionError that begins with `where`."""
+    try:
+        given = msgspec.json.decode(text, type=dict[str, dict[str, float | bool]])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{where}: is no file of rates: {error}; expected one such as "
+                          "motet devices --measure -o FILE writes") from None
+    fields = Rates.__struct_fields__
+    for family, values in given.items():
+        for name, value in values.items():
+            if name not in fields:
+                raise OptionError(f"{where}: {family}: no rate {name}; there are: {', '.join(fields)}")
+            least = name in ("launch", "submit", "latency")
+            fits = isinstance(value, bool) if name == "shared" else not isinstance(value, bool) and (
+                value >= 0 if least else value > 0)
+            if not fits:
+                kind = "true or false" if name == "shared" else "a number, at least 0" if least else "a number above 0"
+                raise OptionError(f"{where}: {family}: {name} is {value}; expected {kind}")
+    return given
+
+
+def rate_table(
+    families: Mapping[str, Rates], given: Mapping[str, Mapping[str, float | bool]] | None = None
+) -> RateTable:
+    """The defaults, with the rates that `families` bring themselves and what a file says instead."""
+    known = {**DEFAULTS, **families}
+    for family, values in (given or {}).items():
+        known[family] = msgspec.structs.replace(known.get(family, UNKNOWN), **values)
+    return RateTable(known)

@@ -1,0 +1,91 @@
+"""Moves tasks to other places as long as everything ends earlier: what a list scheduler, which decides for each task
+without knowing what comes, has put where it is alone.
+
+Moved are single tasks and runs of tasks, which read from one another and lie at one place; first those that the end
+of everything waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from motet.compiler.placement.search.problem import Problem, Schedule, dispatch
+
+
+def improve(problem: Problem, schedule: Schedule, priorities: Sequence[float], most_tasks: int) -> Schedule:
+    """A schedule no worse than `schedule`. `most_tasks` limits the work: as many tasks are scheduled, again and
+    again, in all."""
+    left = most_tasks // max(1, len(problem.tasks))
+    improved = True
+    while improved and left > 0:
+        improved = False
+        for run, place in _moves(problem, schedule):
+            if left <= 0:
+                break
+            left -= 1
+            places = list(schedule.places)
+            for index in run:
+                places[index] = place
+            found = dispatch(problem, places, priorities)
+            if found.makespan < schedule.makespan * (1 - 1e-9):
+                schedule, improved = found, True
+                break
+    return schedule
+
+
+def _moves(problem: Problem, schedule: Schedule) -> Iterator[tuple[Sequence[int], int]]:
+    """Tasks and a place that all of them could move to: whole runs of the critical path, growing parts of them from
+    both ends, then its single tasks."""
+    path = critical_path(problem, schedule)
+    runs: list[list[int]] = []
+    for index in path:
+        if runs and schedule.places[runs[-1][-1]] == schedule.places[index]:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    parts = [run for run in runs if len(run) > 1]
+    for run in list(parts):
+        length = len(run) // 2
+        while length > 1:
+            parts += [run[:length], run[-length:]]
+            length //= 2
+    # A run that lies between two at one other place is first worth a try together with them.
+    parts += [before + after for before, after in pairwise(runs) if len(before) + len(after) < len(path)]
+    parts += [[index] for index in path]
+    for part in parts:
+        places = set(problem.allowed[part[0]])
+        for index in part[1:]:
+            places &= set(problem.allowed[index])
+        for place in sorted(places):
+            if any(schedule.places[index] != place for index in part):
+                yield part, place
+
+
+def critical_path(problem: Problem, schedule: Schedule) -> list[int]:
+    """The tasks that the last end waited for, in order: through what each read last, or its processor's last task."""
+    machine, places = problem.machine, schedule.places
+    if not places:
+        return []
+    by_end: dict[tuple[int, float], int] = {}
+    for index, place in enumerate(places):
+        processor = machine.processors[place]
+        if processor is not None and schedule.ends[index] > schedule.starts[index]:
+            by_end[processor, schedule.ends[index]] = index
+    current: int | None = max(range(len(places)), key=lambda i: (schedule.ends[i], -i))
+    path: list[int] = []
+    while current is not None:
+        path.append(current)
+        place, start = places[current], schedule.starts[current]
+        arrivals = [
+            (schedule.ends[s] + machine.move(places[s], place, b), s) for s, b in problem.tasks[current].inputs
+        ]
+        latest = max(arrivals, default=None)
+        processor = machine.processors[place]
+        if latest is not None and latest[0] >= start:
+            current = latest[1]
+        elif processor is not None and schedule.ends[current] > start and (processor, start) in by_end:
+            current = by_end[processor, start]
+        else:
+            current = latest[1] if latest is not None else None
+    return path[::-1]

@@ -1,0 +1,166 @@
+"""Cuts what each place does into stages: a stage is submitted as a whole, and hands on its results when it ends.
+
+    place 0:  a b │ c d                a stage ends with a task whose result another place waits for, and begins
+    place 1:      x y │ z              with one that waits for another place; stages that are as well one are joined
+
+Fewer stages are less work for the runtime and leave more to fusion; more let places work at the same time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.placement.search.problem import Problem, Schedule
+
+
+@dataclass(frozen=True)
+class Staging:
+    """`stages` in an order in which they can be submitted, each its tasks in order; what the caller gives and gets is
+    in none. `makespan` is when everything ends."""
+
+    stages: tuple[tuple[int, ...], ...]
+    makespan: float
+
+
+def cut_stages(problem: Problem, schedule: Schedule, submit: Sequence[float], most_tasks: int) -> Staging:
+    """The stages of a schedule; each takes `submit[place]` seconds besides its tasks. `most_tasks` limits the work
+    of joining them."""
+    order = sorted(range(len(problem.tasks)), key=lambda i: (schedule.starts[i], schedule.ends[i], i))
+    order = _topological(problem, order)
+    staged = _Stages(problem, schedule, submit, _cut(problem, schedule, order))
+    return staged.joined(most_tasks)
+
+
+def _topological(problem: Problem, order: Sequence[int]) -> list[int]:
+    """`order` with inputs before their readers, which it may not have where tasks take no time."""
+    position = {index: at for at, index in enumerate(order)}
+    missing = [len(task.inputs) for task in problem.tasks]
+    heap = [(position[i], i) for i in order if not missing[i]]
+    heapq.heapify(heap)
+    found: list[int] = []
+    while heap:
+        _, index = heapq.heappop(heap)
+        found.append(index)
+        for reader, _ in problem.readers[index]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(heap, (position[reader], reader))
+    return found
+
+
+def _cut(problem: Problem, schedule: Schedule, order: Sequence[int]) -> list[list[int]]:
+    """Stages that end at every task that another place reads and begin at every one that reads from another."""
+    places, tasks, machine = schedule.places, problem.tasks, problem.machine
+    stages: list[list[int]] = []
+    opened: dict[int, list[int]] = {}
+
+    def apart(source: int, reader: int) -> bool:
+        """Whether work at two places, of which one reads from the other, needs two stages."""
+        return places[source] != places[reader] and not tasks[source].outside and not tasks[reader].outside
+
+    for index in order:
+        place = places[index]
+        if tasks[index].outside:
+            continue
+        waits = any(machine.move(places[s], place, b) > 0.0 or apart(s, index) for s, b in tasks[index].inputs)
+        if place in opened and (waits or tasks[opened[place][0]].queues != tasks[index].queues):
+            del opened[place]
+        if place not in opened:
+            stages.append([])
+            opened[place] = stages[-1]
+        opened[place].append(index)
+        if any(apart(index, reader) for reader, _ in problem.readers[index]):
+            del opened[place]
+    return stages
+
+
+class _Stages:
+    """Stages as tasks of their own, some of them joined to others."""
+
+    def __init__(
+        self, problem: Problem, schedule: Schedule, submit: Sequence[float], stages: Sequence[Sequence[int]]
+    ) -> None:
+        self.problem = problem
+        self.places = schedule.places
+        self.submit = submit
+        self.stages = [list(stage) for stage in stages]
+
+    def joined(self, most_tasks: int) -> Staging:
+        best = self.evaluate(self.stages)
+        left = most_tasks // max(1, len(self.problem.tasks))
+        at = 0
+        while at < len(self.stages) and left > 0:
+            place = self.places[self.stages[at][0]]
+            following = next(
+                (i for i in range(at + 1, len(self.stages)) if self.places[self.stages[i][0]] == place), None
+            )
+            found = None
+            if following is not None:
+                left -= 1
+                found = self._join(at, following)
+                together = None if found is None else self.evaluate(found)
+                if found is not None and together is not None and together <= best * (1 + 1e-9):
+                    self.stages, best = found, together
+                    continue
+            at += 1
+        return Staging(tuple(tuple(stage) for stage in self.stages), best)
+
+    def _join(self, first: int, second: int) -> list[list[int]] | None:
+        """The stages with one made of two of a place; None where others would then wait for one another."""
+        tasks = self.problem.tasks
+        if tasks[self.stages[first][0]].queues != tasks[self.stages[second][0]].queues:
+            return None
+        stages = [list(stage) for index, stage in enumerate(self.stages) if index != second]
+        stages[first] = self.stages[first] + self.stages[second]
+        order = _ordered(self.problem, stages)
+        return None if order is None else [stages[index] for index in order]
+
+    def evaluate(self, stages: Sequence[Sequence[int]]) -> float:
+        """When everything ends, processors doing the stages in this order."""
+        problem, places, machine = self.problem, self.places, self.problem.machine
+        ends = [0.0] * len(problem.tasks)
+        free: dict[int | None, float] = {}
+        for stage in stages:
+            place, inside = places[stage[0]], set(stage)
+            start = free.get(machine.processors[place], 0.0)
+            for task in stage:
+                for source, size in problem.tasks[task].inputs:
+                    if source not in inside:
+                        start = max(start, ends[source] + machine.move(places[source], place, size))
+            end = start + self.submit[place] + sum(problem.tasks[task].times[place] for task in stage)
+            free[machine.processors[place]] = end
+            for task in stage:
+                ends[task] = end
+        for index, task in enumerate(problem.tasks):
+            if task.outside:
+                arrivals = (ends[s] + machine.move(places[s], places[index], b) for s, b in task.inputs)
+                ends[index] = max(arrivals, default=0.0)
+        return max(ends, default=0.0)
+
+
+def _ordered(problem: Problem, stages: Sequence[Sequence[int]]) -> list[int] | None:
+    """The numbers of stages in an order in which they can be submitted, as near to theirs as can be; None where there
+    is no such order."""
+    owner = {task: number for number, stage in enumerate(stages) for task in stage}
+    sources = [
+        {owner[s] for task in stage for s, _ in problem.tasks[task].inputs if s in owner} - {number}
+        for number, stage in enumerate(stages)
+    ]
+    readers: list[list[int]] = [[] for _ in stages]
+    for number, needed in enumerate(sources):
+        for source in needed:
+            readers[source].append(number)
+    missing = [len(needed) for needed in sources]
+    heap = [number for number, count in enumerate(missing) if not count]
+    heapq.heapify(heap)
+    found: list[int] = []
+    while heap:
+        number = heapq.heappop(heap)
+        found.append(number)
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(heap, reader)
+    return found if len(found) == len(stages) else None

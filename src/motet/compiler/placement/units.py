@@ -1,0 +1,282 @@
+"""Units of placement: the operations that will be one kernel, and what units read from one another.
+
+    %0 = linalg.matmul …        ┐
+    %1 = linalg.add %0, %bias   ├ one unit: 2·m·n·k + 2·m·n operations, the bytes of what it reads and writes
+    %2 = linalg.max %1, 0       ┘
+
+The rules are those of `partition/group.py`, told from what an operation costs instead of from canonical forms, so
+that they hold before anything is rewritten: a unit that is placed as a whole is the kernel that partitioning makes.
+What only renames elements goes with what reads it, a reshape with what it reshapes, and what is computed from
+constants alone with its reader: it is computed once, when the program is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.partition.group import LARGEST_GROUP, captured_values
+from motet.compiler.placement.affinity_analysis import is_replicable, is_tensor, parameters
+from motet.compiler.placement.costs import WORKING, Cost, Kind, bytes_of, cost_of, is_dynamic
+from motet.compiler.placement.rates import Rates
+
+_DENSE = ("contraction", "convolution")
+
+
+@dataclass
+class Unit:
+    """`said` is what the program says of its place, as text, empty where nothing; `reads` are the units it reads from
+    and `inputs` the arguments (by number), with their bytes; `moved` are the bytes of all that it reads and writes,
+    constants too; `known` says that no extent was guessed."""
+
+    kind: Kind
+    said: str = ""
+    operations: list[ir.Operation] = field(default_factory=list[ir.Operation])
+    arithmetic: dict[Kind, float] = field(default_factory=dict[Kind, float])
+    domain: tuple[int, ...] = ()
+    outer: tuple[int, ...] = ()
+    constant: bool = False
+    reads: dict[int, int] = field(default_factory=dict[int, int])
+    inputs: dict[int, int] = field(default_factory=dict[int, int])
+    moved: int = 0
+    known: bool = True
+
+    def seconds(self, rates: Rates) -> float:
+        """How long it takes on a device; nothing where it is no kernel."""
+        if self.constant or not any(kind in WORKING for kind in self.arithmetic):
+            return 0.0
+        speeds = {kind: getattr(rates, kind) for kind in WORKING}
+        computing = sum(count / speeds[kind] for kind, count in self.arithmetic.items() if kind in speeds)
+        return rates.launch + max(computing, self.moved / rates.memory)
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of a function in an order in which they can run; `returned` has for each of its results the unit
+    that makes it, or the number of the argument it is, and its bytes."""
+
+    units: list[Unit]
+    returned: list[tuple[int | None, int | None, int]]
+
+
+def units_of(function: ir.Operation, said_of: Callable[[ir.Operation], str]) -> Units:
+    """The units of a function with one block. `said_of` tells what the program says of an operation's place; only
+    operations of which it says the same are in one unit."""
+    return _Builder(function, said_of).run()
+
+
+class _Builder:
+    def __init__(self, function: ir.Operation, said_of: Callable[[ir.Operation], str]) -> None:
+        self.said_of = said_of
+        block = function.regions[0].blocks[0]
+        operations = [entry.operation for entry in block.operations]
+        self.operations, self.terminator = operations[:-1], operations[-1]
+        constants = parameters(function)
+        self.constants = {a for a, c in zip(block.arguments, constants, strict=True) if c}
+        self.numbers = {argument: number for number, argument in enumerate(block.arguments)}
+        self.units: list[Unit] = []
+        self.owner: dict[ir.Value, int] = {}
+        self.copied: dict[ir.Value, tuple[ir.Value, ...]] = {}  # of what is made on each device: what it reads
+        self.waiting: dict[ir.Value, ir.Operation] = {}  # views that no unit has taken yet
+        self.depends: list[set[int]] = []
+        self.last: list[int] = []  # position of the unit's last operation
+        self.first: list[int] = []
+
+    def run(self) -> Units:
+        for position, operation in enumerate(self.operations):
+            if is_replicable(operation):
+                for result in operation.results:
+                    self.copied[result] = tuple(self._read(operation)) if operation.name != "tensor.dim" else ()
+                continue
+            cost = cost_of(operation)
+            if cost.kind == "view" and not self.said_of(operation) and self._is_read_inside(operation):
+                self.waiting[operation.results[0]] = operation
+                continue
+            self._place(operation, cost, position)
+        self._fold_constants()
+        return self._finished()
+
+    def _is_read_inside(self, view: ir.Operation) -> bool:
+        """Whether all that reads a view can compute it as it goes."""
+        users = [use.owner.operation for use in view.results[0].uses]
+        return bool(users) and all(user.name.startswith("linalg.") for user in users)
+
+    # -- forming ---------------------------------------------------------------------------------
+
+    def _read(self, operation: ir.Operation) -> Iterator[ir.Value]:
+        """The values that an operation reads, through what is copied to wherever it is read."""
+        for value in captured_values(operation):
+            if value in self.copied:
+                yield from self.copied[value]
+            else:
+                yield value
+
+    def _through_views(self, values: Iterable[ir.Value]) -> Iterator[ir.Value]:
+        for value in values:
+            if value in self.waiting:
+                yield from self._through_views(self._read(self.waiting[value]))
+            else:
+                yield value
+
+    def _place(self, operation: ir.Operation, cost: Cost, position: int) -> None:
+        values = list(dict.fromkeys(self._through_views(self._read(operation))))
+        sources = {self.owner[value] for value in values if value in self.owner}
+        said = self.said_of(operation)
+        constant = not said and all(
+            value in self.constants or (value in self.owner and self.units[self.owner[value]].constant)
+            for value in values
+        ) and all(is_tensor(result) for result in operation.results) and not len(operation.regions) > 1
+        index = self._joined(operation, cost, said, sources, constant, values)
+        if index is None:
+            index = len(self.units)
+            self.units.append(Unit(cost.kind, said, domain=cost.domain, outer=cost.outer, constant=constant))
+            self.depends.append(set())
+            self.first.append(position)
+            self.last.append(position)
+        unit = self.units[index]
+        self.depends[index] |= sources - {index}
+        self.last[index] = position
+        for taken in [*self._views(operation), operation]:
+            unit.operations.append(taken)
+            self.owner.update((result, index) for result in taken.results)
+        unit.arithmetic[cost.kind] = unit.arithmetic.get(cost.kind, 0.0) + cost.operations
+
+    def _views(self, operation: ir.Operation) -> list[ir.Operation]:
+        """The views that an operation is the first to read, those that they read before them."""
+        found: list[ir.Operation] = []
+        for value in captured_values(operation):
+            view = self.waiting.pop(value, None)
+            if view is not None:
+                found += [*self._views(view), view]
+        return found
+
+    def _joined(
+        self, operation: ir.Operation, cost: Cost, said: str, sources: set[int], constant: bool,
+        values: list[ir.Value],
+    ) -> int | None:
+        """The unit that an operation becomes a part of, None for one of its own."""
+        if cost.kind == "alias":
+            source = next((self.owner[value] for value in values if value in self.owner), None)
+            fits = source is not None and self.units[source].said == said
+            return source if fits else None
+        if cost.kind not in ("elementwise", "reduction") or constant:
+            return None
+        for index in sorted(sources, reverse=True):
+            unit = self.units[index]
+            if unit.said == said and not unit.constant and self._fits(unit, cost) and not any(
+                self._reaches(other, index) for other in sources if other != index
+            ):
+                if cost.kind == "reduction":
+                    unit.kind, unit.domain, unit.outer = "reduction", cost.domain, cost.outer
+                return index
+        return None
+
+    def _fits(self, unit: Unit, cost: Cost) -> bool:
+        if len(unit.operations) >= LARGEST_GROUP:
+            return False
+        if cost.kind == "elementwise":
+            if unit.kind == "reduction":
+                return cost.domain in (unit.outer, unit.domain)
+            return unit.kind in ("elementwise", *_DENSE) and cost.domain == unit.domain
+        return (
+            unit.kind in ("elementwise", "reduction") and cost.trailing and cost.domain == unit.domain
+            and (unit.kind == "elementwise" or cost.outer == unit.outer)
+        )
+
+    def _reaches(self, later: int, earlier: int) -> bool:
+        """Whether one unit waits for another, directly or not."""
+        seen: set[int] = set()
+        stack = [later]
+        while stack:
+            current = stack.pop()
+            if current == earlier:
+                return True
+            # What was complete before the other began cannot wait for it.
+            if current not in seen and self.last[current] > self.first[earlier]:
+                seen.add(current)
+                stack.extend(self.depends[current])
+        return False
+
+    # -- finishing -------------------------------------------------------------------------------
+
+    def _fold_constants(self) -> None:
+        """Makes what is computed from constants part of the one unit that reads it."""
+        readers: list[set[int]] = [set() for _ in self.units]
+        for index, sources in enumerate(self.depends):
+            for source in sources:
+                readers[source].add(index)
+        for index in reversed(range(len(self.units))):
+            unit = self.units[index]
+            if not unit.constant or len(readers[index]) != 1:
+                continue
+            (reader,) = readers[index]
+            target = self.units[reader]
+            target.operations = unit.operations + target.operations
+            for operation in unit.operations:
+                self.owner.update((result, reader) for result in operation.results)
+            self.depends[reader] = (self.depends[reader] - {index}) | self.depends[index]
+            for source in self.depends[index]:
+                readers[source] = (readers[source] - {index}) | {reader}
+            unit.operations = []
+
+    def _finished(self) -> Units:
+        order = self._order()
+        numbers = {old: new for new, old in enumerate(order)}
+        written: dict[ir.Value, int] = {}
+        for old in order:
+            unit = self.units[old]
+            unit.reads, unit.inputs = {}, {}
+            for value in self._read_from_outside(old):
+                size = bytes_of(value.type)
+                unit.known = unit.known and not is_dynamic(value.type)
+                unit.moved += size
+                if value in self.owner:
+                    source = numbers[self.owner[value]]
+                    unit.reads[source] = unit.reads.get(source, 0) + size
+                    written[value] = size
+                elif value in self.numbers and value not in self.constants:
+                    unit.inputs[self.numbers[value]] = size
+        returned: list[tuple[int | None, int | None, int]] = []
+        for value in self.terminator.operands:
+            size = bytes_of(value.type)
+            if value in self.owner:
+                written[value] = size
+            maker = self.owner.get(value)
+            returned.append((None if maker is None else numbers[maker], self.numbers.get(value), size))
+        for value, size in written.items():
+            unit = self.units[self.owner[value]]
+            unit.moved += size
+            unit.known = unit.known and not is_dynamic(value.type)
+        return Units([self.units[old] for old in order], returned)
+
+    def _read_from_outside(self, index: int) -> list[ir.Value]:
+        """What a unit reads that it does not make, each once."""
+        found: dict[ir.Value, None] = {}
+        for operation in self.units[index].operations:
+            for value in self._read(operation):
+                if self.owner.get(value) != index and (value in self.owner or value in self.numbers):
+                    found[value] = None
+        return list(found)
+
+    def _order(self) -> list[int]:
+        """The units that are left, each after what it reads."""
+        depends = [
+            {self.owner[v] for v in self._read_from_outside(i) if v in self.owner} for i in range(len(self.units))
+        ]
+        done: set[int] = set()
+        order: list[int] = []
+        for index in sorted((i for i, u in enumerate(self.units) if u.operations), key=lambda i: self.last[i]):
+            stack = [index]
+            while stack:
+                current = stack[-1]
+                if current in done:
+                    stack.pop()
+                    continue
+                missing = [source for source in depends[current] if source not in done]
+                if missing:
+                    stack += missing
+                    continue
+                done.add(current)
+                order.append(stack.pop())
+        return order
