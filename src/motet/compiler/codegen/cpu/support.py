@@ -3,12 +3,14 @@
 `python -m motet.compiler.codegen.cpu.support` compiles it for each machine to a relocatable object beside the
 loader, so that the runtime needs neither a compiler nor a compiled extension.
 
-**Pool.** A job is published by one store of the *ticket*, generation << 32 | tasks left. Threads claim a
-share of what is left by compare-and-swap: many tasks at first, single ones at the end (guided scheduling,
-Polychronopoulos and Kuck 1987). The job's description is read after a claim only, and cannot change before
-the claimed tasks are reported, so a thread that has claimed nothing is never waited for. Threads without work
-spin, then sleep on the ticket's generation; the submitter works too, then spins, then sleeps on the count of
-finished tasks.
+**Pool.** The tasks of a job are cut in one *share* per thread, generation << 32 | tasks left, always alike, so
+that a thread works on what its caches hold from the job before. A thread claims half of what is left of its
+own share, by compare-and-swap, and when that is empty of those after it. The job's description is read after
+a claim only, and cannot change before the claimed tasks are reported, so a thread that has claimed nothing
+is never waited for. Threads that find no more to claim spin, then sleep, until the *ticket*, which is
+generation << 32, changes; the submitter works too, then spins, then sleeps on the count of finished tasks.
+(Shares with stealing: Markatos and LeBlanc, "Using Processor Affinity in Loop Scheduling on Shared-Memory
+Multiprocessors", 1994.)
 
 **Executor.** Commands run in order in one native call. A command with a single task runs in the caller. A
 submitter that finds the pool taken works on its own tasks, and looks again after each share.
@@ -116,29 +118,42 @@ done:
   ret ptr %new
 }
 
-; Claim tasks of the current job and run them until none is left to claim.
-define internal void @participate(ptr %pool, ptr %lane) nounwind {
+; Claim tasks of the current job, of share %home first, and run them until none is left to claim.
+define internal void @participate(ptr %pool, ptr %lane, i64 %home) nounwind {
 entry:
-  %p_shift = getelementptr i8, ptr %pool, i64 $POOL_SHIFT
-  %shift64 = load i64, ptr %p_shift
-  %shift = trunc i64 %shift64 to i32
+  %p_shares = getelementptr i8, ptr %pool, i64 $SHARES
+  %p_workers = getelementptr i8, ptr %pool, i64 $POOL_WORKERS
+  %workers = load atomic i64, ptr %p_workers monotonic, align 8
   br label %look
 look:
-  %count = phi i32 [ 0, %entry ], [ %counted, %ran ]
-  %last_target = phi i32 [ 0, %entry ], [ %target, %ran ]
-  %first = load atomic i64, ptr %pool acquire, align 8
+  %at = phi i64 [ %home, %entry ], [ %at, %ran ], [ %after_at, %next ]
+  %passed = phi i64 [ 0, %entry ], [ 0, %ran ], [ %passed_now, %next ]
+  %count = phi i32 [ 0, %entry ], [ %counted, %ran ], [ %count, %next ]
+  %last_target = phi i32 [ 0, %entry ], [ %target, %ran ], [ %last_target, %next ]
+  %at_offset = mul i64 %at, $LANE_STRIDE
+  %p_share = getelementptr i8, ptr %p_shares, i64 %at_offset
+  %first = load atomic i64, ptr %p_share acquire, align 8
   br label %check
 check:
   %ticket = phi i64 [ %first, %look ], [ %seen, %claim ]
   %left = trunc i64 %ticket to i32
   %empty = icmp eq i32 %left, 0
-  br i1 %empty, label %report, label %claim
+  br i1 %empty, label %pass, label %claim
+pass:
+  %passed_now = add i64 %passed, 1
+  %through = icmp ugt i64 %passed_now, %workers
+  br i1 %through, label %report, label %next
+next:
+  %raised = add i64 %at, 1
+  %over = icmp ugt i64 %raised, %workers
+  %after_at = select i1 %over, i64 0, i64 %raised
+  br label %look
 claim:
-  %portion = lshr i32 %left, %shift
+  %portion = lshr i32 %left, 1
   %share = call i32 @llvm.umax.i32(i32 %portion, i32 1)
   %share64 = zext i32 %share to i64
   %claimed = sub i64 %ticket, %share64
-  %swap = cmpxchg ptr %pool, i64 %ticket, i64 %claimed acq_rel acquire
+  %swap = cmpxchg ptr %p_share, i64 %ticket, i64 %claimed acq_rel acquire
   %seen = extractvalue { i64, i1 } %swap, 0
   %mine = extractvalue { i64, i1 } %swap, 1
   br i1 %mine, label %prepare, label %check
@@ -153,10 +168,22 @@ prepare:
   %last = load i64, ptr %p_end
   %p_target = getelementptr i8, ptr %pool, i64 $POOL_TARGET
   %target = load i32, ptr %p_target
+  %target64 = zext i32 %target to i64
+  %p_base = getelementptr i8, ptr %pool, i64 $POOL_BASE
+  %base = load i64, ptr %p_base
+  %p_extra = getelementptr i8, ptr %pool, i64 $POOL_EXTRA
+  %extra = load i64, ptr %p_extra
   %p_need = getelementptr i8, ptr %pool, i64 $POOL_SCRATCH
   %need = load i64, ptr %p_need
   %left64 = zext i32 %left to i64
-  %begin = sub i64 %last, %left64
+  ; The share ends (number + 1) * base + min(number + 1, extra) tasks after the first.
+  %begun = add i64 %at, 1
+  %even = mul i64 %begun, %base
+  %longer = call i64 @llvm.smin.i64(i64 %begun, i64 %extra)
+  %before_end = add i64 %even, %longer
+  %job_begin = sub i64 %last, %target64
+  %share_end = add i64 %job_begin, %before_end
+  %begin = sub i64 %share_end, %left64
   %end = add i64 %begin, %share64
   %plain = icmp eq i64 %need, 0
   br i1 %plain, label %run, label %with_scratch
@@ -204,17 +231,27 @@ entry:
   %p_generation = getelementptr i8, ptr %pool, i64 4
   %p_spin = getelementptr i8, ptr %pool, i64 $POOL_SPIN
   %limit = load i64, ptr %p_spin
+  ; Its share lies in its lane; the submitter's, which is the first, in the lane before the first worker's.
+  %p_shares = getelementptr i8, ptr %pool, i64 $SHARES
+  %p_own = getelementptr i8, ptr %lane, i64 $LANE_SHARE
+  %own = ptrtoint ptr %p_own to i64
+  %shares = ptrtoint ptr %p_shares to i64
+  %distance = sub i64 %own, %shares
+  %home = udiv i64 %distance, $LANE_STRIDE
   br label %awake
 awake:
+  %known = phi i32 [ 0, %entry ], [ %generation, %take ], [ %past, %sleep ]
   br label %look
 look:
+  %past = phi i32 [ %known, %awake ], [ %past, %again ]
   %spins = phi i64 [ 0, %awake ], [ %spun, %again ]
   %ticket = load atomic i64, ptr %pool acquire, align 8
-  %left = trunc i64 %ticket to i32
-  %work = icmp ne i32 %left, 0
+  %upper = lshr i64 %ticket, 32
+  %generation = trunc i64 %upper to i32
+  %work = icmp ne i32 %generation, %past
   br i1 %work, label %take, label %idle
 take:
-  call void @participate(ptr %pool, ptr %lane)
+  call void @participate(ptr %pool, ptr %lane, i64 %home)
   br label %awake
 idle:
   %stop = load atomic i32, ptr %p_stop monotonic, align 4
@@ -229,8 +266,6 @@ again:
   br label %look
 sleep:
   atomicrmw add ptr %p_sleepers, i32 1 seq_cst
-  %upper = lshr i64 %ticket, 32
-  %generation = trunc i64 %upper to i32
   call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %p_generation, i32 $WAIT, i32 %generation,
                                ptr null, ptr null, i32 0)
   atomicrmw sub ptr %p_sleepers, i32 1 seq_cst
@@ -271,20 +306,41 @@ entry:
   %p_done = getelementptr i8, ptr %pool, i64 $POOL_DONE
   store atomic i32 0, ptr %p_done monotonic, align 4
   %old = load atomic i64, ptr %pool monotonic, align 8
-  %upper = and i64 %old, -4294967296
-  %next = add i64 %upper, 4294967296
-  %ticket = or i64 %next, %tasks
+  %ticket = add i64 %old, 4294967296
+  %p_workers = getelementptr i8, ptr %pool, i64 $POOL_WORKERS
+  %workers = load i64, ptr %p_workers
+  %threads = add i64 %workers, 1
+  %base = udiv i64 %tasks, %threads
+  %extra = urem i64 %tasks, %threads
+  %p_base = getelementptr i8, ptr %pool, i64 $POOL_BASE
+  store i64 %base, ptr %p_base
+  %p_extra = getelementptr i8, ptr %pool, i64 $POOL_EXTRA
+  store i64 %extra, ptr %p_extra
+  %p_shares = getelementptr i8, ptr %pool, i64 $SHARES
+  br label %share
+share:
+  %number = phi i64 [ 0, %entry ], [ %number_after, %share ]
+  %is_longer = icmp ult i64 %number, %extra
+  %more_by = zext i1 %is_longer to i64
+  %size = add i64 %base, %more_by
+  %word = or i64 %ticket, %size
+  %share_offset = mul i64 %number, $LANE_STRIDE
+  %p_share = getelementptr i8, ptr %p_shares, i64 %share_offset
+  store atomic i64 %word, ptr %p_share release, align 8
+  %number_after = add i64 %number, 1
+  %shared = icmp eq i64 %number_after, %threads
+  br i1 %shared, label %publish, label %share
+publish:
   store atomic i64 %ticket, ptr %pool seq_cst, align 8
   %p_sleepers = getelementptr i8, ptr %pool, i64 $POOL_SLEEPERS
   %sleepers = load atomic i32, ptr %p_sleepers seq_cst, align 4
   %some = icmp ne i32 %sleepers, 0
   br i1 %some, label %consider, label %work
 consider:
-  %p_workers = getelementptr i8, ptr %pool, i64 $POOL_WORKERS
-  %workers = load i32, ptr %p_workers
+  %workers32 = trunc i64 %workers to i32
   %others = sub i32 %target, 1
-  %useful = call i32 @llvm.umin.i32(i32 %others, i32 %workers)
-  %awake = sub i32 %workers, %sleepers
+  %useful = call i32 @llvm.umin.i32(i32 %others, i32 %workers32)
+  %awake = sub i32 %workers32, %sleepers
   %lacking = sub i32 %useful, %awake
   %lack = icmp sgt i32 %lacking, 0
   br i1 %lack, label %wake, label %work
@@ -294,7 +350,7 @@ wake:
                                ptr null, ptr null, i32 0)
   br label %work
 work:
-  call void @participate(ptr %pool, ptr %lane)
+  call void @participate(ptr %pool, ptr %lane, i64 0)
   %p_spin = getelementptr i8, ptr %pool, i64 $POOL_SPIN
   %limit = load i64, ptr %p_spin
   br label %look
@@ -959,7 +1015,9 @@ long_way:
 def support_ir(machine: Machine) -> str:
     """The support code of a machine as LLVM IR."""
     constants = {"FUTEX": machine.futex, "WAIT": _WAIT, "WAKE": _WAKE}
-    words: dict[str, object] = {**constants, "PAUSE": machine.pause, "PAUSE_TYPE": machine.pause_type}
+    words: dict[str, object] = {
+        **constants, "PAUSE": machine.pause, "PAUSE_TYPE": machine.pause_type, "SHARES": layout.SHARES,
+    }
     tables: tuple[type[IntEnum], ...] = (
         layout.Pool, layout.Lane, layout.Program, layout.Command, layout.Call, layout.Spec, layout.Array,
     )

@@ -14,7 +14,7 @@ ARENAS = 64  # arenas of a fast call
 class Pool(IntEnum):
     """The thread pool; fields that different threads write have a cache line each."""
 
-    TICKET = 0  # i64: generation of the job << 32 | tasks not claimed yet
+    TICKET = 0  # i64: generation of the job << 32
     DONE = 64  # i32: tasks finished; a futex
     WAITING = 68  # i32: the submitter sleeps on DONE
     FAILED = 72  # i32: a thread had no memory for its scratch
@@ -24,23 +24,30 @@ class Pool(IntEnum):
     END = 152  # i64: one after the last task
     TARGET = 160  # i64: how many tasks there are
     SCRATCH = 168  # i64: bytes of scratch a thread needs
+    BASE = 176  # i64: the tasks of one thread's share …
+    EXTRA = 184  # i64: … and how many shares, the first ones, have one more
     SLEEPERS = 192  # i32: workers that sleep on the upper half of TICKET
     LOCK = 256  # i32: a submitter uses the pool
     LANES_BUSY = 320  # i64: a bit per submitter's lane
     STOP = 384  # i32
     STARTED = 388  # i32: the workers are there
     SPIN = 392  # i64: pauses before sleep
-    SHIFT = 400  # i64: a claim takes remaining >> SHIFT tasks, at least one
+    SHIFT = 400  # i64: a submitter on its own runs remaining >> SHIFT tasks, at least one, before it looks again
     WORKERS = 408  # i64: threads besides the submitter
     LANES = 448  # Lane for each submitter, then for each worker
 
 
 class Lane(IntEnum):
-    """Scratch memory of one thread."""
+    """Scratch memory of one thread. `SHARE` is a worker's; the last submitter's lane has that of all submitters, of
+    which one at a time has the pool."""
 
     ADDRESS = 0
     SIZE = 8
+    SHARE = 16  # i64: generation of the job << 32 | tasks of the thread's share that are not claimed yet
     STRIDE = 64
+
+
+SHARES = Pool.LANES + (SUBMITTERS - 1) * Lane.STRIDE + Lane.SHARE  # the submitter's share, then the workers'
 
 
 class Program(IntEnum):

@@ -185,6 +185,8 @@ class HostThreads:
         for offset in range(0, int(layout.Pool.LANES), 8):
             if offset not in kept:
                 _store(self.address + offset, 0)
+        for number in range(self._state.lanes):
+            _store(self.address + layout.Pool.LANES + number * layout.Lane.STRIDE + layout.Lane.SHARE, 0)
 
 
 @functools.cache
