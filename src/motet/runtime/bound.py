@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
-from motet.errors import DeviceError, DeviceLost
-from motet.runtime.device import DeviceInfo, open_device, probe
-from motet.runtime.devices.host.driver import open_threads
+from motet.errors import CallError, DeviceError, DeviceLost
+from motet.runtime.device import Device, DeviceInfo, open_device, probe
+from motet.runtime.devices.host.driver import HostDevice, open_threads
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.function import Runnable
@@ -122,6 +122,19 @@ class BoundDevices:
         plan = manifest.plans[signature.name]
         schedules = [device.variant.schedules for device in devices]
         return PlacedInstance(signature, plan, manifest.regions, devices, symbols, schedules)
+
+    def device(self, name: str) -> Device:
+        """The open device that fills @name; `name` may be empty where there is one only. Raises CallError."""
+        with self._lock:
+            state = self._state
+            found = [c for c in state.choices if c.device.name == name or (not name and len(state.choices) == 1)]
+            if not found:
+                names = ", ".join(f"@{choice.device.name}" for choice in state.choices)
+                raise CallError(f"{self.artifact.name}: no device @{name}; the program has {names}")
+            uri = found[0].info.uri
+            if uri in state.opened:
+                return state.opened[uri].device
+            return HostDevice(found[0].info, self._host_threads(state, state.choices.index(found[0])), self._pool)
 
     def recover(self, lost: DeviceLost) -> bool:
         """Puts the next alternative in the place of a lost device; False where one of the program's devices that it

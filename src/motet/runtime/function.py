@@ -11,14 +11,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError, DeviceLost
 from motet.runtime import tensors
 from motet.runtime.concrete import Shape
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.instance import allocate
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
+
+Tensor = Array | DeviceArray
 
 _INSTANCES = 64  # combinations of extents that are kept ready
 
@@ -55,16 +59,17 @@ class Runnable(Protocol):
     inputs: list[Shape]
     results: list[Shape]
     prepared: Callable[..., Any] | None
+    resident: bool  # whether it takes tensors on devices, `DeviceArray`, as they are
 
-    def run(self, arrays: Sequence[Array]) -> None:
+    def run(self, arrays: Sequence[Any]) -> None:
         """Runs once on the inputs, then the results, in this order; returns when the results are there."""
         ...
 
-    def run_timed(self, arrays: Sequence[Array]) -> list[tuple[str, float]]:
+    def run_timed(self, arrays: Sequence[Any]) -> list[tuple[str, float]]:
         """Like `run`, and says how many seconds each command took."""
         ...
 
-    def run_traced(self, arrays: Sequence[Array]) -> list[Traced]:
+    def run_traced(self, arrays: Sequence[Any]) -> list[Traced]:
         """Like `run`, and says what happened when on which device."""
         ...
 
@@ -83,19 +88,26 @@ class Call:
     there before."""
 
     def __init__(
-        self, instance: Runnable, again: bool, inputs: list[Array], results: list[Array], returned: list[Any]
+        self, instance: Runnable, again: bool, inputs: list[Tensor], results: list[Tensor], returned: list[Any]
     ) -> None:
         self.instance = instance
         self.again = again
         self.inputs = inputs
         self.results = results
         self.returned = returned
+        self._late: list[tuple[DeviceArray, Array]] = []
 
-    def arrays(self) -> list[Array]:
-        """The inputs, then the results."""
-        return [*self.inputs, *self.results]
+    def arrays(self) -> list[Tensor]:
+        """The inputs, then the results; of tensors on devices what the instance takes."""
+        if self.instance.resident:
+            return [*self.inputs, *self.results]
+        copies = {id(t): t.numpy() for t in (*self.inputs, *self.results) if isinstance(t, DeviceArray)}
+        self._late = [(t, copies[id(t)]) for t in self.results if isinstance(t, DeviceArray)]
+        return [copies.get(id(tensor), tensor) for tensor in (*self.inputs, *self.results)]
 
     def value(self) -> Any:
+        for tensor, array in self._late:
+            tensor.write(array)
         if len(self.returned) == 1:
             return self.returned[0]
         return tuple(self.returned) if self.returned else None
@@ -186,13 +198,17 @@ class Function:
     # -- a call ----------------------------------------------------------------------------------
 
     def _call(self, arguments: Sequence[Any], out: Any) -> Any:
-        call = self._prepare(arguments, out)
-        try:
-            call.instance.run(call.arrays())
-        except DeviceLost as lost:
-            if self._recover is None or not self._recover(lost):
-                raise
-            return self._call(arguments, out)  # each time one alternative fewer is left
+        lost: set[str] = set()
+        while True:
+            call = self._prepare(arguments, out)
+            try:
+                call.instance.run(call.arrays())
+                break
+            except DeviceLost as error:
+                # A device is lost once; where it is again, a tensor of the caller's was on it.
+                if error.device in lost or self._recover is None or not self._recover(error):
+                    raise
+                lost.add(error.device)
         if call.again and all(type(argument) is np.ndarray for argument in arguments):
             self._keep_prepared(call.instance)
         return call.value()
@@ -210,7 +226,7 @@ class Function:
                 f"{show_signature(self.signature)}"
             )
         inputs = [
-            tensors.adopt(value, spec, where, writable=index in self._destinations)
+            self._adopt(value, spec, where, writable=index in self._destinations)
             for index, (value, spec, where) in enumerate(zip(arguments, specs, self._where, strict=True))
         ]
         instance, again = self._instance(inputs)
@@ -220,7 +236,17 @@ class Function:
         results, returned = self._results(arguments, inputs, instance.results, out)
         return Call(instance, again, inputs, results, returned)
 
-    def _instance(self, inputs: Sequence[Array]) -> tuple[Runnable, bool]:
+    def _adopt(self, value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Tensor:
+        if type(value) is not DeviceArray:
+            return tensors.adopt(value, spec, where, writable=writable)
+        view = value.view()
+        if view is not None:
+            return tensors.adopt(view, spec, where, writable=writable)
+        if value.dtype != DTYPES[spec.dtype]:
+            raise CallError(f"{where}: {value!r} given, {spec.dtype} expected")
+        return value
+
+    def _instance(self, inputs: Sequence[Tensor]) -> tuple[Runnable, bool]:
         """The instance for the extents of `inputs`, and whether it was there."""
         key = tuple(
             self._extent(inputs[symbol.input], symbol.input, symbol.axis) for symbol in self.signature.symbols
@@ -251,7 +277,7 @@ class Function:
                 instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
             self._prepared = instance.prepared
 
-    def _extent(self, array: Array, index: int, axis: int) -> int:
+    def _extent(self, array: Tensor, index: int, axis: int) -> int:
         shape = self.signature.inputs[index].shape
         if array.ndim != len(shape):
             given, expected = tensors.show_shape(array.shape), tensors.show_shape(shape)
@@ -259,12 +285,12 @@ class Function:
         return array.shape[axis]
 
     def _results(
-        self, arguments: Sequence[Any], inputs: Sequence[Array], shapes: Sequence[Shape], out: Any
-    ) -> tuple[list[Array], list[Any]]:
+        self, arguments: Sequence[Any], inputs: Sequence[Tensor], shapes: Sequence[Shape], out: Any
+    ) -> tuple[list[Tensor], list[Any]]:
         """The arrays that results are written to, and what is returned for them."""
         given = self._given(out)
         torch = tensors.torch_of(arguments)
-        results: list[Array] = []
+        results: list[Tensor] = []
         returned: list[Any] = []
         for index, (spec, shape) in enumerate(zip(self.signature.results, shapes, strict=True)):
             where = (
@@ -280,11 +306,11 @@ class Function:
                 array, value = inputs[spec.destination], arguments[spec.destination]
             elif given[index] is not None:
                 value = given[index]
-                array = tensors.adopt(value, spec, where, writable=True)
+                array = self._adopt(value, spec, where, writable=True)
                 tensors.check_shape(array, shape.extents, where)
             else:
-                array = self._allocate(shape)
-                value = array if torch is None else tensors.to_torch(array, torch)
+                array = made = self._allocate(shape)
+                value = array if torch is None else tensors.to_torch(made, torch)
             results.append(array)
             returned.append(value)
         self._check_overlaps(inputs, results, given)
@@ -304,7 +330,7 @@ class Function:
         return allocate(shape, self._pool)
 
     def _check_overlaps(
-        self, inputs: Sequence[Array], results: Sequence[Array], given: Sequence[Any]
+        self, inputs: Sequence[Tensor], results: Sequence[Tensor], given: Sequence[Any]
     ) -> None:
         """Raises CallError if memory that is written is read, or written, through another tensor too."""
         for index, (spec, value) in enumerate(zip(self.signature.results, given, strict=True)):
@@ -314,9 +340,15 @@ class Function:
             others = [(f"argument {i}", array) for i, array in enumerate(inputs) if i != own]
             others += [(f"result {i}", array) for i, array in enumerate(results[:index])]
             for name, array in others:
-                if tensors.overlap(results[index], array):
+                if _overlap(results[index], array):
                     place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
                     raise CallError(f"{self.name}: {place} shares memory with {name}; give memory of its own")
+
+
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    if isinstance(a, DeviceArray) or isinstance(b, DeviceArray):
+        return isinstance(a, DeviceArray) and isinstance(b, DeviceArray) and a.buffer is b.buffer
+    return tensors.overlap(a, b)
 
 
 def _weakly(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any]:

@@ -67,6 +67,8 @@ class Instance:
     `parts` gives commands, up to their ends, to threads of their own; those after the last end are the binding's.
     """
 
+    resident = False
+
     def __init__(
         self,
         signature: Signature,

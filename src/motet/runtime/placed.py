@@ -18,11 +18,13 @@ import numpy as np
 from motet.artifact.schema import Plan, Schedule, Signature, Step
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.loaded import LoadedDevice
 from motet.runtime.timeline import Point
 from motet.runtime.trace import Traced
 
 Array = np.ndarray[Any, Any]
+Tensor = Array | DeviceArray
 
 
 @dataclass
@@ -58,6 +60,8 @@ class _Run:
 class PlacedInstance:
     """Runs a plan on `devices`, one for each of the artifact's, equal where two of them are one device; `schedules`
     has the regions of each. Safe to run from several threads."""
+
+    resident = True
 
     def __init__(
         self, signature: Signature, plan: Plan, regions: Mapping[str, Signature], devices: Sequence[LoadedDevice],
@@ -95,16 +99,16 @@ class PlacedInstance:
         destinations = {i: s.destination for i, s in enumerate(region.results) if s.destination is not None}
         return _Run(step, concrete, commands, frozenset(read), _queue(step.queues, loaded.device.queues), destinations)
 
-    def run(self, arrays: Sequence[Array]) -> None:
+    def run(self, arrays: Sequence[Tensor]) -> None:
         _Call(self, arrays).run(None)
 
-    def run_timed(self, arrays: Sequence[Array]) -> list[tuple[str, float]]:
+    def run_timed(self, arrays: Sequence[Tensor]) -> list[tuple[str, float]]:
         """Seconds of each step, transfers included, one after the other."""
         timed: list[tuple[str, float]] = []
         _Call(self, arrays).run(timed)
         return timed
 
-    def run_traced(self, arrays: Sequence[Array]) -> list[Traced]:
+    def run_traced(self, arrays: Sequence[Tensor]) -> list[Traced]:
         """Every device's own record of the call."""
         devices = list({id(loaded): loaded.device for loaded in self.devices}.values())
         for device in devices:
@@ -126,16 +130,27 @@ class PlacedInstance:
 class _Call:
     """One execution of a plan."""
 
-    def __init__(self, instance: PlacedInstance, arrays: Sequence[Array]) -> None:
+    def __init__(self, instance: PlacedInstance, arrays: Sequence[Tensor]) -> None:
         self.instance = instance
         self.devices = instance.devices
         count = len(instance.inputs)
         self.results = list(arrays[count:])
         self.values: dict[int, _Value] = {}
         for number, shape, array in zip(instance.plan.inputs, instance.inputs, arrays[:count], strict=True):
-            self.values[number] = _Value(shape, array=array)
+            self.values[number] = self._given(shape, array)
         self.pending: list[Point] = []
         self.held: list[Buffer] = []  # until everything has ended
+        self.kept: list[Array] = []
+
+    def _given(self, shape: Shape, tensor: Tensor) -> _Value:
+        """An argument: on the device that it lies on, where that is one of the call's."""
+        if not isinstance(tensor, DeviceArray):
+            return _Value(shape, array=tensor)
+        home = self._number_of(tensor)
+        return _Value(shape, array=tensor.numpy()) if home is None else _Value(shape, {home: _Copy(tensor.buffer, [])})
+
+    def _number_of(self, tensor: DeviceArray) -> int | None:
+        return next((n for n, loaded in enumerate(self.devices) if loaded.device is tensor.device), None)
 
     def run(self, timed: list[tuple[str, float]] | None) -> None:
         try:
@@ -208,12 +223,15 @@ class _Call:
         """Memory for a result, the caller's own where the device can work in it."""
         loaded = self.devices[device]
         results = self.instance.plan.results
-        if number in results and loaded.device.info.host_memory:
-            index = results.index(number)
-            if self.instance.signature.results[index].destination is None:
-                buffer = loaded.device.adopt(self.results[index])
+        if number in results and self.instance.signature.results[results.index(number)].destination is None:
+            own = self.results[results.index(number)]
+            if isinstance(own, DeviceArray):
+                if loaded.device is own.device:
+                    return _Value(shape, {device: _Copy(own.buffer, [])})
+            elif loaded.device.info.host_memory:
+                buffer = loaded.device.adopt(own)
                 if buffer is not None:
-                    return _Value(shape, {device: _Copy(buffer, [])}, self.results[index])
+                    return _Value(shape, {device: _Copy(buffer, [])}, own)
         return _Value(shape, {device: _Copy(loaded.device.allocate(shape.bytes), [])})
 
     def _own_copy(self, value: _Value, device: int) -> _Value:
@@ -267,22 +285,39 @@ class _Call:
 
     def _return(self) -> None:
         """Every result in the caller's array, once all else has ended well: destinations may be inputs too."""
-        plan, late = self.instance.plan, list[tuple[_Value, Array]]()
-        for index, number in enumerate(plan.results):
-            value, array = self.values[number], self.results[index]
-            if value.array is array:
-                continue
-            late.append((value, array))
+        late: list[tuple[_Value, Tensor]] = []
+        for number, place in zip(self.instance.plan.results, self.results, strict=True):
+            value = self.values[number]
+            there = [copy.buffer for copy in value.copies.values()]
+            if value.array is not place and not (isinstance(place, DeviceArray) and place.buffer in there):
+                late.append((value, place))
         if not late:
             return
         self._settle_now()
-        for value, array in late:
-            flat = array.reshape(-1).view(np.uint8)
-            if value.array is None:
-                number, copy = next(iter(value.copies.items()))
-                self._pend(self.devices[number].device.read(copy.buffer, flat, 0, copy.points), [copy.buffer])
+        for value, place in late:
+            if isinstance(place, DeviceArray):
+                self._return_to_device(value, place)
             else:
-                flat[...] = value.array.reshape(-1).view(np.uint8)
+                self._return_to_host(value, place)
+
+    def _return_to_device(self, value: _Value, place: DeviceArray) -> None:
+        home = self._number_of(place)
+        copy = value.copies.get(home) if home is not None else None
+        if copy is not None:
+            point = place.device.copy(copy.buffer, place.buffer, copy.points)
+            self._pend(point, [copy.buffer, place.buffer])
+            return
+        source, points = self._host_bytes(value)
+        self._pend(place.device.write(place.buffer, source, 0, points), [place.buffer])
+        self.kept.append(source)
+
+    def _return_to_host(self, value: _Value, place: Array) -> None:
+        flat = place.reshape(-1).view(np.uint8)
+        if value.array is not None:
+            flat[...] = value.array.reshape(-1).view(np.uint8)
+            return
+        number, copy = next(iter(value.copies.items()))
+        self._pend(self.devices[number].device.read(copy.buffer, flat, 0, copy.points), [copy.buffer])
 
     def _pend(self, point: Point, buffers: Sequence[Buffer]) -> None:
         self.pending.append(point)

@@ -15,11 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
 from motet.errors import CallError, DeviceLost, OptionError
 from motet.runtime import cpu_features
 from motet.runtime.bound import BoundDevices
+from motet.runtime.device import Device, find_device
+from motet.runtime.device_array import DeviceArray, allocate_on
+from motet.runtime.devices.host.driver import HostDevice
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads, thread_count
 from motet.runtime.function import Function, Queue, Runnable
@@ -139,6 +144,18 @@ class Session:
             return self._functions[DEFAULT_FUNCTION]
         raise CallError(f"{self.artifact.name}: which function is meant? there are: {self._names}")
 
+    def put(self, array: Any, device: str = "") -> DeviceArray:
+        """A copy of `array` on `device`, a device of the program (the only one needs no name), for any number of
+        calls. Raises CallError for a device that there is not, OutOfMemoryError."""
+        given = np.ascontiguousarray(array)
+        there = self.empty(given.shape, given.dtype, device)
+        there.write(given)
+        return there
+
+    def empty(self, shape: Sequence[int], dtype: Any, device: str = "") -> DeviceArray:
+        """Memory on `device` for a tensor that a call is to write: give it as `out`."""
+        return allocate_on(self._home(device), shape, dtype)
+
     # -- what it is ------------------------------------------------------------------------------
 
     @property
@@ -205,6 +222,14 @@ class Session:
         if self._host is None:
             raise CallError(f"{signature.name}: the session is closed")
         return self._host.instance(signature, self._variant.schedules[signature.name], symbols)
+
+    def _home(self, name: str) -> Device:
+        """The open device that fills the program's device `name`."""
+        if self._bound is not None:
+            return self._bound.device(name)
+        if name not in ("", HOST):
+            raise CallError(f"{self.artifact.name}: no device @{name}; the program has one, without a name")
+        return HostDevice(find_device(HOST), HostThreads(1), self._pool)
 
     def _recover(self, lost: DeviceLost) -> bool:
         """Whether another device is in the place of a lost one; then every function is made anew for it."""

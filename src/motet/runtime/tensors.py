@@ -20,6 +20,7 @@ from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.schema import Expr, TensorSpec
 from motet.errors import CallError
 from motet.runtime import dlpack
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.expressions import show
 
 Array = np.ndarray[Any, Any]
@@ -105,7 +106,7 @@ def _strides(array: Array) -> str:
 # -- checks --------------------------------------------------------------------------------------------------
 
 
-def check_shape(array: Array, shape: Sequence[int], where: str) -> None:
+def check_shape(array: Array | DeviceArray, shape: Sequence[int], where: str) -> None:
     if array.shape != tuple(shape):
         raise CallError(f"{where}: shape {show_shape(array.shape)} given, {show_shape(shape)} expected")
 
