@@ -8,14 +8,15 @@ import types
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from motet.errors import DeviceError
 from motet.runtime import device
+from motet.runtime.conformance import AREAS, all_checks, run_checks
 from motet.runtime.conformance import __main__ as command
-from motet.runtime.conformance import all_checks, run_checks
 from motet.runtime.device import API_VERSION, DeviceInfo, open_device
 from motet.runtime.timeline import HostTimeline, Point
 
@@ -34,6 +35,12 @@ def test_every_check_has_a_name_of_its_own_and_says_what_it_is_about():
     checks = all_checks()
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.summary.endswith(".") and "\n" not in check.summary for check in checks)
+
+
+def test_every_area_is_explained_in_the_documentation():
+    text = (Path(__file__).parents[3] / "docs" / "devices.md").read_text()
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.strip("`") in AREAS] == [f"`{area}`" for area in AREAS]
 
 
 # -- devices that break the contract -----------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import numpy as np
 
-from motet.errors import DeviceError, KernelFault
-from motet.runtime.conformance.check import Failure, expect, expect_equal
+from motet.errors import DeviceError, DeviceLost, KernelFault
+from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
+from motet.runtime.conformance.held import child_processes
 from motet.runtime.conformance.trial import PAUSE, Trial, finish, finish_poisoned
 
 AT_MOST = 20.0  # seconds that an abort may take
@@ -115,6 +118,35 @@ def abort_endless(trial: Trial) -> None:
     finish(after, "a launch after that")
 
 
+def process_killed(trial: Trial) -> None:
+    """Where kernels run in other processes, and those are killed, what ran is poisoned with a DeviceError. The device
+    goes on, or it is lost: the error is a DeviceLost then, and so is that of every further call."""
+    before = child_processes()
+    executable, data = trial.load(), trial.bytes_of(100)
+    kept, out = trial.upload(data), trial.upload(np.zeros(1, np.int32))
+    finish(trial.launch(executable, "count", [out]), "launch")
+    started = child_processes() - before
+    if not started:
+        raise Skip("its kernels run in no process of their own")
+    device, queue = trial.device, trial.device.queues - 1
+    point = trial.launch(executable, "endless", [out])
+    dependant = device.fill(kept, 1, [point], queue)
+    time.sleep(PAUSE)
+    for process in started:
+        os.kill(process, signal.SIGKILL)
+    error = finish_poisoned(point, "a kernel whose process was killed")
+    finish_poisoned(dependant, "what waited for it", type(error))
+    if not isinstance(error, DeviceLost):
+        expect_equal(trial.download(kept, data), data, "a buffer from before")
+        finish(trial.launch(executable, "count", [out]), "a launch after that, since the error is no DeviceLost")
+        return
+    for what, action in {
+        "allocate": lambda: device.allocate(8), "write": lambda: device.write(kept, data).wait(AT_MOST),
+        "load": lambda: trial.load(), "launch": lambda: trial.launch(executable, "count", [out]).wait(AT_MOST),
+    }.items():
+        expect_error(DeviceLost, action, f"{what} on a lost device")
+
+
 def _fault(trial: Trial, kernel: str) -> KernelFault:
     executable = trial.load()
     buffer = trial.upload(np.zeros(16, np.uint8))
@@ -128,5 +160,5 @@ def _fault(trial: Trial, kernel: str) -> KernelFault:
 
 CHECKS = (
     fault_illegal_instruction, fault_out_of_bounds, fault_then_usable, fault_reaches_dependants, abort_idle,
-    abort_queued, abort_then_close, abort_endless,
+    abort_queued, abort_then_close, abort_endless, process_killed,
 )

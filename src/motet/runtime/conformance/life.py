@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
 
 import numpy as np
 
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
+from motet.runtime.conformance.held import Held
 from motet.runtime.conformance.trial import PATIENCE, Trial, finish, whole
 from motet.runtime.device import API_VERSION, find_device, open_device, probe
 from motet.runtime.uri import family_of, split_uri
@@ -48,7 +46,7 @@ def probe_describes(trial: Trial) -> None:
 def probe_touches_nothing(trial: Trial) -> None:
     """`probe` opens no file, starts no thread and no process, and finds the same when asked again."""
     first = list(trial.subject.driver.probe())
-    before = _Held()
+    before = Held()
     again = list(trial.subject.driver.probe())
     expect(first == again, f"found {again}, before {first}")
     time.sleep(0.02)
@@ -175,7 +173,7 @@ def numbered_instances(trial: Trial) -> None:
 def nothing_left(trial: Trial) -> None:
     """Threads, processes and files of a device are gone once it is closed."""
     _use_and_close(trial)  # what a driver keeps for all its devices is there after the first
-    before = _Held()
+    before = Held()
     for _ in range(4):
         _use_and_close(trial)
     before.expect_same("after opening and closing 4 times")
@@ -237,44 +235,6 @@ def _use_and_close(trial: Trial) -> None:
             recorded = device.record(executable, [whole("count", [100])], 1, 0)
             finish(device.submit(recorded, [buffer], (), queue), "launch")
     device.close()
-
-
-class _Held:
-    """What this process holds that another could notice: threads, children, open files."""
-
-    def __init__(self) -> None:
-        gc.collect()
-        self.counts = self.count()
-
-    def count(self) -> dict[str, int]:
-        counts = {"threads": threading.active_count()}
-        if os.path.isdir("/proc/self/fd"):  # noqa: PTH112 - a look, not a path to go on with
-            counts["open files"] = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-            counts["child processes"] = sum(
-                len(_children(task)) for task in Path("/proc/self/task").iterdir()
-            )
-        return counts
-
-    def expect_same(self, when: str) -> None:
-        """Fails if there is more of anything; what ends by itself gets a moment to."""
-        end = time.monotonic() + 2
-        while True:
-            gc.collect()
-            now = self.count()
-            more = [f"{now[key]} {key}; before {self.counts[key]}" for key in now if now[key] > self.counts[key]]
-            if not more:
-                return
-            if time.monotonic() > end:
-                break
-            time.sleep(0.02)
-        expect(False, f"{when}: {', '.join(more)}")
-
-
-def _children(task: Path) -> list[str]:
-    try:
-        return (task / "children").read_text().split()
-    except OSError:  # the thread has ended, or the kernel does not tell
-        return []
 
 
 CHECKS = (
