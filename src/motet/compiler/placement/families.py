@@ -20,7 +20,7 @@ def device_families(devices: Sequence[LogicalDevice], name: str) -> list[str]:
         for alternative in by_name[device].alternatives:
             if alternative.fallback:
                 visit(alternative.fallback)
-            elif alternative.family not in found:
+            elif alternative.family and alternative.family not in found:
                 found.append(alternative.family)
 
     visit(name)

@@ -8,6 +8,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Placement
 from motet.compiler.placement.annotate_affinities import AnnotateAffinities
 from motet.compiler.placement.assign_devices import AssignDevices
+from motet.compiler.placement.check_code import CheckCode
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.estimate_steps import EstimateSteps
 from motet.compiler.placement.faces import face
@@ -56,6 +57,7 @@ def placer(
         faces = {function_name(function): face(function) for function in public_functions(module)}
         outline = OutlineRegions(tuple(device.name for device in devices))
         outline.run(module)
+        CheckCode(devices).run(module)
         EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
         erase_devices(module)
         return Placement(devices, default, links, outline.plans, faces, automatic)

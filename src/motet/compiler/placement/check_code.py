@@ -1,0 +1,43 @@
+"""check-code: changes nothing; refuses regions on devices for none of whose families code can be made.
+
+    func.func @f_region_0(…) attributes {motet.device = "gpu"}     error: @gpu runs this, but no code can be made for
+    where @gpu is cuda or hip                                      cuda, hip; …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import LogicalDevice
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import DEVICE
+from motet.compiler.placement.families import device_families
+from motet.compiler.placement.functions import public_functions
+from motet.compiler.targets.families import families
+from motet.errors import CompileError
+
+
+@dataclass(frozen=True)
+class CheckCode:
+    """Raises CompileError, at the first operation of the region."""
+
+    name = "check-code"
+    devices: Sequence[LogicalDevice]
+
+    def run(self, module: ir.Module) -> None:
+        known = [name for name, family in families().items() if family.targets]
+        checked: set[str] = set()
+        for function in public_functions(module):
+            device = ir.StringAttr(function.attributes[DEVICE]).value if DEVICE in function.attributes else ""
+            if not device or device in checked:
+                continue
+            checked.add(device)
+            asked = device_families(self.devices, device)
+            if not any(family in known for family in asked):
+                raise CompileError(
+                    f"@{device} runs this, but no code can be made for {', '.join(asked) or 'a device of any family'}; "
+                    f"available: {', '.join(known)}; give it another alternative: --device {device}=…,host",
+                    locate(function.location),
+                )
