@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import logging
 import os
 import shlex
@@ -17,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +29,7 @@ from motet.artifact.reader import Artifact
 from motet.compiler.cache import Cache
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message
+from motet.compiler.placement.rates import read_rates
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
 from motet.compiler.targets.expressions import DEFAULT_TARGETS
 from motet.compiler.targets.families import HOST, target_names
@@ -43,7 +44,10 @@ _log = logging.getLogger("motet")
 __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optimise", "verify"]
 
 # Every option that `--option` takes, with what it means.
-OPTIONS = {"jobs": "how many processes compile kernels at once; a number, default: the processors"}
+OPTIONS = {
+    "jobs": "how many processes compile kernels at once; a number, default: the processors",
+    "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
+}
 
 
 @dataclass(frozen=True)
@@ -73,14 +77,16 @@ class VerifyReport(msgspec.Struct, frozen=True):
 def compile(request: CompileRequest, progress: Progress | None = None) -> Artifact:
     """Compile; raises `CompileError` for the program, `OptionError` for the request, `WorkerCrash`."""
     job = _job(request, "compile")
-    cache = Cache() if request.cache else None
-    key = _key(job)
-    if cache is not None and (found := cache.get(key)) is not None:
-        return Artifact.from_bytes(found)
-    with _Folder() as folder:
-        data = _run(job, folder, progress)
-        if cache is not None:
-            cache.put(key, data)
+    _wheels()
+    if not request.cache:
+        with _Folder() as folder:
+            return Artifact.from_bytes(_run(job, folder, progress))
+    cache, key = Cache(), _key(job)
+    data = cache.get(key)
+    if data is None:
+        with _Folder() as folder:
+            data = _run(job, folder, progress)
+        cache.put(key, data)
     return Artifact.from_bytes(data)
 
 
@@ -136,7 +142,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         kind, request.path or "<string>", data, isinstance(source, str) and bool(source), request.format,
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else texts, placement=request.placement,
-        places=request.places,
+        places=request.places, rates=_rates(options.get("rates")),
     )
 
 
@@ -166,6 +172,20 @@ def _file(path: str) -> bytes:
         raise CompileError(f"cannot be read: {(error.strerror or str(error)).lower()}", Location(path)) from None
 
 
+def _rates(path: str | None) -> str:
+    """The content of a file of rates, checked here, where its user is."""
+    if path is None:
+        return ""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else "is no text"
+        raise OptionError(f"option rates={path}: cannot be read: {why.lower()}; "
+                          "expected a file that motet devices --measure -o FILE writes") from None
+    read_rates(text, f"option rates={path}")
+    return text
+
+
 def _jobs(given: str | None) -> int:
     if given is None:
         return len(os.sched_getaffinity(0))
@@ -177,9 +197,8 @@ def _jobs(given: str | None) -> int:
 def _key(job: Job) -> str:
     """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
     digest = hashlib.sha256()
-    wheels = [VERSION, _sources(), *(_version(name) for name in ("torch-mlir", "llvmlite"))]
-    parts = [*wheels, job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
-    parts += [job.placement, *job.devices, repr(job.places)]
+    parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
+    parts += [job.placement, *job.devices, repr(job.places), job.rates]
     if "native" in job.targets:
         from motet.runtime.cpu_features import host_features
 
@@ -197,11 +216,21 @@ def _sources() -> str:
     return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        raise CompileError(f"compiling needs {name}; install it with: pip install 'motet[compile]'") from None
+def _wheels() -> tuple[str, ...]:
+    return _wheel("torch-mlir", "torch_mlir"), _wheel("llvmlite", "llvmlite")
+
+
+def _wheel(name: str, package: str) -> str:
+    """The wheel that `package` is of, with its version: the name of the folder that says what was installed.
+
+    Asking `importlib.metadata` would take longer than the rest of a compile from the cache.
+    """
+    spec = importlib.util.find_spec(package)
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for folder in Path(place).parent.glob(f"{package}-*.dist-info"):
+            return folder.name
+        return str((place, Path(place).stat().st_mtime_ns))
+    raise CompileError(f"compiling needs {name}; install it with: pip install 'motet[compile]'")
 
 
 # -- the worker ----------------------------------------------------------------------------------
