@@ -34,6 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     devices: tuple[str, ...] = ()  # texts of `--device` that are more than processor levels
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
+    rates: str = ""  # what devices can do, JSON, `placement/rates.py`
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""
     pipeline: str = ""

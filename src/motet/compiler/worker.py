@@ -22,6 +22,7 @@ from motet.errors import CompileError, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
     from motet.compiler.ir.program import Place, Program
+    from motet.compiler.placement.rates import RateTable
     from motet.compiler.targets.cpu import CpuTarget
 
 _log = logging.getLogger("motet")
@@ -73,13 +74,22 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
     from motet.compiler.placement.place import placer
 
     data = job.source if job.source is not None else _read(job.path)
-    place = place or placer(job.devices, job.placement == "auto", job.places)
+    place = place or placer(job.devices, job.placement == "auto", job.places, _rate_table(job))
     program = load_source(data.decode() if job.text else data, job.path, job.format, place)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
     context.allow_unregistered_dialects = True  # the attributes named motet.…
     with context, ir.Location.unknown():
         yield program
+
+
+def _rate_table(job: Job) -> RateTable:
+    """What devices can do: what is known of families, and what the request says instead."""
+    from motet.compiler.placement.rates import rate_table, read_rates
+    from motet.compiler.targets.families import families
+
+    own = {name: family.rates for name, family in families().items() if family.rates is not None}
+    return rate_table(own, read_rates(job.rates, "rates") if job.rates else None)
 
 
 def _one_line(text: str) -> str:

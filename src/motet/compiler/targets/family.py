@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from motet.compiler.placement.rates import Rates
 from motet.compiler.targets.cpu import CpuTarget
 
 
 @dataclass(frozen=True)
 class Family:
     """`targets` by name, and the names of those that code is made for by default, the preferred one first.
-    `native` says that there is a target of that name, which the machine that compiles is asked for."""
+    `native` says that there is a target of that name, which the machine that compiles is asked for. `rates` are what
+    its devices can do, for automatic placement."""
 
     name: str
     targets: Mapping[str, CpuTarget] = field(default_factory=dict[str, CpuTarget])
     defaults: tuple[str, ...] = ()
     native: bool = False
+    rates: Rates | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
