@@ -25,6 +25,7 @@ from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
+from motet.compiler.placement.resolve_on_device import ResolveOnDevice
 from motet.compiler.placement.resolve_promises import ResolvePromises
 from motet.compiler.placement.verify_devices import VerifyDevices
 
@@ -82,5 +83,8 @@ def annotator(
 
 def assign(module: ir.Module, flags: Sequence[str], places: Sequence[tuple[str, str]] = ()) -> None:
     """Gives a module that has been read the devices of the command line, and verifies what there is then."""
-    for each in (AssignDevices(tuple(flags)), ResolveAliases(), PlaceByName(tuple(places)), VerifyDevices()):
+    passes = (
+        AssignDevices(tuple(flags)), ResolveAliases(), ResolveOnDevice(), PlaceByName(tuple(places)), VerifyDevices(),
+    )
+    for each in passes:
         each.run(module)
