@@ -13,6 +13,7 @@ parser does not look for, are exchanged for what they stand for. `placement/read
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from motet.compiler.frontends.normaliser import Edit, Source
@@ -24,6 +25,8 @@ from motet.compiler.ir.hal_attributes import (
     AttributeReader,
     SpellingError,
 )
+
+_log = logging.getLogger("motet")
 
 _PREFIX = "#hal.device."
 _DEVICE_TYPE = "!hal.device"
@@ -95,6 +98,8 @@ class _Spellings:
                 raise SpellingError(f"{text}: unknown; {expected}", self.source.tokens[index].start)
         except SpellingError as error:
             raise self.source.error_at(str(error), error.offset) from None
+        for remark in reader.remarks:
+            _log.warning("%s: %s", self.source.location(self.source.tokens[index].start), remark)
         return end
 
     def _without_aliases(self, begin: int, end: int) -> list[Edit]:

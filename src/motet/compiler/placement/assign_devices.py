@@ -8,7 +8,8 @@
 A flag with the name of a device of the program replaces what that device may be; others add theirs behind those
 of the program. Flags without names fill the devices of the program, its default one first, then in order; where the
 program declares none they add `__device_0`, …. One flag without a name that lists one family, for a program that
-says nothing of devices, adds none: the program then is for one device, whichever that is.
+says nothing of devices, adds none: the program then is for one device, whichever that is. `host` alone changes no
+program that declares devices: it only says for which processors code is made.
 
 The default device is the one that the program names, else its first, else that of the first flag.
 """
@@ -28,8 +29,12 @@ from motet.compiler.placement.read_devices import declarations, declare, declare
 from motet.compiler.placement.resolve_aliases import resolve_alias
 from motet.compiler.placement.speaking import speaks_of_devices
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
-from motet.compiler.targets.families import broken_families, families
+from motet.compiler.targets.families import HOST, broken_families, families
 from motet.errors import CompileError, OptionError
+
+Assigned = Sequence[tuple[DeviceFlag, list[schema.Alternative]]]  # flags, with what they say
+
+_HOST = schema.Alternative(HOST)
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,15 @@ class AssignDevices:
 
     def run(self, module: ir.Module) -> None:
         flags = parse_device_flags(self.flags)
-        assigned = {flag: alternatives(flag) for flag in flags}
+        assigned = [(flag, alternatives(flag)) for flag in flags]
         declared = {declared_name(operation): operation for operation in declarations(module)}
         if flags and flags[0].name:
             _by_name(module, declared, assigned)
         elif declared:
-            _fill(module, declared, assigned)
+            if [filled for _, filled in assigned] != [[_HOST]]:
+                _fill(module, declared, assigned)
         elif not _is_plain(flags) or speaks_of_devices(module):
-            for number, filled in enumerate(assigned.values()):
+            for number, (_, filled) in enumerate(assigned):
                 _add(module, f"__device_{number}", filled)
         _number_default(module)
 
@@ -81,29 +87,25 @@ def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
     return len(only) == 1 and not only[0].fallback and only[0].ordinal is None
 
 
-def _by_name(
-    module: ir.Module, declared: dict[str, ir.Operation], assigned: dict[DeviceFlag, list[schema.Alternative]]
-) -> None:
-    for flag, filled in assigned.items():
+def _by_name(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assigned) -> None:
+    for flag, filled in assigned:
         if flag.name in declared:
             _replace(declared[flag.name], filled)
         else:
             _add(module, flag.name, filled)
 
 
-def _fill(
-    module: ir.Module, declared: dict[str, ir.Operation], assigned: dict[DeviceFlag, list[schema.Alternative]]
-) -> None:
+def _fill(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assigned) -> None:
     _number_default(module)
     first = default_device(module)
     names = sorted(declared, key=lambda name: name != first)
     if len(assigned) > len(names):
-        extra = list(assigned)[len(names)].expression
+        extra = assigned[len(names)][0].expression
         raise OptionError(
             f"device '{extra}': the program has only {', '.join(names)}; expected at most {len(names)} flags without "
             f"names, or names: NAME={extra}"
         )
-    for name, filled in zip(names, assigned.values(), strict=False):
+    for name, (_, filled) in zip(names, assigned, strict=False):
         if any(one.fallback == name for one in filled):
             raise OptionError(f"device '@{name}': it would be filled with itself; name the flag that it belongs to")
         _replace(declared[name], filled)
