@@ -1,9 +1,9 @@
 """A function over several devices, for one combination of extents: its plan, executed.
 
 A value lies on a device, or on several once it was moved; every copy has the point after which it may be read.
-Steps are submitted in the order of the plan as soon as what they read is under way: a device that works by
-itself goes on while the next step is submitted, and what waits for another device waits for its point. A call
-ends when all it submitted has ended; a poisoned point ends it with that point's error.
+Steps are submitted (`submission.py`) as soon as what they read is under way: a device that works by itself goes on
+while the next step is submitted, and what waits for another device waits for its point. A call ends when all it
+submitted has ended; a poisoned point ends it with that point's error.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.loaded import LoadedDevice
+from motet.runtime.selection import HOST
+from motet.runtime.submission import submission_order
 from motet.runtime.timeline import Point
 from motet.runtime.trace import Traced
 
@@ -75,15 +77,20 @@ class PlacedInstance:
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
         shapes = dict(zip(plan.inputs, self.inputs, strict=True))
-        self._steps: list[_Run | Step] = []
+        entries: list[_Run | Step] = []
         for step in plan.steps:
             if step.op == "transfer":
                 shapes[step.results[0]] = shapes[step.operands[0]]
-                self._steps.append(step)
+                entries.append(step)
                 continue
             run = self._record(step, regions[step.region], shapes, schedules[step.device][step.region])
             shapes.update(zip(step.results, run.concrete.results, strict=True))
-            self._steps.append(run)
+            entries.append(run)
+        order = submission_order(
+            plan.steps, lambda device: devices[device].device.info.family == HOST,
+            lambda device: id(devices[device].device),
+        )
+        self._steps = [entries[number] for number in order]
         self._shapes = shapes
 
     def _record(self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule) -> _Run:
@@ -264,7 +271,8 @@ class _Call:
                 self.held.append(buffer)
                 return _Copy(buffer, points)
         buffer = target.allocate(value.shape.bytes)
-        point = target.write(buffer, source, 0, points)
+        # On a queue of its own, where there is one: what computes need not wait for what is still to be made.
+        point = target.write(buffer, source, 0, points, target.queues - 1)
         self._pend(point, [buffer])
         return _Copy(buffer, [point])
 
