@@ -258,6 +258,7 @@ def test_the_command_lists_every_check_with_its_sentence(capsys: pytest.CaptureF
     ("arguments", "status", "text"),
     [
         (["no-such-device"], 1, "error: device no-such-device: it is not present; present: host"),
+        (["null?speed=1"], 1, "error: device 'null?speed=1': no option 'speed'"),
         (["host", "--only", "nothing"], 1, "error: conformance: no area or check 'nothing'; areas: life, "),
         ([], 2, "which device? here are: host"),
     ],

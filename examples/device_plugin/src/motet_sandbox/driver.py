@@ -170,7 +170,7 @@ class SandboxDevice:
     def _move(
         self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
     ) -> Point:
-        """Queues `work`, which holds what it works on."""
+        """Moves bytes by `work`, which holds what it works on."""
         self._check_queue(queue)
 
         def timed() -> None:
@@ -179,7 +179,7 @@ class SandboxDevice:
             if self._profiling:
                 self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
 
-        return self._queues[queue].submit(timed, waits)
+        return self._queues[queue].run(timed, waits)  # in this thread, where nothing has to be waited for
 
     # -- code and work ---------------------------------------------------------------------------
 

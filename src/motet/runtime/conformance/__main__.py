@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from motet.errors import DeviceError
+from motet.errors import MotetError
 from motet.runtime.conformance.check import Check, Outcome
 from motet.runtime.conformance.suite import AREAS, LIMIT, all_checks, run_checks
 from motet.runtime.device import devices
@@ -33,7 +33,7 @@ what comes out:
   skip … why        the check cannot be made: no code for the family, a feature that the device may lack, or the
                     driver is exempt from it (conformance_exempt, a mapping of checks to reasons)
 
-exit status: 0 if nothing failed, 1 if something did or the device is not there, 2 for a wrong command line.
+exit status: 0 if nothing failed, 1 if something did or the device cannot be opened, 2 for a wrong command line.
 docs/devices.md explains the contract and how to write a driver.
 """
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"which device? here are: {here}")
     try:
         return _run(options.device, options.only, options.limit, options.times)
-    except DeviceError as error:
+    except MotetError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 

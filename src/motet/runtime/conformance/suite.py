@@ -10,6 +10,7 @@ from motet.errors import DeviceError
 from motet.runtime.conformance import code, commands, faults, life, memory, profiling, program, threads, timelines
 from motet.runtime.conformance.check import Check, Failure, Outcome, Skip, checks_of
 from motet.runtime.conformance.trial import Subject, Trial
+from motet.runtime.device import open_device
 
 AREAS = {
     "life": life.CHECKS,
@@ -44,10 +45,12 @@ def run_checks(
 ) -> Iterator[Outcome]:
     """Puts the device that `uri` names through the checks, and gives what comes of each as it comes.
 
-    `begin` is called before each check. Raises DeviceError for a device that is not there.
+    `begin` is called before each check. Raises DeviceError or OutOfMemoryError for a device that is not there, or
+    cannot be opened.
     """
     checks = select(wanted)
     subject = Subject(uri)
+    open_device(subject.info).close()
     known = {check.name for check in all_checks()}
     for name in subject.exempt:
         if name not in known:
