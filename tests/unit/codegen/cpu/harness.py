@@ -185,6 +185,16 @@ class Invocation:
                 self._buffers[number] = aligned(self._buffers[number].nbytes + offset)[offset:]
                 self._pointers[number] = self._buffers[number].ctypes.data
 
+    def move_arguments(self, offset: int) -> None:
+        """Give arguments new buffers, `offset` bytes after a multiple of 64."""
+        kernel = self._executable.kernel
+        for number, index in enumerate(kernel.externals):
+            if kernel.values[index].role == "argument":
+                moved = aligned(self._buffers[number].nbytes + offset)[offset:]
+                moved[:] = self._buffers[number]
+                self._buffers[number] = moved
+                self._pointers[number] = moved.ctypes.data
+
     def results(self) -> list[np.ndarray]:
         kernel = self._executable.kernel
         found: list[np.ndarray] = []

@@ -65,7 +65,7 @@ def test_softmax_of_masked_and_undefined_rows():
     np.testing.assert_allclose(got[[0, 2, 3]], reference_softmax(x)[[0, 2, 3]], rtol=2e-6)
 
 
-@pytest.mark.parametrize("columns, scratch", [(2048, 8192), (32768, 0), ("m", 0)])
+@pytest.mark.parametrize("columns, scratch", [(2048, 8256), (32768, 0), ("m", 0)])
 def test_softmax_keeps_short_rows_in_scratch_and_long_ones_where_the_result_will_be(columns, scratch):
     found = rows.group(softmax(64, columns), range(4), native_target())
     assert found is not None and found.scratch == scratch and len(found.passes) == 3
@@ -95,6 +95,20 @@ def test_large_results_are_right_whether_they_go_past_the_caches_or_not(columns,
             invocation.move_results(offset)
         invocation.run(3)
         np.testing.assert_allclose(invocation.results()[0], expected, rtol=2e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype, columns", [("f32", 1024), ("f32", 64), ("f32", 1000), ("f64", 512), ("f16", 1024)])
+@pytest.mark.parametrize("offset", [4, 16, 60, 63])
+def test_rows_may_begin_anywhere_in_a_line(dtype, columns, offset):
+    """Large inputs are read from their first whole vector on, wherever numpy put them."""
+    count = (2 << 20) // columns // np.dtype(DTYPES[dtype]).itemsize + 3
+    x = (RNG.standard_normal((count, columns)) * 3).astype(DTYPES[dtype])
+    invocation = build(rows.emit, softmax(count, columns, dtype)).prepare([x])
+    invocation.move_arguments(offset)
+    invocation.run(2)
+    tolerance = 2e-6 if dtype != "f16" else 4e-3
+    got = invocation.results()[0].astype(np.float64)
+    np.testing.assert_allclose(got, reference_softmax(x), rtol=tolerance, atol=tolerance)
 
 
 def test_small_results_stay_in_the_caches():

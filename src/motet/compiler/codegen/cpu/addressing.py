@@ -233,6 +233,7 @@ class Frame(Builder):
         self._workspaces = workspaces
         self._scratch = scratch
         self._cache: dict[object, Value] = {}
+        self._moved: dict[int, Value] = {}
         self._entry: Any = self.block
         self.position_at_end(function.append_basic_block("start"))
         self._start: Any = self.block
@@ -257,6 +258,8 @@ class Frame(Builder):
 
     def pointer(self, value: int) -> Value:
         """Where the kernel's value begins."""
+        if value in self._moved:
+            return self._moved[value]
         if value in self._scratch:
             return self._in_entry(value, lambda: self.at(self.arguments[4], self._scratch[value], I8))
         if value in self._workspaces:
@@ -266,6 +269,11 @@ class Frame(Builder):
         return self._in_entry(
             value, lambda: self.load(self.at(self.arguments[0], number, PTR), typ=PTR, align=8)
         )
+
+    def move(self, value: int, elements: Index) -> None:
+        """Let the kernel's value, in scratch, begin so many elements later from here on."""
+        kind = storage_type(self.kernel.values[value].dtype)
+        self._moved[value] = self.at(self.pointer(value), elements, kind)
 
     def extent(self, extent: Extent) -> Index:
         if not extent.symbols:

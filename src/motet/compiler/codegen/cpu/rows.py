@@ -60,6 +60,8 @@ _NEAR = 64 << 10  # bytes up to which it keeps them even where a result could ho
 _AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
 _FAR = 1 << 20  # bytes from which on a value is not taken to lie in a cache already
 _FIRST = 16 << 10  # bytes of a row up to which it is asked for into the first-level cache
+_BUSY = 8  # operations for each element from which on a pass takes longer than memory
+_LONG = 64  # vectors of a row that is worth beginning with a whole one
 _LINE = 64
 
 
@@ -346,7 +348,7 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
                 places[value] = host
             elif length is not None and scratch + length * item_bytes(output.dtype) <= _SCRATCH:
                 offsets[value] = scratch
-                scratch += -(-length * item_bytes(output.dtype) // 64) * 64
+                scratch += -(-length * item_bytes(output.dtype) // _LINE) * _LINE + _LINE  # see `_shift`
                 places[value] = replace(output, offset=(), strides=(*[ZERO] * (len(output.strides) - 1), ONE))
             else:
                 continue
@@ -456,12 +458,13 @@ def emit_group(
     lanes = min(_lanes(nest, target) for nest in found.nests)
     streamed = _streamed(kernel, found, lanes)
     ahead = _ahead(kernel, found)
+    head = _shift(f, found, lanes, [operand for each in ahead.values() for operand in each])
     nest = found.nests[wide]
     cost = sum(nanoseconds(each, lanes) for each in found.nests)
     division = Division.of(nest.sizes[:-1], nest.sizes[-1], cost, cut=not found.reduces, multiple=4 * lanes)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
-        writer = _Row(f, found, indices, lanes, {})
+        writer = _Row(f, found, indices, lanes, head, {})
         for number, members in enumerate(found.passes):
             if found.wide[members[0]]:
                 writer.run(members, first, end, streamed.get(number, ()), ahead.get(number, ()))
@@ -525,8 +528,31 @@ def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Operand]]:
     return result
 
 
+def _shift(f: Frame, found: Group, lanes: int, far: Sequence[Operand]) -> Index:
+    """How many elements of each row lie before the first whole vector in memory, by the first of `far`, large inputs
+    whose rows begin alike; scratch is moved to begin as they do. A vector across two lines is read twice. 0 where
+    the passes take no longer than memory, or rows are too short to gain by it."""
+    operand = next(iter(far), None)
+    if operand is None or item_bytes(operand.dtype) * lanes != _LINE:
+        return 0
+    wide = [members for members in found.passes if found.wide[members[0]]]
+    busy = any(sum(_work(found.nests[s]) for s in members) >= _BUSY for members in wide)
+    length = found.nests[found.wide.index(True)].sizes[-1].known
+    if not busy or length is None or length < _LONG * lanes:
+        return 0
+    if any(stride.known is None or stride.known % lanes for stride in operand.strides[:-1]):
+        return 0
+    item = item_bytes(operand.dtype)
+    address: Value = f.ptrtoint(f.address(operand, [0] * len(operand.strides)), I64)
+    before = f.and_(f.udiv(address, f.index(item)), f.index(lanes - 1))
+    for value in found.offsets:
+        if item_bytes(f.kernel.values[value].dtype) == item:
+            f.move(value, before)
+    return f.and_(f.sub(f.index(lanes), before), f.index(lanes - 1))
+
+
 def _work(nest: Nest) -> int:
-    """Operations for each element of a row, elementary functions counted as eight."""
+    """Operations for each element of a row of a wide nest, elementary functions counted as eight."""
     inputs = len(nest.inputs) + len(nest.outputs)
     moving = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] != ZERO}
     moving.update(range(len(nest.inputs), inputs))
@@ -546,13 +572,14 @@ def _lanes(nest: Nest, target: CpuTarget) -> int:
 
 @dataclass
 class _Row:
-    """Emits one row. `scalars` holds the row's own values, as carried: results of stages without the row's
-    dimension, or that reduce it."""
+    """Emits one row. `head` elements of it come before whole vectors. `scalars` holds the row's own values, as
+    carried: results of stages without the row's dimension, or that reduce it."""
 
     f: Frame
     group: Group
     indices: list[Index]
     lanes: int
+    head: Index
     scalars: dict[int, Value]
 
     def alone(self, s: int) -> None:
@@ -621,6 +648,10 @@ class _Row:
             step.end([carried])
             return
         size = vectors * step.lanes
+        if not streaming and isinstance(self.head, ir.Value):
+            begin = f.imin(f.iadd(first, self.head), end)
+            one = f.loop(first, begin, lanes, lambda j, values: step(j, 1, f.isub(begin, j), values), carried[:width])
+            first, carried = begin, [*one, *carried[width:]]
         middle = f.isub(end, f.irem(f.isub(end, first), size))
         carried = f.loop(first, middle, size, lambda j, values: step(j, vectors, None, values), carried)
         one, rest = carried[:width], carried[width:]
