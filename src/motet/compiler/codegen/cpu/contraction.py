@@ -43,8 +43,9 @@ from motet.compiler.targets.cpu import CpuTarget
 _GUESS = 256  # a dynamic extent, where work is divided
 _TASK_FLOPS = 500_000  # some microseconds of one core
 _MOST_TASKS = 64
-_PACK_BYTES = 16 << 10  # of B, at the least, in one task that packs it for all
-_PACK_STEPS = 8  # of the depth, which one panel after the other takes from memory that is read side by side
+_PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
+_PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
+_PACK_ROWS = 8  # of B that are read before the next panel of a group
 
 Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
 
@@ -193,7 +194,8 @@ class Plan:
     group: int
     packing: Packing | None = None
     shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
-    pack_steps: int | None = None  # of the depth, in a task of that phase; None where a task packs one panel
+    pack_panels: int = 1  # in a task of that phase,
+    pack_steps: int = 0  # and how much of their depth
 
     @property
     def width(self) -> int:
@@ -227,7 +229,7 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
         packing = _packing(c, plan.width)
         plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
     if plan.b_mode == "scratch" and _packs_once(c, m, n, k):
-        plan = replace(plan, shared=True, pack_steps=_pack_steps(c, n, k))
+        plan = _with_pack_tasks(c, plan, n, k)
     return _plan_blocks(c, plan, m, n, k, target)
 
 
@@ -238,12 +240,18 @@ def _packs_once(c: Contraction, m: Extent, n: Extent, k: Extent | None) -> bool:
     return m.known >= 48 and 2 * m.known * n.known * k.known >= 8 * _TASK_FLOPS
 
 
-def _pack_steps(c: Contraction, n: Extent, k: Extent | None) -> int | None:
-    """How much of the depth a task packs where B's columns lie side by side: enough whole rows."""
-    if c.b.strides[c.column] != ONE or n.known is None or k is None or k.known is None:
-        return None
-    steps = max(-(-_PACK_BYTES // (n.known * item_bytes(c.b.dtype))), -(-k.known // _MOST_TASKS))
-    return -(-steps // _PACK_STEPS) * _PACK_STEPS
+def _with_pack_tasks(c: Contraction, plan: Plan, n: Extent, k: Extent | None) -> Plan:
+    """`plan` with panels that are packed once, by tasks of enough bytes that are not too many.
+
+    A panel's tasks are neighbours, as those are that multiply by it, so that it is packed where it is used."""
+    assert n.known is not None and k is not None and k.known is not None
+    panels = -(-n.known // plan.width)
+    together = max(1, panels // _PACK_GROUPS)
+    groups = -(-panels // together)
+    group_bytes = k.known * together * plan.width * item_bytes(c.product.dtype)
+    pieces = min(-(-_MOST_TASKS // groups), -(-group_bytes // _PACK_BYTES))
+    steps = -(-k.known // (pieces * plan.lanes)) * plan.lanes  # whole vectors, where packing turns squares
+    return replace(plan, shared=True, pack_panels=together, pack_steps=steps)
 
 
 def _b_mode(
@@ -500,36 +508,40 @@ class _Emitter:
             return f.load(address, typ=PTR, align=8)
 
     def _pack_phase(self) -> Phase:
-        """Packs the panels of B: a panel a task, or all of them over a part of the depth."""
+        """Packs the panels of B, groups of them in pieces of the depth."""
         plan, c = self.plan, self.c
         name = f"{c.kernel.name}_pack"
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
         function.attributes.add("nounwind")
         f = Frame(c.kernel, function)
-        depth, begin, end = f.extent(_product(c.depth)), function.args[2], function.args[3]
-        panels = -(-(self.n.known or 1) // plan.width)
+        depth, n = _product(c.depth).known, self.n.known
+        assert depth is not None and n is not None
+        pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
+        rows = _PACK_ROWS if c.b.strides[c.column] == ONE and plan.pack_panels > 1 else plan.pack_steps
         workspace = self._shared_panels(f)
 
         def pack(p: Index, tail: bool, k: Index, steps: Index) -> None:
-            n = f.imul(p, plan.width)
             at: list[Index] = [0] * c.rank
-            at[c.column] = n
+            at[c.column] = f.imul(p, plan.width)
             at[c.depth[0][1]] = k
-            target = f.at(workspace, f.iadd(f.imul(n, depth), f.imul(k, plan.width)), self.element)
-            self._pack_b(f, f.address(c.b, at), target, steps, f.isub(f.extent(self.n), n), tail)
+            target = f.at(workspace, f.imul(f.iadd(f.imul(p, depth), k), plan.width), self.element)
+            self._pack_b(f, f.address(c.b, at), target, steps, f.isub(n, at[c.column]), tail)
 
-        def rows(k: Index, _: list[ir.Value]) -> None:
-            steps = f.imin(f.isub(depth, k), _PACK_STEPS)
-            self._panels(f, (0, panels), lambda p, tail: pack(p, tail, k, steps))
+        def task(index: Index, _: list[ir.Value]) -> None:
+            first = f.imul(f.idiv(index, pieces), plan.pack_panels)
+            group = (first, f.imin(f.iadd(first, plan.pack_panels), panels))
+            begin = f.imul(f.irem(index, pieces), plan.pack_steps)
+            end = f.imin(f.iadd(begin, plan.pack_steps), depth)
 
-        if plan.pack_steps is None:
-            self._panels(f, (begin, end), lambda p, tail: pack(p, tail, 0, depth))
-        else:
-            last = f.imin(f.imul(end, plan.pack_steps), depth)
-            f.loop(f.imul(begin, plan.pack_steps), last, _PACK_STEPS, rows)
+            def some(k: Index, _: list[ir.Value]) -> None:
+                steps = f.imin(f.isub(end, k), rows)
+                self._panels(f, group, lambda p, tail: pack(p, tail, k, steps))
+
+            f.loop(begin, end, rows, some)
+
+        f.loop(function.args[2], function.args[3], 1, task)
         f.ret_void()
-        tasks = panels if plan.pack_steps is None else -(-(_product(c.depth).known or 1) // plan.pack_steps)
-        return Phase(name, tasks)
+        return Phase(name, -(-panels // plan.pack_panels) * pieces)
 
     def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:
         """Tasks are numbered columns slowest, then rows, within a group of outer iterations."""
@@ -730,7 +742,7 @@ class _Emitter:
         columns: Index = count if self.n.known is None else self.n.known % plan.width
         known_deep: Index = deep
         loops = list(c.depth)
-        if len(loops) > 1 or (plan.depth_block is None and plan.pack_steps is None and loops[0][0].known is not None):
+        if len(loops) > 1 or (plan.depth_block is None and not plan.shared and loops[0][0].known is not None):
             known_deep = g.extent(loops[-1][0])
         step_n = g.extent(c.b.strides[c.column])
 
