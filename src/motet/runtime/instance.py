@@ -22,6 +22,7 @@ from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.trace import Traced
 
+_SMALL_COPY = 1 << 16  # bytes that one thread copies
 _POOLED = 1 << 20  # results from this size on come from the pool of huge pages
 _KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to the pool after each call
 
@@ -162,16 +163,26 @@ class Instance:
 def _split(
     commands: Sequence[NativeCommand], parts: Sequence[tuple[HostThreads, int]], rest: HostThreads
 ) -> list[tuple[HostThreads, list[NativeCommand]]]:
-    """The commands by the threads they run on, at least one part; neighbours on the same threads are one."""
+    """The commands by the threads they run on, at least one part. Neighbours on the same threads are one part; what
+    has single tasks only, which the caller's thread does itself, joins any."""
     found: list[tuple[HostThreads, list[NativeCommand]]] = []
     begin = 0
     for threads, end in (*parts, (rest, len(commands))):
-        if found and found[-1][0] is threads:
-            found[-1][1].extend(commands[begin:end])
-        elif end > begin or not parts:
-            found.append((threads, list(commands[begin:end])))
+        part = list(commands[begin:end])
         begin = end
-    return found or [(rest, [])]
+        if not found:
+            found.append((threads, part))
+        elif found[-1][0] is threads or not _needs_threads(part):
+            found[-1][1].extend(part)
+        elif not _needs_threads(found[-1][1]):
+            found[-1] = (threads, found[-1][1] + part)
+        else:
+            found.append((threads, part))
+    return found
+
+
+def _needs_threads(commands: Sequence[NativeCommand]) -> bool:
+    return any(command.tasks > 1 or command.bytes > _SMALL_COPY for command in commands)
 
 
 def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:
