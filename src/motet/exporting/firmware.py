@@ -1,0 +1,188 @@
+"""A function as firmware: one ELF file with code, constants and a static memory plan, which computes when it starts.
+
+The file is the accelerator's memory (`motet.runtime.devices.riscv`) as it would be after the host had loaded and
+submitted the function: Motet's firmware, the program's kernels and constants, the commands, and room for all else,
+at fixed addresses. Its cores start at the beginning of DRAM, run the function once, and wait. To run it again, count
+the mailbox's `head` up and wake core 0, by a byte on the serial line for instance; `completed` follows.
+
+Symbols say where things are: `motet_input_NAME`, `motet_result_NAME`, `motet_head`, `motet_completed`,
+`motet_status` (of the first run; 2 is success), and the kernels. On QEMU:
+
+    qemu-system-riscv64 -M virt -smp 2 -m 64M -cpu rv64,v=true,vlen=256 -bios none -nographic -kernel model.elf
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from motet.errors import CallError, OptionError
+from motet.exporting.static import StaticFunction, shape_text
+from motet.runtime.concrete import Shape
+from motet.runtime.devices.riscv.installing import install, write
+from motet.runtime.devices.riscv.memory import Memory, RiscvBuffer, anonymous_file
+from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.program import Instance, RiscvCommandBuffer, load_riscv
+from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
+from motet.runtime.recording import bytes_of
+
+_PAGE = 4096
+_RISCV, _EXECUTABLE = 243, 2
+_COMPRESSED_WITH_DOUBLES = 5
+_GLOBAL, _ABSOLUTE = 1 << 4, 0xFFF1
+_HEADER, _SEGMENT = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
+_SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """An ELF file, and where in memory its symbols are."""
+
+    image: bytes
+    symbols: Mapping[str, int]
+    memory: int
+
+
+def export_firmware(
+    function: StaticFunction, harts: int, memory: int, inputs: Sequence[np.ndarray[Any, Any]] = ()
+) -> Firmware:
+    """`function` for `harts` cores with `memory` bytes (a multiple of 1 MiB), with `inputs` in place if given.
+
+    Raises OptionError for code of another family, DeviceError for code that cannot be loaded, OutOfMemoryError
+    where it does not fit, CallError for inputs of other shapes.
+    """
+    if function.variant.family != "riscv":
+        raise OptionError(
+            f"{function.signature.name}: code for {function.variant.family}:{function.variant.target}; "
+            "expected a target of the family riscv"
+        )
+    _check_inputs(function, inputs)
+    descriptor = anonymous_file(memory, "firmware")
+    try:
+        layout = Memory(descriptor, memory, "firmware")
+    finally:
+        os.close(descriptor)
+    install(layout, Options(harts=harts, memory=memory, arch=function.variant.target))
+    symbols = _fill(layout, function, harts, inputs)
+    return Firmware(_elf(layout, symbols), symbols, memory)
+
+
+def _fill(
+    memory: Memory, function: StaticFunction, harts: int, inputs: Sequence[np.ndarray[Any, Any]]
+) -> dict[str, int]:
+    """Everything in its place; where that is."""
+    concrete = function.concrete
+    executable = load_riscv(
+        memory, function.objects, function.names, lambda code, content: write(memory, code.address, content)
+    )
+    stride = -(-(STACK + concrete.scratch) // 64) * 64
+    private = RiscvBuffer(memory, memory.heap, harts * stride)
+    commands = RiscvCommandBuffer(
+        memory, executable, concrete.work, concrete.externals, harts, private, stride, guard=False
+    )
+    externals = _externals(memory, function)
+    for buffer, array in zip(externals, inputs, strict=False):
+        buffer.array[:] = bytes_of(np.ascontiguousarray(array))
+    instance = commands.take()
+    instance.prepare(commands, [buffer.address for buffer in externals])
+    _submit(memory, commands, instance)
+    symbols = {name: address for name, address in executable.addresses.items() if name in function.kernels}
+    names = [f"input_{spec.name}" for spec in function.signature.inputs]
+    names += [f"result_{spec.name}" for spec in function.signature.results]
+    for name, buffer in zip(names, externals, strict=False):
+        symbols[f"motet_{re.sub(r'[^A-Za-z0-9_]', '_', name)}"] = buffer.address
+    for name in ("head", "completed"):
+        symbols[f"motet_{name}"] = DRAM + MAILBOX + _offset(MAILBOX_TYPE, name)
+    symbols["motet_status"] = DRAM + RING + _offset(BATCH_TYPE, "status")
+    return symbols
+
+
+def _externals(memory: Memory, function: StaticFunction) -> list[RiscvBuffer]:
+    """Inputs, results (one written in place is its input), the arena, constants with their content."""
+    concrete = function.concrete
+    buffers = [RiscvBuffer(memory, memory.heap, shape.bytes) for shape in concrete.inputs]
+    for spec, shape in zip(function.signature.results, concrete.results, strict=True):
+        if spec.destination is None:
+            buffers.append(RiscvBuffer(memory, memory.heap, shape.bytes))
+        else:
+            buffers.append(buffers[spec.destination])
+    buffers.append(RiscvBuffer(memory, memory.heap, concrete.arena))
+    for array in function.parameters:
+        buffers.append(RiscvBuffer(memory, memory.heap, array.nbytes))
+        buffers[-1].array[:] = bytes_of(np.ascontiguousarray(array))
+    return buffers
+
+
+def _submit(memory: Memory, commands: RiscvCommandBuffer, instance: Instance) -> None:
+    """Every batch of the ring is the function; the first is submitted."""
+    ring = memory.part(DRAM + RING, SLOTS * BATCH_TYPE.itemsize).view(BATCH_TYPE)
+    ring["commands"], ring["count"] = instance.memory.address, len(commands.work)
+    ring["private"], ring["private_stride"] = commands.private.address, commands.stride
+    ring["status"] = Status.PENDING
+    memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)["head"] = 1
+
+
+def _offset(structure: np.dtype[np.void], name: str) -> int:
+    return next(place[1] for field, place in (structure.fields or {}).items() if field == name)
+
+
+def _check_inputs(function: StaticFunction, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
+    shapes = function.concrete.inputs
+    if inputs and len(inputs) != len(shapes):
+        raise CallError(f"{function.signature.name}: {len(inputs)} inputs given, {len(shapes)} or none expected")
+    for spec, shape, array in zip(function.signature.inputs, shapes, inputs, strict=False):
+        if array.shape != shape.extents or array.dtype != shape.dtype:
+            raise CallError(
+                f"{function.signature.name}: {spec.name}: {shape_text(array.shape, str(array.dtype))} given; "
+                f"{_expected(shape)} expected"
+            )
+
+
+def _expected(shape: Shape) -> str:
+    return shape_text(shape.extents, str(shape.dtype))
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def _elf(memory: Memory, symbols: Mapping[str, int]) -> bytes:
+    """A static executable: segments of those pages that are not zero, each with the zeros behind it."""
+    used = memory.bytes.reshape(-1, _PAGE).any(axis=1)
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], used, [False])).astype(np.int8)))
+    runs: list[tuple[int, int]] = [(int(begin) * _PAGE, int(end) * _PAGE) for begin, end in edges.reshape(-1, 2)]
+    begins = [begin for begin, _ in runs[1:]] + [runs[-1][1]]
+    at = first = -(-(_HEADER.size + _SEGMENT.size * len(runs)) // _PAGE) * _PAGE
+    segments: list[bytes] = []
+    for (begin, end), following in zip(runs, begins, strict=True):
+        segments.append(_SEGMENT.pack(1, 7, at, DRAM + begin, DRAM + begin, end - begin, following - begin, _PAGE))
+        at += end - begin
+    content = b"".join(memory.bytes[begin:end].tobytes() for begin, end in runs)
+    tables, sections = _symbol_tables(symbols, at)
+    header = _HEADER.pack(
+        b"\x7fELF" + bytes([2, 1, 1]) + bytes(9), _EXECUTABLE, _RISCV, 1, DRAM, _HEADER.size, at + len(tables),
+        _COMPRESSED_WITH_DOUBLES, _HEADER.size, _SEGMENT.size, len(runs), _SECTION.size, len(sections) // _SECTION.size,
+        len(sections) // _SECTION.size - 1,
+    )
+    return (header + b"".join(segments)).ljust(first, b"\0") + content + tables + sections
+
+
+def _symbol_tables(symbols: Mapping[str, int], at: int) -> tuple[bytes, bytes]:
+    """Symbols, their names and the names of sections, to lie `at` bytes into the file; and the table of sections."""
+    names, entries = b"\0", bytes(_SYMBOL.size)
+    for name, address in symbols.items():
+        entries += _SYMBOL.pack(len(names), _GLOBAL, 0, _ABSOLUTE, address, 0)
+        names += name.encode() + b"\0"
+    names += bytes(-len(names) % 8)
+    titles = b"\0.symtab\0.strtab\0.shstrtab\0".ljust(32, b"\0")
+    starts = (at, at + len(entries), at + len(entries) + len(names))
+    sections = bytes(_SECTION.size)
+    sections += _SECTION.pack(1, 2, 0, 0, starts[0], len(entries), 2, 1, 8, _SYMBOL.size)
+    sections += _SECTION.pack(9, 3, 0, 0, starts[1], len(names), 0, 0, 1, 0)
+    sections += _SECTION.pack(17, 3, 0, 0, starts[2], len(titles), 0, 0, 1, 0)
+    return entries + names + titles, sections

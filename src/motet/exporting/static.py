@@ -1,0 +1,98 @@
+"""A function made static: one target's code, given extents, and so a fixed list of commands and a fixed memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.reader import Artifact
+from motet.artifact.schema import Schedule, Signature, Variant
+from motet.errors import OptionError
+from motet.runtime.concrete import Concrete, make_concrete
+from motet.runtime.merge import merge_plan
+
+
+@dataclass(frozen=True)
+class StaticFunction:
+    """`concrete` is what is done; `parameters` are the constants that it refers to, in its order; `objects` and
+    `names` the code of `variant`."""
+
+    signature: Signature
+    variant: Variant
+    concrete: Concrete
+    parameters: list[np.ndarray[Any, Any]]
+    objects: list[bytes]
+    names: list[str]
+
+    @property
+    def kernels(self) -> list[str]:
+        """The kernels that are launched, each once."""
+        return list(dict.fromkeys(work.kernel for work in self.concrete.work if work.op == "launch"))
+
+
+def make_static(
+    artifact: Artifact, signature: Signature, variant: Variant, extents: Mapping[str, int]
+) -> StaticFunction:
+    """`signature`, a function of `artifact`, on one target with `extents` for its symbols.
+
+    Raises OptionError for extents that are missing or unknown and for a function that this target has no code for;
+    CallError for extents that do not fit.
+    """
+    where = f"{artifact.name}: {signature.name}"
+    _check_extents(signature, extents, where)
+    schedule = _schedule(artifact, signature, variant, where)
+    concrete = make_concrete(
+        signature, schedule, extents, lambda index: artifact.parameter(index).nbytes, where
+    )
+    objects = [bytes(artifact.member(name)) for name in variant.objects]
+    parameters = [artifact.parameter(index) for index in concrete.parameters]
+    return StaticFunction(signature, variant, concrete, parameters, objects, list(variant.objects))
+
+
+def find_variant(artifact: Artifact, target: str) -> Variant:
+    """The variant for a target: `rv64gc` or `riscv:rv64gc`; a family alone is its first. Raises OptionError."""
+    for variant in artifact.manifest.variants:
+        if target in (variant.target, f"{variant.family}:{variant.target}", variant.family):
+            return variant
+    known = ", ".join(f"{variant.family}:{variant.target}" for variant in artifact.manifest.variants) or "none"
+    raise OptionError(f"{artifact.name}: no code for {target}; there is for: {known}")
+
+
+def _check_extents(signature: Signature, extents: Mapping[str, int], where: str) -> None:
+    for symbol in signature.symbols:
+        if symbol.name not in extents:
+            name = signature.inputs[symbol.input].name
+            raise OptionError(
+                f"{where}: axis {symbol.axis} of {name} is known at run time alone; expected --extent {symbol.name}=N"
+            )
+    unknown = extents.keys() - {symbol.name for symbol in signature.symbols}
+    if unknown:
+        known = ", ".join(symbol.name for symbol in signature.symbols) or "none"
+        raise OptionError(f"{where}: no extent {min(unknown)} to give; there are: {known}")
+    for name, extent in extents.items():
+        if extent < 0:
+            raise OptionError(f"{where}: extent {name}={extent}; expected 0 or more")
+
+
+def _schedule(artifact: Artifact, signature: Signature, variant: Variant, where: str) -> Schedule:
+    """The one schedule of a function, or that of its plan where all of it is this variant's."""
+    manifest = artifact.manifest
+    if signature.name in variant.schedules:
+        return variant.schedules[signature.name]
+    plan = manifest.plans.get(signature.name)
+    if plan is not None:
+        missing = [step.region for step in plan.steps if step.op == "run" and step.region not in variant.schedules]
+        if not missing:
+            return merge_plan(signature, plan, manifest.regions, variant.schedules).schedule
+    raise OptionError(
+        f"{where}: not all of it is compiled for {variant.family}:{variant.target}; expected a program on that device "
+        "alone"
+    )
+
+
+def shape_text(extents: Sequence[int], dtype: str) -> str:
+    """`3x5xf32`."""
+    return "x".join([*map(str, extents), dtype])

@@ -1,0 +1,126 @@
+"""motet export: a function for one target as something to build into other things: firmware or C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from motet.errors import OptionError
+from motet.tools import arguments
+
+if TYPE_CHECKING:
+    from motet.exporting.static import StaticFunction
+
+HELP = """Make a function into something that runs without Motet.
+
+elf is firmware for the RISC-V accelerator: one file with the program, its constants and a static memory plan, which
+computes when the cores start. c is a folder of C and objects to link, for any target.
+
+\b
+Examples:
+  motet export model.motet --target riscv --format elf -o model.elf
+  motet export model.onnx --target riscv:rv64gc --format elf --input 1x3x224x224xf32=random:1
+  motet export model.motet --target x86-64-v3 --format c -o model/
+"""
+
+FORMATS = ("elf", "c")
+_MEMORY = 64
+
+
+def export_function(
+    file: arguments.Runnable,
+    target: Annotated[str, typer.Option(
+        metavar="TARGET", help="What to take the code for: riscv, riscv:rv64gcv256, host, x86-64-v3, …",
+    )],
+    format: Annotated[str, typer.Option(metavar="elf|c", help="What to make.")],
+    output: Annotated[str | None, typer.Option(
+        "--output", "-o", metavar="OUT", show_default=False,
+        help="The file (elf) or folder (c) to write; named after FILE in this folder if not given.",
+    )] = None,
+    function: arguments.Function = None,
+    extent: Annotated[list[str] | None, typer.Option(
+        metavar="NAME=N", show_default=False,
+        help="An extent that FILE leaves to run time. May be given several times.",
+    )] = None,
+    input: arguments.Inputs = None,
+    harts: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="elf: how many cores will start.")] = 1,
+    memory: Annotated[int, typer.Option(metavar="MIB", min=40, help="elf: the machine's memory.")] = _MEMORY,
+) -> None:
+    if format not in FORMATS:
+        raise OptionError(f"--format {format}: expected one of {', '.join(FORMATS)}")
+    if format == "c" and input:
+        raise OptionError("--input: of no use to C, which is given its inputs by its caller")
+    static = _static(file, target, function, extent or [])
+    name = _stem(file)
+    if format == "elf":
+        _write_firmware(static, harts, memory << 20, input or [], Path(output or f"{name}.elf"))
+    else:
+        _write_c(static, Path(output or name))
+
+
+def _static(file: str, target: str, function: str | None, extents: list[str]) -> StaticFunction:
+    from motet.exporting.static import find_variant, make_static
+    from motet.tools.opening import is_artifact, open_artifact
+    from motet.tools.run import choose_function
+
+    devices = [] if is_artifact(file) else [_device(target)]
+    artifact = open_artifact(file, devices=devices).artifact
+    signature = choose_function(artifact.manifest.functions, function, file)
+    return make_static(artifact, signature, find_variant(artifact, target), dict(map(_extent, extents)))
+
+
+def _device(target: str) -> str:
+    """The device expression of a target: `riscv`, `riscv:rv64gc`; those of the host stand without their family."""
+    from motet.compiler.targets.families import families
+
+    family, colon, name = target.partition(":")
+    if colon:
+        return f"{family}{{cpu={name}}}"
+    return family if family in families() else f"host{{cpu={family}}}"
+
+
+def _extent(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals or not value.isdecimal():
+        raise OptionError(f"--extent {text}: expected NAME=N")
+    return name, int(value)
+
+
+def _stem(file: str) -> str:
+    from motet.exporting.c_source import identifier
+
+    return identifier(Path(file).name.split(".")[0])
+
+
+def _write_firmware(static: StaticFunction, harts: int, memory: int, inputs: list[str], path: Path) -> None:
+    from motet.exporting.firmware import export_firmware
+    from motet.tools.show import show_bytes
+    from motet.tools.specs import parse_spec
+
+    firmware = export_firmware(static, harts, memory, [parse_spec(text) for text in inputs])
+    _write(path, firmware.image)
+    typer.echo(f"{path}: {show_bytes(len(firmware.image))}, for {harts} harts with {memory >> 20} MiB")
+    for name, address in firmware.symbols.items():
+        typer.echo(f"  {address:#010x}  {name}")
+
+
+def _write_c(static: StaticFunction, folder: Path) -> None:
+    from motet.exporting.c_source import export_c, identifier
+
+    sources = export_c(static, identifier(folder.name))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"{folder}: cannot be made: {error.strerror}") from None
+    for name, content in sources.files.items():
+        _write(folder / name, content)
+    typer.echo(f"{folder}: {', '.join(sources.files)}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OptionError(f"{path}: cannot be written: {error.strerror}") from None
