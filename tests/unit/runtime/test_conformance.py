@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 import types
@@ -227,6 +229,27 @@ def test_a_device_without_code_is_checked_for_all_that_needs_none(driver: types.
     assert by_name["write-and-read"].verdict == "pass"
     assert by_name["sizes-arrive"].verdict == "skip"
     assert "it runs no code of this machine" in by_name["sizes-arrive"].reason
+
+
+def test_without_the_compiler_what_needs_code_is_skipped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "motet.compiler.codegen.cpu.objects", None)
+    by_name = {outcome.check.name: outcome for outcome in run_checks("null", ["life", "commands", "program"])}
+    assert all(outcome.verdict != "fail" for outcome in by_name.values())
+    for name in ("chain", "whole-program", "with-the-host"):
+        assert by_name[name].verdict == "skip" and "compiler is not installed" in by_name[name].reason
+    assert by_name["nothing-left"].verdict == "pass"
+
+
+def test_the_suite_is_imported_without_the_compiler():
+    code = (
+        "import sys, motet.runtime.conformance.__main__\n"
+        "print([name for name in sys.modules if name.startswith(('motet.compiler', 'llvmlite', 'torch_mlir'))])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, env=environment
+    )
+    assert found.stdout.strip() == "[]"
 
 
 # -- the command -------------------------------------------------------------------------------------
