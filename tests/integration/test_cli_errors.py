@@ -41,7 +41,7 @@ def test_format_that_does_not_exist(fails: Fails, add: Path) -> None:
 
 
 def test_stage_that_does_not_exist(fails: Fails, add: Path) -> None:
-    assert "expected one of program" in fails("compile", add.name, "--emit", "nonsense")
+    assert "no such stage; expected one of " in fails("compile", add.name, "--emit", "nonsense")
 
 
 @pytest.mark.parametrize("option", ["nonsense", "=1", "nonsense=1"])

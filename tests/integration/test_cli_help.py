@@ -67,7 +67,7 @@ def modules_after(statement: str) -> set[str]:
         ("import motet", {"numpy", "typer", "rich", "llvmlite", "torch_mlir", "onnx", "motet.compiler"}),
         ("import motet.runtime", {"llvmlite", "torch_mlir", "onnx", "motet.compiler", "typer", "rich"}),
         ("import motet; motet.load; motet.Session", {"llvmlite", "torch_mlir", "onnx", "motet.compiler"}),
-        ("from motet.tools.main import make_app; make_app()", {"numpy", "torch_mlir", "rich.console"}),
+        ("from motet.tools.app import make_app; make_app()", {"numpy", "torch_mlir", "rich.console"}),
         ("import motet.compiler.service", {"llvmlite", "torch_mlir", "onnx"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

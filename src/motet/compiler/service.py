@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ from motet.compiler.cache import Cache
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message
 from motet.compiler.placement.rates import read_rates
+from motet.compiler.standby import Standby
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
 from motet.compiler.targets.expressions import DEFAULT_TARGETS
 from motet.compiler.targets.families import HOST, target_names
@@ -74,18 +75,21 @@ class VerifyReport(msgspec.Struct, frozen=True):
     lines: list[str]
 
 
-def compile(request: CompileRequest, progress: Progress | None = None) -> Artifact:
-    """Compile; raises `CompileError` for the program, `OptionError` for the request, `WorkerCrash`."""
+def compile(
+    request: CompileRequest, progress: Progress | None = None, worker: Standby | None = None
+) -> Artifact:
+    """Compile, in `worker` where one stands by; raises `CompileError` for the program, `OptionError` for the
+    request, `WorkerCrash`."""
     job = _job(request, "compile")
     _wheels()
     if not request.cache:
         with _Folder() as folder:
-            return Artifact.from_bytes(_run(job, folder, progress))
+            return Artifact.from_bytes(_run(job, folder, progress, worker))
     cache, key = Cache(), _key(job)
     data = cache.get(key)
     if data is None:
         with _Folder() as folder:
-            data = _run(job, folder, progress)
+            data = _run(job, folder, progress, worker)
         cache.put(key, data)
     return Artifact.from_bytes(data)
 
@@ -250,16 +254,17 @@ class _Folder:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _run(job: Job, folder: Path, progress: Progress | None) -> bytes:
+def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | None = None) -> bytes:
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
     command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
     log = folder / "stderr"
-    with log.open("wb") as stderr, subprocess.Popen(
-        [*command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
-        env=_environment(),
-    ) as process:
+    log.touch()
+    with worker or _start(command, log) as process:
         try:
-            error = _listen(process, progress)
+            if isinstance(process, Standby):
+                process.begin(folder)
+            assert process.stdout is not None
+            error = _listen(process.stdout, progress)
             status = process.wait()
         except BaseException:
             process.kill()
@@ -274,15 +279,23 @@ def _run(job: Job, folder: Path, progress: Progress | None) -> bytes:
     return (folder / RESULT).read_bytes()
 
 
+def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """A worker in an interpreter of its own: whatever this process is, the compiler is not to mind."""
+    with log.open("wb") as stderr:
+        return subprocess.Popen(
+            [*command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+            env=_environment(),
+        )
+
+
 def _environment() -> dict[str, str]:
     """The worker finds the same packages as this process, however they were found here."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
-def _listen(process: subprocess.Popen[bytes], progress: Progress | None) -> MotetError | None:
-    assert process.stdout is not None
+def _listen(answers: IO[bytes], progress: Progress | None) -> MotetError | None:
     error: MotetError | None = None
-    for line in process.stdout:
+    for line in answers:
         try:
             message = msgspec.json.decode(line, type=Message)
         except msgspec.DecodeError:

@@ -36,11 +36,15 @@ class _Warnings(logging.Handler):
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
-    _log.addHandler(_Warnings(logging.WARNING))
-    _log.propagate = False
     if len(sys.argv) > 2:  # the process that waits for this one; nobody does where the job is done again
         die_with_parent(int(sys.argv[2]))
+    return work(Path(sys.argv[1]))
+
+
+def work(folder: Path) -> int:
+    """Do the job of a folder, telling on standard output how it goes; the exit status."""
+    _log.addHandler(_Warnings(logging.WARNING))
+    _log.propagate = False
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
     try:
         _perform(job, folder)

@@ -28,6 +28,7 @@ Examples:
 
 
 def compile_program(
+    context: typer.Context,
     input: arguments.Program,
     output: Annotated[str | None, typer.Option(
         "--output", "-o", metavar="OUT", show_default=False,
@@ -68,11 +69,13 @@ def compile_program(
     path = Path(output) if output is not None else default_output(input)
     _check_writable(path)
     from motet.compiler import service
+    from motet.compiler.standby import Standby
     from motet.tools.progress import Progress
     from motet.tools.show import show_bytes
 
+    worker = context.obj if isinstance(context.obj, Standby) else None
     with Progress(f"compiling {request.path}") as progress:
-        artifact = service.compile(request, progress.update)
+        artifact = service.compile(request, progress.update, worker)
     save(artifact, path, "external" if parameters == "external" else "embedded")
     typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {', '.join(artifact.functions)}")
 

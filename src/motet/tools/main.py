@@ -1,105 +1,52 @@
-"""The command line: `motet COMMAND …`, one file per command.
+"""The command line: `motet COMMAND …`.
 
 Exit status: 0 success, 1 the user's error (one line on standard error), 2 a wrong command line,
 130 interrupted, 143 told to end (SIGTERM).
+
+What is here runs before anything that takes long to import: interrupts end in one line from the first moment on,
+and the compiler is loaded, in a process of its own, while this one finds out what is to be compiled.
 """
 
 from __future__ import annotations
 
-import logging
+import os
 import signal
-from typing import Annotated, Any, NoReturn
+import sys
+from typing import TYPE_CHECKING, NoReturn
 
-import typer
-from typer.core import TyperGroup
+if TYPE_CHECKING:
+    from motet.compiler.standby import Standby
 
-from motet.errors import MotetError
-from motet.tools import bench, compile, devices, inspect, opt, run
-
-HELP = """Compile a tensor program once, ahead of time, into one file; run that file without a compiler.
-
-\b
-Examples:
-  motet compile model.onnx -o model.motet
-  motet run model.motet --input 1x3x224x224xf32=random:0
-  motet bench model.motet
-  motet inspect model.motet
-
-motet COMMAND --help explains a command.
-"""
-
-INTERRUPTED = 130
-TERMINATED = 143
-
-
-class Commands(TyperGroup):
-    """The commands, with errors turned into one line and an exit status."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except MotetError as error:
-            _say(f"error: {error}")
-            raise typer.Exit(1) from None
-        except MemoryError as error:  # of Python's or numpy's own, which says what it was for
-            _say(f"error: not enough memory{f': {error}' if str(error) else ''}")
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            _say("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
-
-
-def _say(line: str) -> None:
-    """One line on standard error: a message of several lines (a compiler's notes) is joined."""
-    typer.echo("; ".join(part.strip() for part in line.splitlines() if part.strip()), err=True)
-
-
-def _terminate(number: int, frame: object) -> NoReturn:
-    """Ends this process by way of everything that cleans up after itself."""
-    raise SystemExit(TERMINATED)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from motet.version import VERSION
-
-        typer.echo(f"motet {VERSION}")
-        raise typer.Exit(0)
-
-
-def _global_options(
-    version: Annotated[bool, typer.Option(
-        "--version", help="Print the version and leave.", callback=_show_version, is_eager=True,
-    )] = False,
-) -> None:
-    """Options before the command."""
-
-
-def make_app() -> typer.Typer:
-    """The command line as a typer application."""
-    app = typer.Typer(
-        name="motet", cls=Commands, help=HELP, no_args_is_help=True, add_completion=False,
-        # Plain help: loading rich for it would take longer than all the rest.
-        rich_markup_mode=None, pretty_exceptions_enable=False, callback=_global_options,
-    )
-    app.command("compile", help=compile.HELP)(compile.compile_program)
-    app.command("run", help=run.HELP)(run.run_function)
-    app.command("bench", help=bench.HELP)(bench.bench_function)
-    app.command("devices", help=devices.HELP)(devices.show_devices)
-    app.command("inspect", help=inspect.HELP)(inspect.inspect_artifact)
-    app.command("opt", help=opt.HELP)(opt.run_passes)
-    return app
-
-
-class _Warnings(logging.Handler):
-    """What Motet warns of, as lines on standard error."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        _say(f"warning: {record.getMessage()}")
+INTERRUPTED, TERMINATED = 130, 143
 
 
 def main() -> None:
     """The entry point of `motet`."""
     signal.signal(signal.SIGTERM, _terminate)
-    logging.getLogger("motet").addHandler(_Warnings(logging.WARNING))
-    make_app()(prog_name="motet")
+    try:
+        worker = _compiler() if sys.argv[1:2] == ["compile"] else None
+        from motet.tools.app import run_app
+
+        if worker is None:
+            run_app(None)
+        else:
+            with worker:
+                run_app(worker)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _compiler() -> Standby | None:
+    """A worker that loads the compiler at once; none where it would take the only processor from this process, or
+    where processes cannot be copied."""
+    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+        return None
+    from motet.compiler.standby import Standby
+
+    return Standby()
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    """Ends this process by way of everything that cleans up after itself."""
+    raise SystemExit(TERMINATED)

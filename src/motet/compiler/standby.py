@@ -1,0 +1,117 @@
+"""A compiler worker that is there before its job: a copy of this process, which loads the compiler meanwhile.
+
+    this process                      the worker
+    Standby()              fork  →    imports MLIR, LLVM and the compiler
+    reads arguments, looks in the cache …
+    begin(folder)          pipe  →    does the job that the folder describes
+    stdout                 ←  pipe    progress, the error
+
+It saves the start of another interpreter and, where there is a processor for it, the time of its imports. Only a
+process that is Motet's own may be copied like this, before it has started threads: the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, NoReturn
+
+from motet.compiler.orphans import die_with_parent
+
+
+class Standby:
+    """One worker for one job. Leaving the `with` block ends it."""
+
+    def __init__(self) -> None:
+        jobs, self._jobs = os.pipe()
+        answers, theirs = os.pipe()
+        parent = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._jobs)
+            os.close(answers)
+            _live(jobs, theirs, parent)
+        os.close(jobs)
+        os.close(theirs)
+        self.stdout: IO[bytes] = os.fdopen(answers, "rb")
+        self._status: int | None = None
+
+    def begin(self, folder: Path) -> None:
+        """Let it do the job in `folder`, where its standard error goes too. A worker that died will not answer."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._jobs, os.fsencode(folder))
+        self._hang_up()
+
+    def wait(self) -> int:
+        """Its exit status, negative for a signal, when it has ended."""
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status
+
+    def kill(self) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def __enter__(self) -> Standby:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hang_up()
+        self.stdout.close()
+        self.kill()
+        self.wait()
+
+    def _hang_up(self) -> None:
+        if self._jobs >= 0:
+            os.close(self._jobs)
+            self._jobs = -1
+
+
+def _live(jobs: int, answers: int, parent: int) -> NoReturn:
+    """The worker's life; it leaves without the clean-up handlers of the process that it is a copy of."""
+    status = 1
+    try:
+        die_with_parent(parent)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number, target in ((nothing, 0), (answers, 1), (nothing, 2)):
+            os.dup2(number, target)
+        status = _work(jobs)
+        sys.stdout.flush()
+    finally:
+        if sys.exc_info()[0] is not None:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _work(jobs: int) -> int:
+    missing: ImportError | None = None
+    try:
+        _load_compiler()
+    except ImportError as error:
+        missing = error
+    folder = Path(os.fsdecode(os.read(jobs, 1 << 16)))
+    if not folder.name:
+        return 0  # there is no job
+    os.dup2(os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+    if missing is not None:
+        raise missing
+    from motet.compiler.worker import work
+
+    return work(folder)
+
+
+def _load_compiler() -> None:
+    """Import what most compiles need."""
+    for name in ("artifact.writer", "compiler.worker", "compiler.frontends.mlir", "compiler.placement.place",
+                 "compiler.pipeline"):
+        importlib.import_module(f"motet.{name}")

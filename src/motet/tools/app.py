@@ -1,0 +1,93 @@
+"""The commands of `motet`, one file per command, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from motet.errors import MotetError
+from motet.tools import bench, compile, devices, export, inspect, opt, run
+from motet.tools.main import INTERRUPTED
+
+HELP = """Compile a tensor program once, ahead of time, into one file; run that file without a compiler.
+
+\b
+Examples:
+  motet compile model.onnx -o model.motet
+  motet run model.motet --input 1x3x224x224xf32=random:0
+  motet bench model.motet
+  motet inspect model.motet
+
+motet COMMAND --help explains a command.
+"""
+
+
+class Commands(TyperGroup):
+    """The commands, with errors turned into one line and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MotetError as error:
+            _say(f"error: {error}")
+            raise typer.Exit(1) from None
+        except MemoryError as error:  # of Python's or numpy's own, which says what it was for
+            _say(f"error: not enough memory{f': {error}' if str(error) else ''}")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:  # which typer would call something else
+            _say("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _say(line: str) -> None:
+    """One line on standard error: a message of several lines (a compiler's notes) is joined."""
+    typer.echo("; ".join(part.strip() for part in line.splitlines() if part.strip()), err=True)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from motet.version import VERSION
+
+        typer.echo(f"motet {VERSION}")
+        raise typer.Exit(0)
+
+
+def _global_options(
+    version: Annotated[bool, typer.Option(
+        "--version", help="Print the version and leave.", callback=_show_version, is_eager=True,
+    )] = False,
+) -> None:
+    """Options before the command."""
+
+
+def make_app() -> typer.Typer:
+    """The command line as a typer application."""
+    app = typer.Typer(
+        name="motet", cls=Commands, help=HELP, no_args_is_help=True, add_completion=False,
+        # Plain help: loading rich for it would take longer than all the rest.
+        rich_markup_mode=None, pretty_exceptions_enable=False, callback=_global_options,
+    )
+    app.command("compile", help=compile.HELP)(compile.compile_program)
+    app.command("run", help=run.HELP)(run.run_function)
+    app.command("bench", help=bench.HELP)(bench.bench_function)
+    app.command("devices", help=devices.HELP)(devices.show_devices)
+    app.command("inspect", help=inspect.HELP)(inspect.inspect_artifact)
+    app.command("export", help=export.HELP)(export.export_function)
+    app.command("opt", help=opt.HELP)(opt.run_passes)
+    return app
+
+
+class _Warnings(logging.Handler):
+    """What Motet warns of, as lines on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(f"warning: {record.getMessage()}")
+
+
+def run_app(context: object) -> None:
+    """Runs the command that this process was started with; `context` is the commands' context's object."""
+    logging.getLogger("motet").addHandler(_Warnings(logging.WARNING))
+    make_app()(prog_name="motet", obj=context)
