@@ -4,8 +4,9 @@
 loader, so that the runtime needs neither a compiler nor a compiled extension.
 
 **Pool.** The tasks of a job are cut in one *share* per thread, generation << 32 | tasks left, always alike, so
-that a thread works on what its caches hold from the job before. A thread claims half of what is left of its
-own share, by compare-and-swap, and when that is empty of those after it. The job's description is read after
+that a thread works on what its caches hold from the job before. A thread claims three quarters of what is
+left of its own share, by compare-and-swap, and when that is empty half of what is left of those after it: what
+it takes from others it has to fetch. The job's description is read after
 a claim only, and cannot change before the claimed tasks are reported, so a thread that has claimed nothing
 is never waited for. Threads that find no more to claim spin, then sleep, until the *ticket*, which is
 generation << 32, changes; the submitter works too, then spins, then sleeps on the count of finished tasks.
@@ -149,8 +150,12 @@ next:
   %after_at = select i1 %over, i64 0, i64 %raised
   br label %look
 claim:
+  %own = icmp eq i64 %at, %home
   %portion = lshr i32 %left, 1
-  %share = call i32 @llvm.umax.i32(i32 %portion, i32 1)
+  %portion_or_one = call i32 @llvm.umax.i32(i32 %portion, i32 1)
+  %rest = lshr i32 %left, 2
+  %most = sub i32 %left, %rest
+  %share = select i1 %own, i32 %most, i32 %portion_or_one
   %share64 = zext i32 %share to i64
   %claimed = sub i64 %ticket, %share64
   %swap = cmpxchg ptr %p_share, i64 %ticket, i64 %claimed acq_rel acquire
