@@ -69,14 +69,14 @@ def export_firmware(
     finally:
         os.close(descriptor)
     install(layout, Options(harts=harts, memory=memory, arch=function.variant.target))
-    symbols = _fill(layout, function, harts, inputs)
-    return Firmware(_elf(layout, symbols), symbols, memory)
+    symbols, end = _fill(layout, function, harts, inputs)
+    return Firmware(_elf(layout, symbols, end), symbols, memory)
 
 
 def _fill(
     memory: Memory, function: StaticFunction, harts: int, inputs: Sequence[np.ndarray[Any, Any]]
-) -> dict[str, int]:
-    """Everything in its place; where that is."""
+) -> tuple[dict[str, int], int]:
+    """Everything in its place: where that is, and where what is used of the memory ends."""
     concrete = function.concrete
     executable = load_riscv(
         memory, function.objects, function.names, lambda code, content: write(memory, code.address, content)
@@ -100,7 +100,7 @@ def _fill(
     for name in ("head", "completed"):
         symbols[f"motet_{name}"] = DRAM + MAILBOX + _offset(MAILBOX_TYPE, name)
     symbols["motet_status"] = DRAM + RING + _offset(BATCH_TYPE, "status")
-    return symbols
+    return symbols, max(buffer.address + buffer.bytes for buffer in (private, *externals))
 
 
 def _externals(memory: Memory, function: StaticFunction) -> list[RiscvBuffer]:
@@ -151,12 +151,12 @@ def _expected(shape: Shape) -> str:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def _elf(memory: Memory, symbols: Mapping[str, int]) -> bytes:
-    """A static executable: segments of those pages that are not zero, each with the zeros behind it."""
+def _elf(memory: Memory, symbols: Mapping[str, int], end: int) -> bytes:
+    """A static executable: segments of those pages that are not zero, each with the zeros behind it, up to `end`."""
     used = memory.bytes.reshape(-1, _PAGE).any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], used, [False])).astype(np.int8)))
     runs: list[tuple[int, int]] = [(int(begin) * _PAGE, int(end) * _PAGE) for begin, end in edges.reshape(-1, 2)]
-    begins = [begin for begin, _ in runs[1:]] + [runs[-1][1]]
+    begins = [begin for begin, _ in runs[1:]] + [max(runs[-1][1], end - DRAM)]
     at = first = -(-(_HEADER.size + _SEGMENT.size * len(runs)) // _PAGE) * _PAGE
     segments: list[bytes] = []
     for (begin, end), following in zip(runs, begins, strict=True):
