@@ -103,6 +103,7 @@ class SandboxDevice:
         self._cores = [Core(info.uri, number, memory) for number in range(cores)]
         self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(cores)]
         self._numbers = itertools.count()
+        self._owner = os.getpid()
         self._closed = False
         self._profiling = False
         self._events: list[Event] = []
@@ -251,6 +252,8 @@ class SandboxDevice:
     def _check_open(self) -> None:
         if self._closed:
             raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        if os.getpid() != self._owner:  # in the child of a fork: the cores are the parent's, and so is the memory
+            raise DeviceError(f"device {self.info.uri}: another process has opened it; open it here too")
 
     def _check_queue(self, queue: int) -> None:
         self._check_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from motet.errors import DeviceError
 from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
 from motet.runtime.conformance.held import Held
 from motet.runtime.conformance.trial import PATIENCE, Trial, finish, whole
-from motet.runtime.device import API_VERSION, find_device, open_device, probe
+from motet.runtime.device import API_VERSION, CommandBuffer, Device, find_device, open_device, probe
 from motet.runtime.uri import family_of, split_uri
 
 
@@ -198,6 +199,68 @@ def fork(trial: Trial) -> None:
     trial.check_works(device, "what was read after that")
 
 
+def fork_and_use(trial: Trial) -> None:
+    """In the child of a fork an open device works, or refuses with a DeviceError; it does not hang there, nor
+    disturb the parent's, which is used at the same time."""
+    if not hasattr(os, "fork"):
+        raise Skip("this system has no fork")
+    device, recorded = trial.device, None
+    if not isinstance(trial.subject.code, str):
+        recorded = device.record(trial.load(), [whole("count", [400])], 1, 0)
+    expect(_use(device, recorded, 1) == 0, "the device does not work before the fork")
+    child = os.fork()
+    if child == 0:
+        os._exit(_use(device, recorded, 2))
+    try:
+        found = _use(device, recorded, 3)
+        expect(found == 0, f"the parent, while the child used the device: {_FOUND.get(found, 'an error')}")
+    finally:
+        status = _wait_for(child)
+    expect(status in (0, _REFUSED), f"the child: {_FOUND.get(status, f'ended with status {status}')}")
+    expect(_use(device, recorded, 4) == 0, "the device does not work after the child has ended")
+
+
+_REFUSED = 3
+_FOUND = {
+    1: "what was read is not what was written and computed", 2: "an error that is no DeviceError", 3: "a DeviceError",
+    -signal.SIGKILL: f"it hung for {PATIENCE:g} s",
+}
+
+
+def _use(device: Device, recorded: CommandBuffer | None, seed: int) -> int:
+    """Uses a device for a while: 0 if it did what it should, else a key of `_FOUND`."""
+    data = np.random.default_rng(seed).integers(0, 1 << 20, 100, np.int32)
+    wanted = data + np.int32(recorded is not None)
+    try:
+        for _ in range(60):
+            buffer, target = device.allocate(400), np.zeros_like(data)
+            point = device.write(buffer, data)
+            if recorded is not None:
+                point = device.submit(recorded, [buffer], [point])
+            if not device.read(buffer, target, 0, [point]).wait(PATIENCE) or (target[:1] != wanted[:1]).any():
+                return 1
+            if (target[1:] != data[1:]).any():
+                return 1
+        return 0
+    except DeviceError:
+        return _REFUSED
+    except Exception:
+        return 2
+
+
+def _wait_for(child: int) -> int:
+    """The exit status of a process, which is killed if it does not end."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            end += PATIENCE
+        time.sleep(0.01)
+
+
 def exit_while_open(trial: Trial) -> None:
     """A process that leaves its devices open, with work that waits for ever, still ends."""
     command = [sys.executable, "-c", _LEAVE, trial.subject.uri]
@@ -240,5 +303,5 @@ def _use_and_close(trial: Trial) -> None:
 CHECKS = (
     driver_version, probe_describes, probe_touches_nothing, find_by_uri, properties, unknown_option, close_waits,
     close_twice, closed_use, closed_submit, reopen, open_twice,
-    numbered_instances, nothing_left, fork, exit_while_open,
+    numbered_instances, nothing_left, fork, fork_and_use, exit_while_open,
 )
