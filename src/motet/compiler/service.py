@@ -33,7 +33,7 @@ from motet.compiler.placement.rates import read_rates
 from motet.compiler.standby import Standby
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
 from motet.compiler.targets.expressions import DEFAULT_TARGETS
-from motet.compiler.targets.families import HOST, target_names
+from motet.compiler.targets.families import HOST, driver_options, target_names
 from motet.errors import CompileError, Location, MotetError, OptionError, WorkerCrash
 from motet.version import VERSION
 
@@ -166,7 +166,7 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
     if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
-    return ALIASES.get(only.target) == HOST and only.ordinal is None
+    return ALIASES.get(only.target) == HOST and only.ordinal is None and not driver_options(dict(only.options))
 
 
 def _file(path: str) -> bytes:
@@ -259,7 +259,7 @@ def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | No
     command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
     log = folder / "stderr"
     log.touch()
-    with worker or _start(command, log) as process:
+    with worker if worker is not None and worker.is_there else _start(command, log) as process:
         try:
             if isinstance(process, Standby):
                 process.begin(folder)

@@ -1,7 +1,7 @@
 """A compiler worker that is there before its job: a copy of this process, which loads the compiler meanwhile.
 
     this process                      the worker
-    Standby()              fork  →    imports MLIR, LLVM and the compiler
+    Standby().start()      fork  →    imports MLIR, LLVM and the compiler
     reads arguments, looks in the cache …
     begin(folder)          pipe  →    does the job that the folder describes
     stdout                 ←  pipe    progress, the error
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NoReturn
@@ -25,9 +27,22 @@ from motet.compiler.orphans import die_with_parent
 
 
 class Standby:
-    """One worker for one job. Leaving the `with` block ends it."""
+    """One worker for one job, started when it is asked for, or when needed. Leaving the `with` block ends it."""
 
     def __init__(self) -> None:
+        self.pid = 0
+        self.stdout: IO[bytes] = io.BytesIO()
+        self._jobs = -1
+        self._status: int | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a worker: started now, if it was not and this process may still be copied."""
+        if not self.pid and threading.active_count() == 1:
+            self.start()
+        return bool(self.pid)
+
+    def start(self) -> None:
         jobs, self._jobs = os.pipe()
         answers, theirs = os.pipe()
         parent = os.getpid()
@@ -40,8 +55,7 @@ class Standby:
             _live(jobs, theirs, parent)
         os.close(jobs)
         os.close(theirs)
-        self.stdout: IO[bytes] = os.fdopen(answers, "rb")
-        self._status: int | None = None
+        self.stdout = os.fdopen(answers, "rb")
 
     def begin(self, folder: Path) -> None:
         """Let it do the job in `folder`, where its standard error goes too. A worker that died will not answer."""
@@ -56,7 +70,7 @@ class Standby:
         return self._status
 
     def kill(self) -> None:
-        if self._status is None:
+        if self.pid and self._status is None:
             os.kill(self.pid, signal.SIGKILL)
 
     def __enter__(self) -> Standby:
@@ -68,7 +82,8 @@ class Standby:
         self._hang_up()
         self.stdout.close()
         self.kill()
-        self.wait()
+        if self.pid:
+            self.wait()
 
     def _hang_up(self) -> None:
         if self._jobs >= 0:

@@ -38,13 +38,16 @@ def main() -> None:
 
 
 def _compiler() -> Standby | None:
-    """A worker that loads the compiler at once; none where it would take the only processor from this process, or
-    where processes cannot be copied."""
-    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+    """What is to compile: loading already, unless that would take the only processor from this process. None where
+    processes cannot be copied."""
+    if sys.platform != "linux":
         return None
     from motet.compiler.standby import Standby
 
-    return Standby()
+    worker = Standby()
+    if len(os.sched_getaffinity(0)) > 1:
+        worker.start()
+    return worker
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
