@@ -263,17 +263,25 @@ def _wait_for(child: int) -> int:
 
 def exit_while_open(trial: Trial) -> None:
     """A process that leaves its devices open, with work that waits for ever, still ends."""
-    command = [sys.executable, "-c", _LEAVE, trial.subject.uri]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment)
-    except subprocess.TimeoutExpired:
-        raise Failure(f"it did not end in {PATIENCE:g} s") from None
-    last = ended.stderr.strip().splitlines()[-1:] or ["nothing"]
-    expect(ended.returncode == 0, f"it ended with status {ended.returncode}, and said: {last[0]}")
+    with _another_process(trial, _LEAVE) as process:
+        _, errors = _outcome(process)
+    last = errors.strip().splitlines()[-1:] or ["nothing"]
+    expect(process.returncode == 0, f"it ended with status {process.returncode}, and said: {last[0]}")
 
 
-# What the process does that leaves its devices open.
+def interrupt(trial: Trial) -> None:
+    """Waiting for a point ends with KeyboardInterrupt when the user interrupts (Ctrl-C)."""
+    with _another_process(trial, _LEAVE + "print('waiting', flush=True)\npoints[0].wait()") as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, errors = _outcome(process)
+    expect(line == "waiting\n" and "KeyboardInterrupt" in errors, f"it ended with status {process.returncode}, and "
+           f"said: {errors.strip().splitlines()[-1:]}; expected KeyboardInterrupt")
+
+
+# Opens a device and has work on every queue that waits for ever.
 _LEAVE = """
 import sys
 from motet.runtime.device import find_device, open_device
@@ -283,6 +291,23 @@ never = HostTimeline().next()
 points = [device.fill(device.allocate(64), 1, [never], queue) for queue in range(device.queues)]
 device.fill(device.allocate(64), 1)
 """
+
+
+def _another_process(trial: Trial, code: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, trial.subject.uri], env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+
+
+def _outcome(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process says until it ends. Fails if it does not."""
+    try:
+        return process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise Failure(f"it did not end in {PATIENCE:g} s") from None
 
 
 def _use_and_close(trial: Trial) -> None:
@@ -302,6 +327,6 @@ def _use_and_close(trial: Trial) -> None:
 
 CHECKS = (
     driver_version, probe_describes, probe_touches_nothing, find_by_uri, properties, unknown_option, close_waits,
-    close_twice, closed_use, closed_submit, reopen, open_twice,
-    numbered_instances, nothing_left, fork, fork_and_use, exit_while_open,
+    close_twice, closed_use, closed_submit, reopen, open_twice, numbered_instances, nothing_left, fork, fork_and_use,
+    exit_while_open, interrupt,
 )
