@@ -11,7 +11,6 @@ from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
-from motet.compiler.ir.devices import DEVICE_OP
 from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
@@ -78,9 +77,7 @@ def _is_private(function: func.FuncOp) -> bool:
 def _require_public(module: ir.Module, file: str) -> None:
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
     public = [function for function in functions if not _is_private(function)]
-    if not functions and declarations(module):
-        return  # devices alone: what such a file declares is well-formed
-    if not functions and any(op.operation.name == DEVICE_OP for op in module.body.operations):
+    if len(declarations(module)) == len(module.body.operations) > 0:
         return  # devices, to see which those of a machine would be
     if not public:
         there = (

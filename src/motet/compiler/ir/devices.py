@@ -86,6 +86,11 @@ def _print_term(name: str, mask: int) -> str:
     return f"{name}[{','.join(str(n) for n in range(QUEUES) if mask >> n & 1)}]"
 
 
+def is_device_name(text: str) -> bool:
+    """Whether a device can be called so: an affinity names it without quotes."""
+    return re.fullmatch(_NAME, text) is not None
+
+
 # -- algebra -------------------------------------------------------------------------------------
 
 

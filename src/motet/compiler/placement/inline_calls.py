@@ -104,6 +104,11 @@ def _moved(values: list[ir.Value], callee: ir.Operation, group: str, call: ir.Op
     moved: list[ir.Value] = []
     for value, attribute in zip(values, ir.ArrayAttr(callee.attributes[group]), strict=True):
         said = ir.DictAttr(attribute)
+        if AFFINITY in said and isinstance(value.type, (ir.MemRefType, ir.UnrankedMemRefType)):
+            raise CompileError(
+                f"call of @{function_name(callee)}: it wants {value.type} on {said[AFFINITY]}; expected tensors "
+                "where a function that is called has its arguments or results on a device", locate(call.location)
+            )
         if AFFINITY in said and isinstance(value.type, ir.ShapedType):
             value = ir.Operation.create(
                 TRANSFER_OP, results=[value.type], operands=[value], attributes={TO: said[AFFINITY]},

@@ -15,6 +15,7 @@ from motet.compiler.ir.devices import (
     ALTERNATIVES,
     DEVICE_OP,
     LINKS,
+    is_device_name,
     parse_alternative,
     parse_link,
     print_alternative,
@@ -40,10 +41,21 @@ def declarations(module: ir.Module) -> list[ir.Operation]:
 
 
 def declared_name(declaration: ir.Operation) -> str:
-    """The name that a declaration gives its device. Raises CompileError where it gives none."""
-    if "sym_name" not in declaration.attributes:
-        raise CompileError("motet.device: it has no name; expected sym_name = \"…\"", locate(declaration.location))
-    return ir.StringAttr(declaration.attributes["sym_name"]).value
+    """The name that a declaration gives its device. Raises CompileError where it gives none, or no name."""
+    name = symbol_name(declaration)
+    if not is_device_name(name):
+        raise CompileError(
+            f"device @\"{name}\": expected a name of letters, digits, _, $, - and .", locate(declaration.location)
+        )
+    return name
+
+
+def symbol_name(operation: ir.Operation) -> str:
+    """The name of a declaration or global. Raises CompileError where it has none."""
+    name = operation.attributes.get("sym_name")
+    if not isinstance(name, ir.StringAttr):
+        raise CompileError(f"{operation.name}: it has no name; expected sym_name = \"…\"", locate(operation.location))
+    return name.value
 
 
 def alternatives_of(declaration: ir.Operation) -> list[Alternative]:

@@ -16,7 +16,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEVICE_OP
 from motet.compiler.placement.functions import all_operations
 from motet.compiler.placement.materialize_devices import GLOBAL_OP
-from motet.compiler.placement.read_devices import declared_name
+from motet.compiler.placement.read_devices import declared_name, symbol_name
 from motet.errors import CompileError
 
 LOAD_OP = "util.global.load"
@@ -30,7 +30,7 @@ class ResolveGlobals:
 
     def run(self, module: ir.Module) -> None:
         operations = [entry.operation for entry in module.body.operations]
-        globals_ = {declared_name(one): one for one in operations if one.name == GLOBAL_OP}
+        globals_ = {symbol_name(one): one for one in operations if one.name == GLOBAL_OP}
         devices = [declared_name(one) for one in operations if one.name == DEVICE_OP]
         loads = [one for one in all_operations(module) if one.name == LOAD_OP]
         for load in loads:
@@ -40,8 +40,11 @@ class ResolveGlobals:
 
 
 def _resolve(load: ir.Operation, globals_: dict[str, ir.Operation], devices: list[str]) -> None:
-    name = ir.FlatSymbolRefAttr(load.attributes["global"]).value
     where = locate(load.location)
+    loaded = load.attributes.get("global")
+    if not isinstance(loaded, ir.FlatSymbolRefAttr) or len(load.results) != 1:
+        raise CompileError(f"{LOAD_OP}: it loads nothing; expected @name and a type", where)
+    name = loaded.value
     if name not in globals_:
         is_not = "is a device, not a value" if name in devices else "names no global"
         there = ", ".join(f"@{one}" for one in globals_) or "none"
@@ -49,7 +52,7 @@ def _resolve(load: ir.Operation, globals_: dict[str, ir.Operation], devices: lis
     found = globals_[name]
     value = found.attributes.get("initial_value")
     kind = load.results[0].type
-    if not isinstance(value, (ir.DenseElementsAttr, ir.DenseResourceElementsAttr, ir.IntegerAttr, ir.FloatAttr)):
+    if value is None or not _is_data(value):
         there = "nothing" if value is None else str(value)
         raise CompileError(
             f"{GLOBAL_OP} @{name}: its value is {there}; expected data in the program, such as dense<…> : {kind}; "
@@ -66,3 +69,9 @@ def _resolve(load: ir.Operation, globals_: dict[str, ir.Operation], devices: lis
     )
     load.results[0].replace_all_uses_with(constant.results[0])
     load.erase()
+
+
+def _is_data(value: ir.Attribute) -> bool:
+    if isinstance(value, (ir.DenseElementsAttr, ir.IntegerAttr, ir.FloatAttr)):
+        return True
+    return str(value).startswith("dense_resource<")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, parse_affinity
+from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, TO, TRANSFER_OP, parse_affinity
 from motet.compiler.ir.hal_attributes import AttributeReader
 from motet.compiler.ir.program import DEVICE
 from motet.compiler.placement.functions import all_operations
@@ -41,6 +41,9 @@ class ResolvePromises:
                 _transfer(operation)
             elif operation.name == "func.func":
                 _function(operation)
+                _default(operation)
+            elif operation.name == "builtin.module":
+                _default(operation)
             elif len(operation.attributes):
                 _set(operation, _said(operation.attributes, NAMES, operation), NAMES)
 
@@ -49,7 +52,7 @@ def affinity_text(attribute: ir.Attribute, what: str, operation: ir.Operation) -
     """Motet's spelling of an affinity in any spelling. Raises CompileError at `operation`."""
     if not isinstance(attribute, ir.StringAttr):
         return str(read(attribute, AttributeReader.affinity, what, operation))
-    if what not in (AFFINITY, DEVICE, f"{TRANSFER_OP}: {TO}"):
+    if what not in (AFFINITY, DEVICE, DEFAULT_DEVICE, f"{TRANSFER_OP}: {TO}"):
         raise CompileError(
             f"{what}: {attribute}; expected #hal.device.affinity<@name>, or a promise or choice of those",
             locate(operation.location),
@@ -58,6 +61,13 @@ def affinity_text(attribute: ir.Attribute, what: str, operation: ir.Operation) -
         return str(parse_affinity(attribute.value))
     except ValueError as error:
         raise CompileError(f"{what}: {error}", locate(operation.location)) from None
+
+
+def _default(operation: ir.Operation) -> None:
+    """The default device of a module, which may be a number, or of a function."""
+    value = operation.attributes.get(DEFAULT_DEVICE)
+    if value is not None and not (isinstance(value, ir.IntegerAttr) and operation.name == "builtin.module"):
+        operation.attributes[DEFAULT_DEVICE] = ir.StringAttr.get(affinity_text(value, DEFAULT_DEVICE, operation))
 
 
 def _transfer(operation: ir.Operation) -> None:

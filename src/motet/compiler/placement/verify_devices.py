@@ -40,11 +40,18 @@ class VerifyDevices:
                 _require(end, names, f"link @{link.source} -> @{link.target}:", module.operation, others)
         for operation in all_operations(module):
             if operation.name == DEVICE_OP:
+                _check_place(operation)
                 continue
             for what, name in _mentioned(operation):
                 _require(name, names, what, operation, others)
             if operation.name == TRANSFER_OP:
                 _check_transfer(operation)
+
+
+def _check_place(declaration: ir.Operation) -> None:
+    around = declaration.parent
+    if around is None or around.operation.name != "builtin.module" or around.operation.parent is not None:
+        raise CompileError(f"{DEVICE_OP}: expected outside all functions", locate(declaration.location))
 
 
 def _check_names(module: ir.Module) -> None:
