@@ -30,7 +30,7 @@ def placed(affinity: str) -> str:
         "  return %0 : $T }"
 
 
-# By what is wrong: the text, the place (0 columns: any), and pieces of the message.
+# By what is wrong: the text, the place (0: that of the file), and pieces of the message.
 PROGRAMS = {
     "unknown alias": (device('#hal.device.alias<"opencll">'), "1:44", ["alias 'opencll': unknown", "cuda, hip, host"]),
     "ordinal no number": (device('#hal.device.alias<"local"[x]>'), "1:52", ["'local'", "an ordinal", "there is x"]),
@@ -222,6 +222,32 @@ PROGRAMS = {
     "Motet's own device twice": (
         '"motet.device"() {sym_name = "a", alternatives = ["host"]} : () -> ()\n' * 2 + F, "2:1", ["symbol named 'a'"],
     ),
+    "Motet's own device inside a function": (
+        'func.func @f() {\n  "motet.device"() {sym_name = "a", alternatives = ["host"]} : () -> ()\n  return }', "2:3",
+        ["motet.device: expected outside all functions"],
+    ),
+    "a name that affinities cannot say": (
+        'util.global private @"my device" = #hal.device.alias<"local"> : !hal.device\n' + F, "1:1",
+        ['device @"my device": expected a name of letters'],
+    ),
+    "Motet's own default, misspelt": (
+        'module attributes {motet.default_device = "a["} {\n' + A + F + "}", "1:1", ["motet.default_device: affinity"],
+    ),
+    "a default that is no affinity": (
+        "module attributes {motet.default_device = 1.5 : f32} {\n" + A + F + "}", "1:1",
+        ["motet.default_device: expected one of #hal.device.affinity"],
+    ),
+    "a load of nothing": (
+        'func.func @f() -> $T {\n  %0 = "util.global.load"() : () -> $T\n  return %0 : $T }', "2:8",
+        ["util.global.load: it loads nothing"],
+    ),
+    "a pinned memref that a call passes": (
+        A + "func.func @f(%x: memref<4xf32>) {\n  func.call @g(%x) : (memref<4xf32>) -> ()\n  return }\n"
+        "func.func private @g(%x: memref<4xf32> {$on $A}) { return }", "3:3", ["call of @g: it wants memref<4xf32>"],
+    ),
+    "devices and a module in a module": (
+        A + "module { func.func @f() { return } }", "0", ["no public function"],
+    ),
     "Motet's own affinity, misspelt": (
         A + 'func.func @f(%x: $T) -> $T {\n  %0 = math.exp %x {motet.affinity = "a["} : $T\n  return %0 : $T }', "3:8",
         ["motet.affinity: affinity 'a['", "DEVICE[QUEUE,…]"],
@@ -237,7 +263,7 @@ def test_programs_that_mean_nothing(text: str, place: str, pieces: list[str]):
     error = error_of(text)
     assert isinstance(error, CompileError)
     assert [piece for piece in pieces if piece not in str(error)] == [], str(error)
-    assert str(error.location) == f"{FILE}:{place}"
+    assert str(error.location) == (f"{FILE}:{place}" if place != "0" else FILE)
 
 
 FLAGS = {

@@ -50,8 +50,8 @@ def test_passes_mix_with_upstreams():
 
 
 def test_devices_are_assigned_by_flags():
-    text = optimise(F, FILE, f"{READ},assign-devices{{b=cuda{{arch=sm_80}},@a d=null[1]}},verify-devices")
-    assert 'alternatives = ["cuda", "@a"], sym_name = "b"' in text
+    text = optimise(F, FILE, f"{READ},assign-devices{{b=host{{cpu=x86-64-v3}},@a d=null[1]}},verify-devices")
+    assert 'alternatives = ["host", "@a"], sym_name = "b"' in text
     assert 'alternatives = ["null[1]"], sym_name = "d"' in text
     text = optimise(
         "func.func @f() { return }", FILE,
