@@ -309,3 +309,22 @@ def test_large_results_are_written_whole_whether_aligned_or_not():
     unaligned.move_results(4)
     unaligned.run()
     np.testing.assert_array_equal(unaligned.results()[0], -x)
+
+
+@pytest.mark.parametrize("columns", [2064, 2063])
+@pytest.mark.parametrize("rows", [4099, 3, 1])
+def test_results_of_unknown_size_are_written_whole_whether_large_or_not(rows, columns):
+    shape = ("n", columns)
+    found = kernel(
+        [value(shape), value((columns,)), value(shape, role="result")],
+        stage(shape, "pp", [at(0, 2, 0, 1), at(1, 2, 1)], [at(2, 2, 0, 1)], [op("addf", 0, 1)]),
+        symbols=["n"],
+    )
+    x, bias = random(rows, columns), random(columns)
+    executable = build(loops.emit, found)
+    assert ("nontemporal" in executable.code.llvm) == (columns % 16 == 0)
+    for offset in (0, 4):
+        invocation = executable.prepare([x, bias], {"n": rows})
+        invocation.move_results(offset)
+        invocation.run(2)
+        np.testing.assert_array_equal(invocation.results()[0], x + bias)

@@ -28,6 +28,7 @@ from motet.compiler.codegen.cpu.addressing import (
     load_values,
     nest_of,
     physical_order,
+    result_bytes,
     store_values,
 )
 from motet.compiler.codegen.cpu.body import (
@@ -308,6 +309,7 @@ def _emit_stage(
         tasks = _tiled(f, writer, outer, along, other, cost)
     else:
         tasks = _plain(f, writer, outer, along, cost)
+    writer.finish()
     f.finish()
     return tasks
 
@@ -362,6 +364,7 @@ class _Writer:
         self.reductions = self.nest.dims_of("reduction")
         self.count = len(self.nest.inputs) + len(self.nest.outputs)
         self.streaming = False
+        self.may_stream = self._may_stream()
         self.gathers = [self._gather(k) for k in range(len(self.nest.outputs))]
 
     def _gather(self, output: int) -> Combiner | None:
@@ -374,39 +377,51 @@ class _Writer:
     def streamed(self, write: Callable[[], None]) -> None:
         """`write()`, with stores past the caches where results are large and lie at whole vectors."""
         f = self.f
-        if not self._large():
+        if not self.may_stream:
             write()
             return
-        bits: Value = None
-        for operand in self.nest.outputs:
-            address: Value = f.ptrtoint(f.pointer(operand.value), I64)
-            bits = address if bits is None else f.or_(bits, address)
 
         def stream() -> None:
             self.streaming = True
             write()
             self.streaming = False
-            f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
 
-        f.branches(
-            f.icmp_unsigned("==", f.and_(bits, ir.Constant(I64, 63)), ir.Constant(I64, 0)), stream, write
-        )
+        f.branches(self._suits_streams(), stream, write)
 
-    def _large(self) -> bool:
+    def finish(self) -> None:
+        """To be called at the end of the function."""
+        if self.may_stream:
+            self.f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
+
+    def _may_stream(self) -> bool:
+        """Whether the results lie at whole vectors if they begin so, are not read here, and are large, or of unknown
+        size and cheap: code for both ways is twice the code."""
         read = {access.value for stage in self.f.kernel.stages for access in stage.inputs}
         for operand in self.nest.outputs:
-            shape = self.f.kernel.values[operand.value].shape
-            elements = 1
-            for size in shape:
-                elements *= size if isinstance(size, int) else 0
+            size = result_bytes(self.f.kernel, operand.value).known
             steps = [*operand.offset, *(s for d, s in enumerate(operand.strides) if d != self.along)]
-            if operand.value in read or elements * item_bytes(operand.dtype) < STREAM:
+            if operand.value in read or item_bytes(operand.dtype) * self.lanes < 16:
+                return False
+            if self.reductions if size is None else size < STREAM:
                 return False
             if self.along is None or operand.strides[self.along] != ONE:
                 return False
             if any(step.known is None or step.known % self.lanes for step in steps):
                 return False
         return True
+
+    def _suits_streams(self) -> Value:
+        f = self.f
+        bits: Value = f.index(0)
+        test: Value = None
+        for operand in self.nest.outputs:
+            bits = f.or_(bits, f.ptrtoint(f.pointer(operand.value), I64))
+            size = result_bytes(f.kernel, operand.value)
+            if size.known is None:
+                large = f.icmp_signed(">=", f.index(f.extent(size)), f.index(STREAM))
+                test = large if test is None else f.and_(test, large)
+        aligned = f.icmp_unsigned("==", f.and_(bits, f.index(63)), f.index(0))
+        return aligned if test is None else f.and_(aligned, test)
 
     # -- rows ------------------------------------------------------------------------------------
 
