@@ -87,11 +87,13 @@ class Schedule(Struct, frozen=True):
 
 class Alternative(Struct, frozen=True):
     """One way to fill a logical device: the `ordinal`-th physical device of `family` (None: the first that is free,
-    else the first) or the device that another logical device, `fallback`, was filled with."""
+    else the first) or the device that another logical device, `fallback`, was filled with. `options` are for its
+    driver, as in a URI: `harts=4&memory=1G`."""
 
     family: str = ""
     ordinal: int | None = None
     fallback: str = ""
+    options: str = ""
 
 
 class LogicalDevice(Struct, frozen=True):

@@ -166,7 +166,7 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
     if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
-    return ALIASES.get(only.target) == HOST and only.ordinal is None and not driver_options(dict(only.options))
+    return ALIASES.get(only.target) == HOST and only.ordinal is None and not driver_options(HOST, dict(only.options))
 
 
 def _file(path: str) -> bytes:
@@ -258,7 +258,6 @@ def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | No
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
     command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
     log = folder / "stderr"
-    log.touch()
     with worker if worker is not None and worker.is_there else _start(command, log) as process:
         try:
             if isinstance(process, Standby):
@@ -269,11 +268,12 @@ def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | No
         except BaseException:
             process.kill()
             raise
+        words = process.errors() if isinstance(process, Standby) else log.read_text(errors="replace")
     if error is not None:
         raise error
     if status != 0:
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        last = log.read_text(errors="replace").strip().splitlines()
+        last = words.strip().splitlines()
         detail = f": {last[-1].strip()}" if last else ""
         raise WorkerCrash(f"{job.path}: the compiler died with {how}{detail}", shlex.join(command))
     return (folder / RESULT).read_bytes()

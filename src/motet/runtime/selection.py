@@ -8,7 +8,7 @@ An artifact without devices of its own runs on the host (`choose`), without a lo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
@@ -179,7 +179,8 @@ def show_alternative(alternative: Alternative) -> str:
     if alternative.fallback:
         return f"@{alternative.fallback}"
     family = alternative.family or "device"
-    return family if alternative.ordinal is None else f"{family}[{alternative.ordinal}]"
+    ordinal = "" if alternative.ordinal is None else f"[{alternative.ordinal}]"
+    return f"{family}{ordinal}" + (f"{{{alternative.options.replace('&', ',')}}}" if alternative.options else "")
 
 
 # -- inside ----------------------------------------------------------------------------------------
@@ -229,6 +230,8 @@ class _Binding:
     def bound(self, device: LogicalDevice, uri: str) -> Choice:
         """What the user asked for, or DeviceError."""
         info = find_device(uri, self.present)
+        own = next((item.options for item in device.alternatives if _family(item.family) == info.family), "")
+        info = info if "?" in uri else _with_options(info, own)
         found = self.code_for(info, device)
         if isinstance(found, str):
             families = ", ".join(dict.fromkeys(variant.family for variant in self.variants)) or "none"
@@ -260,7 +263,7 @@ class _Binding:
         """`passed` are the alternatives before, and why not."""
         note = f"it falls back to {found.info.uri}: {', '.join(passed)}" if alternative.fallback and passed else ""
         if not alternative.fallback and alternative.ordinal is None:
-            other = self.takers.setdefault(found.info.uri, device.name)
+            other = self.takers.setdefault(_base(found.info), device.name)
             if other != device.name:
                 shares = (
                     f"it shares {found.info.uri} with @{other}: there is no other {alternative.family} device "
@@ -289,12 +292,12 @@ class _Binding:
                 count = sum(info.available for info in known)
                 return f"only {count} of them {'is' if count == 1 else 'are'} present"
         # The first that nobody has; else the first.
-        here.sort(key=lambda info: alternative.ordinal is None and info.uri in self.takers)
+        here.sort(key=lambda info: alternative.ordinal is None and _base(info) in self.takers)
         reason = ""
         for info in here:
             found = self.code_for(info, device)
-            if not isinstance(found, str) and info.uri not in besides:
-                return Candidate(info, found)
+            if not isinstance(found, str) and _with_options(info, alternative.options).uri not in besides:
+                return Candidate(_with_options(info, alternative.options), found)
             reason = reason or (found if isinstance(found, str) else "it is taken")
         return reason
 
@@ -365,6 +368,10 @@ class _Binding:
 
 def _family(name: str) -> str:
     return _ALIASES.get(name, name)
+
+
+def _with_options(info: DeviceInfo, options: str) -> DeviceInfo:
+    return replace(info, uri=f"{info.uri}?{options}") if options else info
 
 
 def _base(info: DeviceInfo) -> str:

@@ -226,3 +226,12 @@ def test_a_choice_in_words():
     assert describe_choice(first) == ["@gpu: cuda:0 (GPU 0), code for sm_90, else host"]
     assert describe_choice(second)[1] == (
         "@b: note: it shares cuda:0 with @gpu: there is no other cuda device for it")
+
+
+def test_options_of_an_alternative_are_those_of_the_device():
+    device = LogicalDevice("acc", [Alternative("riscv", options="harts=2&vlen=0"), Alternative("host")])
+    present = [HOST, RISCV]
+    assert uris([device], present) == ["riscv:qemu?harts=2&vlen=0"]
+    assert uris([device], present, {"acc": "riscv:qemu"}) == ["riscv:qemu?harts=2&vlen=0"]
+    assert uris([device], present, {"acc": "riscv:qemu?harts=1"}) == ["riscv:qemu?harts=1"]
+    assert uris([device], present, {"acc": "host"}) == ["host"]

@@ -38,7 +38,7 @@ QUEUES = 64
 ANY_QUEUE = (1 << QUEUES) - 1
 
 _NAME = r"[A-Za-z_$][\w$.-]*"
-_ALTERNATIVE = re.compile(rf"@({_NAME})|([A-Za-z_][\w.-]*)?(?:\[([0-9]{{1,9}})\])?")
+_ALTERNATIVE = re.compile(rf"@({_NAME})|([A-Za-z_][\w.-]*)?(?:\[([0-9]{{1,9}})\])?(?:\{{([^{{}}]*)\}})?")
 _LINK = re.compile(rf"({_NAME})->({_NAME})(?::(.*))?")
 _PROPERTIES = ("transparent", "unified")
 _TERM = re.compile(r"([A-Za-z_$][\w$.-]*)(?:\[([0-9,\s]*)\])?")
@@ -134,18 +134,21 @@ def compatible(left: Affinity | None, right: Affinity | None) -> bool:
 
 
 def print_alternative(alternative: Alternative) -> str:
-    """`cuda`, `host[1]` or `@cpu`: what `motet.device` lists."""
+    """`cuda`, `host[1]`, `riscv{harts=4&memory=1G}` or `@cpu`: what `motet.device` lists."""
     if alternative.fallback:
         return f"@{alternative.fallback}"
-    return alternative.family + ("" if alternative.ordinal is None else f"[{alternative.ordinal}]")
+    ordinal = "" if alternative.ordinal is None else f"[{alternative.ordinal}]"
+    return alternative.family + ordinal + (f"{{{alternative.options}}}" if alternative.options else "")
 
 
 def parse_alternative(text: str) -> Alternative:
     """Reads what `print_alternative` prints. Raises ValueError that says what is wrong."""
     match = _ALTERNATIVE.fullmatch(text.strip())
     if match is None or not match[0]:
-        raise ValueError(f"alternative '{text}': expected FAMILY, FAMILY[ORDINAL], [ORDINAL] or @DEVICE")
-    return Alternative(match[2] or "", int(match[3]) if match[3] else None, match[1] or "")
+        raise ValueError(
+            f"alternative '{text}': expected FAMILY, FAMILY[ORDINAL] or [ORDINAL], each with {{OPTIONS}}, or @DEVICE"
+        )
+    return Alternative(match[2] or "", int(match[3]) if match[3] else None, match[1] or "", match[4] or "")
 
 
 # -- links ---------------------------------------------------------------------------------------

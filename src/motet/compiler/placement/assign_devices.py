@@ -16,8 +16,11 @@ The default device is the one that the program names, else its first, else that 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from msgspec import structs
 
 from motet.artifact import schema
 from motet.compiler.frontends.locations import locate
@@ -29,8 +32,10 @@ from motet.compiler.placement.read_devices import declarations, declare, declare
 from motet.compiler.placement.resolve_aliases import resolve_alias
 from motet.compiler.placement.speaking import speaks_of_devices
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
-from motet.compiler.targets.families import HOST, broken_families, families
+from motet.compiler.targets.families import HOST, broken_families, driver_options, families
 from motet.errors import CompileError, OptionError
+
+_log = logging.getLogger("motet")
 
 Assigned = Sequence[tuple[DeviceFlag, list[schema.Alternative]]]  # flags, with what they say
 
@@ -76,7 +81,10 @@ def _alternative(flag: DeviceFlag, given: Alternative) -> schema.Alternative:
             f"device '{flag.name or flag.expression}': {given.target} is no family of devices; "
             f"available: {', '.join(sorted(known - set(DEPRECATED)))}; or @ and the name of another device"
         )
-    return resolve_alias(schema.Alternative(given.target, given.ordinal))
+    if given.target in DEPRECATED:
+        _log.warning("device name '%s' is deprecated; write '%s'", given.target, DEPRECATED[given.target])
+    named = resolve_alias(schema.Alternative(given.target, given.ordinal))
+    return structs.replace(named, options=driver_options(named.family, dict(given.options)))
 
 
 def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
@@ -84,7 +92,10 @@ def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
     if len(flags) != 1:
         return not flags
     only = flags[0].alternatives
-    return len(only) == 1 and not only[0].fallback and only[0].ordinal is None
+    return (
+        len(only) == 1 and not only[0].fallback and only[0].ordinal is None
+        and not driver_options(resolve_alias(schema.Alternative(only[0].target)).family, dict(only[0].options))
+    )
 
 
 def _by_name(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assigned) -> None:

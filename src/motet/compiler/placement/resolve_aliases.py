@@ -32,4 +32,4 @@ class ResolveAliases:
 def resolve_alias(alternative: Alternative) -> Alternative:
     """The same alternative with the family's own name."""
     family = ALIASES.get(alternative.family) or DEPRECATED.get(alternative.family) or alternative.family
-    return Alternative(family, alternative.ordinal, alternative.fallback)
+    return Alternative(family, alternative.ordinal, alternative.fallback, alternative.options)

@@ -19,13 +19,17 @@ from motet.errors import OptionError
 
 GROUP = "motet.targets"
 HOST = "host"
+CPU = "cpu"
 
 
 def families() -> dict[str, Family]:
     """Every family, by name; those of other distributions that cannot be loaded are left out."""
     known = {
-        HOST: Family(HOST, CPU_TARGETS, DEFAULT_TARGETS, native=True),
-        "null": Family("null", {t.name: t for t in (X86_64_V4, X86_64_V3)}, (X86_64_V3.name,)),
+        HOST: Family(HOST, CPU_TARGETS, DEFAULT_TARGETS, native=True, options=("threads", "cores")),
+        "null": Family(
+            "null", {t.name: t for t in (X86_64_V4, X86_64_V3)}, (X86_64_V3.name,),
+            options=("latency", "bandwidth", "memory-bandwidth", "memory", "queues"),
+        ),
         "riscv": RISCV,
     }
     for entry in metadata.entry_points(group=GROUP):
@@ -53,19 +57,40 @@ def _load(entry: metadata.EntryPoint) -> Family | str:
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
     """The full names of the targets that a device expression asks for: those that `cpu` lists, joined by `+`, in
-    order of preference, else the defaults. Raises OptionError; a family that is unknown has none."""
+    order of preference, else those that another option implies, else the defaults. Raises OptionError; a family that
+    is unknown has none."""
     known = families().get(family)
     if known is None:
         return []
     for option in options:
-        if option != "cpu":
-            raise OptionError(f"device {where}: option {option} is unknown; available: cpu")
-    names = [part.strip() for part in options["cpu"].split("+")] if "cpu" in options else list(known.defaults)
+        if option != CPU and option not in known.options:
+            listing = ", ".join((CPU, *known.options))
+            raise OptionError(f"device {where}: option {option} is unknown; available: {listing}")
+    names = list(known.defaults)
+    for option, table in known.implied.items():
+        if option in options:
+            names = list(_one_of(options[option], table, f"device {where}: {option}"))
+    if CPU in options:
+        names = [part.strip() for part in options[CPU].split("+")]
     for name in names:
         if name not in known.names:
             listing = ", ".join(known.names)
             raise OptionError(f"device {where}: cpu {name or '(empty)'} is unknown; available: {listing}")
     return [name if family == HOST else f"{family}:{name}" for name in names]
+
+
+def driver_options(family: str, options: Mapping[str, str]) -> str:
+    """What of a device expression is for the device's driver, as in a URI: `harts=4&memory=1G`."""
+    known = families().get(family) if options else None
+    if known is None:
+        return ""
+    return "&".join(f"{key}={value}" for key, value in options.items() if key in known.options)
+
+
+def _one_of(value: str, table: Mapping[str, tuple[str, ...]], what: str) -> tuple[str, ...]:
+    if value not in table:
+        raise OptionError(f"{what} {value} is unknown; available: {', '.join(table)}")
+    return table[value]
 
 
 def resolve_target(name: str) -> CpuTarget:

@@ -13,13 +13,20 @@ from motet.compiler.targets.cpu import CpuTarget
 class Family:
     """`targets` by name, and the names of those that code is made for by default, the preferred one first.
     `native` says that there is a target of that name, which the machine that compiles is asked for. `rates` are what
-    its devices can do, for automatic placement."""
+    its devices can do, for automatic placement.
+
+    `options` are those of its driver that a device expression may give: `riscv{harts=4}`. `implied` says which targets
+    the value of an option stands for, where it says no other: `{"vlen": {"256": ("rv64gcv256",)}}`."""
 
     name: str
     targets: Mapping[str, CpuTarget] = field(default_factory=dict[str, CpuTarget])
     defaults: tuple[str, ...] = ()
     native: bool = False
     rates: Rates | None = None
+    options: tuple[str, ...] = ()
+    implied: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[str, ...]]]
+    )
 
     @property
     def names(self) -> tuple[str, ...]:

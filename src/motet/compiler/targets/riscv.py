@@ -19,4 +19,8 @@ _VECTOR = tuple(
     )
     for bits in VECTOR_BITS
 )
-RISCV = Family("riscv", {target.name: target for target in (_SCALAR, *_VECTOR)}, ("rv64gcv128", "rv64gc"))
+RISCV = Family(
+    "riscv", {target.name: target for target in (_SCALAR, *_VECTOR)}, ("rv64gcv128", "rv64gc"),
+    options=("harts", "memory", "vlen", "guard", "timeout"),
+    implied={"vlen": {"0": (_SCALAR.name,)} | {str(bits): (f"rv64gcv{bits}",) for bits in VECTOR_BITS}},
+)

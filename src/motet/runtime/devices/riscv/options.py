@@ -6,6 +6,7 @@ device of that platform; those of the name win. `riscv:hw` is there only where M
     harts=2             cores
     memory=512M         bytes of its memory
     arch=rv64gcv256     what its cores can do, by the names of the compiler's targets
+    vlen=256            the same, by the bits of their vector registers alone; 0: they have none
     guard=1             kernels reach nothing but the memory of their launch; what they touch beside it is a fault
     timeout=600         seconds that a wave of launches may take; 0: any
     spin=200            microseconds that idle cores look for work before they sleep; inf: they never sleep
@@ -99,6 +100,8 @@ def parse(uri: str, environment: Mapping[str, str] = os.environ) -> Options:
 
 
 def _with(options: Options, platform: str, name: str, value: str, where: str) -> Options:
+    if name == "vlen":
+        name, value = "arch", SCALAR if value == "0" else f"{SCALAR}v{value}"
     known = {key: entry for key, entry in _PARSERS.items() if entry[2] in ("", platform)}
     if name not in known:
         raise DeviceError(f"{where}: no option {name!r}; there are: {', '.join(known)}")
