@@ -75,6 +75,7 @@ def test_the_example_keeps_to_the_contract_with_no_exemption(python: Command):
         assert any(check in line and " pass" in line for line in outcome.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_the_example_keeps_to_the_contract_with_little_memory_and_one_core(python: Command):
     only = [word for area in ("life", "memory", "timelines", "faults") for word in ("--only", area)]
     outcome = python("-m", "motet.runtime.conformance", "sandbox?cores=1&memory=5e6", *only)

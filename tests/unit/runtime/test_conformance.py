@@ -22,10 +22,11 @@ from motet.runtime.conformance import __main__ as command
 from motet.runtime.device import API_VERSION, DeviceInfo, open_device
 from motet.runtime.timeline import HostTimeline, Point
 
-URIS = ("host", "null", "null?view=1&queues=1&threads=2", "null/1?pace=1&queues=4&latency=1e-5", "host?threads=3")
+URIS = ("host", "null", "null?view=1&queues=1&threads=2")
+MORE_URIS = ("null/1?pace=1&queues=4&latency=1e-5", "host?threads=3", "host/2")
 
 
-@pytest.mark.parametrize("uri", URIS)
+@pytest.mark.parametrize("uri", [*URIS, *(pytest.param(uri, marks=pytest.mark.slow) for uri in MORE_URIS)])
 def test_devices_of_motet_keep_to_the_contract(uri: str):
     outcomes = list(run_checks(uri))
     assert [f"{o.check.name}: {o.reason}" for o in outcomes if o.verdict == "fail"] == []
