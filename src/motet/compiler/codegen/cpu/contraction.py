@@ -21,7 +21,10 @@ from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, merge, place_of
 from motet.compiler.codegen.cpu.micro import (
+    AHEAD_STEPS,
+    LINE,
     MEMORY_TYPES,
+    Ahead,
     Depth,
     Factors,
     Frame,
@@ -196,6 +199,7 @@ class Plan:
     shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
     pack_panels: int = 1  # in a task of that phase,
     pack_steps: int = 0  # and how much of their depth
+    ahead: int = 0  # cache lines of the next panel that a tile fetches in four steps of the depth
 
     @property
     def width(self) -> int:
@@ -341,23 +345,38 @@ def _plan_blocks(
     if plan.shared and depth_block is None:
         # A panel stays in the second cache, and A comes past it row by row.
         row_tasks = max(1, wanted // columns_total)
-        return replace(
+        plan = replace(
             plan, pack_a=pack_a, tile_rows=-(-rows_total // row_tasks), panels=max(1, columns_total // wanted))
-    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels)
+        return replace(plan, ahead=_ahead(c, plan))
+    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
     group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
-    return replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
+    plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
+    return replace(plan, ahead=_ahead(c, plan))
+
+
+def _ahead(c: Contraction, plan: Plan) -> int:
+    """What every tile is to fetch of the next panel, so that together they fetch it all; nothing where tiles are so
+    few that they wait for memory anyhow."""
+    if len(c.depth) != 1 or plan.tile_rows < 3 or not (plan.b_mode == "packed" or plan.shared):
+        return 0
+    bytes_each = item_bytes(c.b.dtype) if plan.b_mode == "packed" else item_bytes(c.product.dtype)
+    return -(-AHEAD_STEPS * plan.width * bytes_each // (LINE * plan.tile_rows))
 
 
 def _grid(
-    c: Contraction, plan: Plan, rows: int, columns: int, deep: int, wanted: int, most_rows: int, most_panels: int
+    c: Contraction, plan: Plan, rows: int, columns: int, deep: int, wanted: int, most_rows: int, most_panels: int,
+    target: CpuTarget,
 ) -> tuple[int, int]:
     """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
 
-    Costs are in multiply-adds of vectors: reading a vector of B costs one, packing it four (eight across K), an
-    element of A a quarter of one.
+    Costs are in multiply-adds of vectors: reading a vector of B costs one (sixteen where no cache holds a panel),
+    packing it four (eight across K), an element of A a quarter of one.
     """
     packs = plan.b_mode == "scratch" and not plan.shared
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
+    panel_bytes = _guess((_product(c.depth), -1)) * plan.width * item_bytes(c.product.dtype)
+    if not packs and panel_bytes > target.l2 // 2:
+        b_cost = 16.0  # it comes from beyond the second cache for every task
     best: tuple[float, int, int] | None = None
     for cut in range(1, min(rows, 64) + 1):
         tile_rows = -(-rows // cut)
@@ -665,9 +684,20 @@ class _Emitter:
             function = self._tile(rows, tail)
             coordinates = [f.index(outer[dim]) for _, dim in c.outer]
             extents = [f.index(m), f.index(n), f.index(left), f.index(deep)]
-            f.call(function, [*f.arguments[:2], a, b, at, *extents, *coordinates])
+            ahead = self._next_panel(f, b, deep, f.isub(t, tiles[0])) if plan.ahead else b
+            f.call(function, [*f.arguments[:2], a, b, at, *extents, *coordinates, ahead])
 
         self._row_tiles(f, tiles, one)
+
+    def _next_panel(self, f: Frame, b: ir.Value, deep: Index, number: Index) -> ir.Value:
+        """Where in the panel after `b` tile `number` of a panel begins to fetch."""
+        plan = self.plan
+        stride = f.imul(deep, plan.width)
+        if plan.depth_block is not None and plan.panels > 1:
+            stride = f.imul(f.extent(_product(self.c.depth)), plan.width)
+        element = MEMORY_TYPES[self.c.b.dtype] if plan.b_mode == "packed" else self.element
+        share = f.imul(f.idiv(deep, AHEAD_STEPS), plan.ahead * LINE)
+        return f.at(f.at(b, stride, element), f.imul(number, share), ir.IntType(8))
 
     def _row_tiles(
         self, f: Frame, tiles: tuple[Index, Index], one: Callable[[Index, int, Index], None]
@@ -862,10 +892,11 @@ class _Emitter:
     # -- register tiles ------------------------------------------------------------------------------
 
     def _tile(self, rows: int, tail: bool) -> ir.Function:
-        """The function that works one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…)`."""
+        """The function that works one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…, ahead)`.
+        """
         if (rows, tail) not in self.tiles:
             name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}"
-            kinds = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
+            kinds = [PTR] * 5 + [I64] * (4 + len(self.c.outer)) + [PTR]
             function = internal_function(self.module, name, kinds)
             self.tiles[rows, tail] = function
             f = Frame(self.c.kernel, function)
@@ -891,7 +922,7 @@ class _Emitter:
         c = self.c
         result: list[Index] = [0] * c.rank
         m, n = f.arguments[5:7]
-        for (_, dim), value in zip(c.outer, f.arguments[9:], strict=True):
+        for (_, dim), value in zip(c.outer, f.arguments[9:9 + len(c.outer)], strict=True):
             result[dim] = value
         if self.row_dim is not None:
             result[self.row_dim] = m
@@ -917,7 +948,8 @@ class _Emitter:
             self._initial(f, views, row, v * plan.lanes, lane)
             for row in range(rows) for v, lane in enumerate(lanes)
         ]
-        result = accumulate(f, factors, start, a, b, depth, 224)
+        ahead = Ahead(f.arguments[-1], plan.ahead) if plan.ahead else None
+        result = accumulate(f, factors, start, a, b, depth, 224, ahead)
         if views is not None and self.straight:
             for row in range(rows):
                 for v, lane in enumerate(lanes):

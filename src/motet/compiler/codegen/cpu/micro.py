@@ -288,6 +288,9 @@ def horizontal_sum(f: Frame, vector: ir.Value, is_float: bool) -> ir.Value:
 
 # -- the tile ------------------------------------------------------------------------------------------
 
+LINE = 64  # bytes of a cache line
+AHEAD_STEPS = 4
+
 
 @dataclass(frozen=True)
 class Depth:
@@ -314,9 +317,17 @@ class Factors:
     b_lanes: tuple[Lanes, ...]
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """Memory that is read soon: `lines` cache lines from `address` on are fetched, in four steps of the depth."""
+
+    address: ir.Value
+    lines: int
+
+
 def accumulate(
     f: Frame, factors: Factors, accumulators: Sequence[ir.Value], a: ir.Value, b: ir.Value,
-    depth: Sequence[Depth], fused_steps: int,
+    depth: Sequence[Depth], fused_steps: int, ahead: Ahead | None = None,
 ) -> list[ir.Value]:
     """The accumulators (row-major, `rows x vectors`) after the whole depth, `fused_steps` multiply-adds per
     iteration of the innermost loop at the most."""
@@ -349,6 +360,8 @@ def accumulate(
 
         def steps(count: int) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
             def body(i: Index, inner: list[ir.Value]) -> list[ir.Value]:
+                if ahead is not None and count == AHEAD_STEPS:
+                    _fetch(f, ahead, i)
                 a_i, b_i = f.at(a_at, f.imul(i, loop.a), a_type), f.at(b_at, f.imul(i, loop.b), b_type)
                 for u in range(count):
                     inner = step(a_i, b_i, inner, f.imul(u, loop.a), f.imul(u, loop.b))
@@ -360,6 +373,15 @@ def accumulate(
         return f.loop(whole, loop.size, 1, steps(1), values)
 
     return nest(0, a, b, list(accumulators))
+
+
+def _fetch(f: Frame, ahead: Ahead, step: Index) -> None:
+    """Have the second cache fetch what `ahead` says for four steps of the depth from `step` on."""
+    for line in range(ahead.lines):
+        offset = f.iadd(f.imul(step, ahead.lines * LINE // AHEAD_STEPS), line * LINE)
+        where = f.at(ahead.address, offset, ir.IntType(8))
+        read, second_cache, data = (ir.Constant(I32, number) for number in (0, 2, 1))
+        f.intrinsic("llvm.prefetch.p0", ir.VoidType(), [where, read, second_cache, data])
 
 
 def _load_b(f: Frame, factors: Factors, address: ir.Value) -> list[ir.Value]:
