@@ -136,6 +136,19 @@ def test_killed_compile_leaves_no_process(compiling: Compile, moment: str) -> No
     assert [path.name for path in compiling.folder.iterdir()] == ["large.mlir"]
 
 
+def test_compiler_that_cannot_be_loaded_is_one_error(compiling: Compile, tmp_path: Path) -> None:
+    (tmp_path / "llvmlite").mkdir()
+    (tmp_path / "llvmlite" / "__init__.py").write_text("raise RuntimeError('of another world')\n")
+    outcome = subprocess.run(
+        [sys.executable, "-m", "motet", "compile", "large.mlir", "--no-cache"], cwd=compiling.folder, text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{SOURCES}"},
+    )
+    assert outcome.returncode == 1
+    (line,) = outcome.stderr.splitlines()
+    assert line.startswith("error: large.mlir: the compiler died with exit status 1: RuntimeError: of another world")
+
+
 def test_compile_whose_worker_is_killed_is_one_error_that_shows_how_to_repeat_it(compiling: Compile) -> None:
     wait_for_processes(compiling, MOMENTS["kernels"])
     (worker,) = children(compiling.process.pid)

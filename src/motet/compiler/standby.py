@@ -32,7 +32,7 @@ class Standby:
     def __init__(self) -> None:
         self.pid = 0
         self.stdout: IO[bytes] = io.BytesIO()
-        self._jobs = -1
+        self._jobs = self._log = -1
         self._status: int | None = None
 
     @property
@@ -43,6 +43,7 @@ class Standby:
         return bool(self.pid)
 
     def start(self) -> None:
+        self._log = os.memfd_create("stderr")
         jobs, self._jobs = os.pipe()
         answers, theirs = os.pipe()
         parent = os.getpid()
@@ -52,13 +53,13 @@ class Standby:
         if self.pid == 0:
             os.close(self._jobs)
             os.close(answers)
-            _live(jobs, theirs, parent)
+            _live(jobs, theirs, self._log, parent)
         os.close(jobs)
         os.close(theirs)
         self.stdout = os.fdopen(answers, "rb")
 
     def begin(self, folder: Path) -> None:
-        """Let it do the job in `folder`, where its standard error goes too. A worker that died will not answer."""
+        """Let it do the job in `folder`. A worker that died will not answer."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._jobs, os.fsencode(folder))
         self._hang_up()
@@ -68,6 +69,10 @@ class Standby:
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
+
+    def errors(self) -> str:
+        """What it wrote to standard error."""
+        return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
     def kill(self) -> None:
         if self.pid and self._status is None:
@@ -82,8 +87,10 @@ class Standby:
         self._hang_up()
         self.stdout.close()
         self.kill()
-        if self.pid:
+        if self._log >= 0:
             self.wait()
+            os.close(self._log)
+            self._log = -1
 
     def _hang_up(self) -> None:
         if self._jobs >= 0:
@@ -91,13 +98,13 @@ class Standby:
             self._jobs = -1
 
 
-def _live(jobs: int, answers: int, parent: int) -> NoReturn:
+def _live(jobs: int, answers: int, log: int, parent: int) -> NoReturn:
     """The worker's life; it leaves without the clean-up handlers of the process that it is a copy of."""
     status = 1
     try:
         die_with_parent(parent)
         nothing = os.open(os.devnull, os.O_RDWR)
-        for number, target in ((nothing, 0), (answers, 1), (nothing, 2)):
+        for number, target in ((nothing, 0), (answers, 1), (log, 2)):
             os.dup2(number, target)
         status = _work(jobs)
         sys.stdout.flush()
@@ -109,20 +116,13 @@ def _live(jobs: int, answers: int, parent: int) -> NoReturn:
 
 
 def _work(jobs: int) -> int:
-    missing: ImportError | None = None
-    try:
-        _load_compiler()
-    except ImportError as error:
-        missing = error
-    folder = Path(os.fsdecode(os.read(jobs, 1 << 16)))
-    if not folder.name:
+    _load_compiler()
+    folder = os.fsdecode(os.read(jobs, 1 << 16))
+    if not folder:
         return 0  # there is no job
-    os.dup2(os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
-    if missing is not None:
-        raise missing
     from motet.compiler.worker import work
 
-    return work(folder)
+    return work(Path(folder))
 
 
 def _load_compiler() -> None:
