@@ -91,6 +91,7 @@ class PlacedInstance:
             lambda device: id(devices[device].device),
         )
         self._steps = [entries[number] for number in order]
+        self._order = order
         self._shapes = shapes
 
     def _record(self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule) -> _Run:
@@ -110,10 +111,10 @@ class PlacedInstance:
         _Call(self, arrays).run(None)
 
     def run_timed(self, arrays: Sequence[Tensor]) -> list[tuple[str, float]]:
-        """Seconds of each step, transfers included, one after the other."""
+        """Seconds of each step of the plan, transfers included, one after the other."""
         timed: list[tuple[str, float]] = []
         _Call(self, arrays).run(timed)
-        return timed
+        return [entry for _, entry in sorted(zip(self._order, timed, strict=True))]
 
     def run_traced(self, arrays: Sequence[Tensor]) -> list[Traced]:
         """Every device's own record of the call."""

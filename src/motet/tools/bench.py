@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motet.errors import CallError
+from motet.errors import CallError, OptionError
 from motet.tools import arguments
 
 if TYPE_CHECKING:
+    from motet.artifact.reader import Artifact
     from motet.artifact.schema import KernelInfo, Signature, Variant
     from motet.runtime.function import Function
     from motet.runtime.session import Session
@@ -31,6 +32,7 @@ Examples:
   motet bench model.mlir --input 64x128xf32=random:1 --repeat 20 --threads 1
   motet bench model.motet --profile
   motet bench model.motet --json
+  motet bench model.motet --compare-placements     over its devices as placed, and on each of them alone
 """
 
 _PROFILES = 5
@@ -81,14 +83,26 @@ def bench_function(
     profile: Annotated[bool, typer.Option("--profile", help="Show the time of each kernel too.")] = False,
     placement: arguments.Placement = "default",
     place: arguments.Places = None,
+    compare_placements: Annotated[bool, typer.Option(
+        "--compare-placements",
+        help="Measure the program over its devices against the program on each of them alone, in turns.",
+    )] = False,
     json: arguments.Json = False,
 ) -> None:
-    from motet.tools.opening import start_session
+    from motet.tools.opening import open_bound, start_session
     from motet.tools.progress import Progress
     from motet.tools.run import check_inputs, choose_function
     from motet.tools.specs import parse_spec
 
     given = [parse_spec(text) for text in input or []]
+    if compare_placements:
+        opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement,
+                                      places=place or [])
+        signature = choose_function(opened.artifact.manifest.functions, function, file)
+        arrays = given if input else random_inputs(signature, file)
+        check_inputs(signature, arrays, file)
+        _compare(opened.artifact, bindings, signature.name, arrays, threads, repeat, number, min_time, json)
+        return
     session, opened = start_session(file, format=format, devices=device or [], threads=threads,
                                     placement=placement, places=place or [])
     signature = choose_function(opened.artifact.manifest.functions, function, file)
@@ -102,6 +116,29 @@ def bench_function(
         typer.echo(msgspec.json.format(msgspec.json.encode(asdict(measurement)), indent=2).decode())
         return
     typer.echo("\n".join(_lines(measurement, profile)))
+
+
+def _compare(
+    artifact: Artifact, bindings: Mapping[str, str], name: str, arrays: Sequence[Array], threads: int | None,
+    repeat: int, number: int | None, min_time: float, json: bool,
+) -> None:
+    from motet.tools.placements import compare_placements, comparison_lines
+    from motet.tools.progress import Progress
+
+    if not artifact.manifest.plans:
+        raise OptionError(f"--compare-placements: {artifact.name} has no devices to place it on; expected a program "
+                          "compiled with several, such as --device a=host --device b=null --placement auto")
+    with Progress(f"measuring {name}") as progress:
+        result = compare_placements(
+            artifact, bindings, name, arrays, threads=threads, repeat=repeat, number=number, min_time=min_time,
+            progress=progress.update,
+        )
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(asdict(result)), indent=2).decode())
+        return
+    typer.echo("\n".join(comparison_lines(result)))
 
 
 def random_inputs(signature: Signature, file: str) -> list[Array]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motet.errors import DeviceError, OptionError
 from motet.tools import arguments
 
 if TYPE_CHECKING:
@@ -22,14 +23,29 @@ compile makes code for, which need not be here.
 Examples:
   motet devices
   motet devices --json
+  motet devices --measure -o rates.json        what each can do, for compile --placement auto --option rates=rates.json
   python -m motet.runtime.conformance null     put one through the contract that devices keep to
 """
 
 
-def show_devices(json: arguments.Json = False) -> None:
+def show_devices(
+    json: arguments.Json = False,
+    measure: Annotated[bool, typer.Option(
+        "--measure", help="Run small programs on the devices, one of each family, and show how fast they are.",
+    )] = False,
+    output: Annotated[str | None, typer.Option(
+        "--output", "-o", metavar="FILE", show_default=False,
+        help="With --measure: write what was measured, for --option rates=FILE of compile.",
+    )] = None,
+) -> None:
     from motet.runtime.device import devices
 
+    if output is not None and not measure:
+        raise OptionError("--output: what is to be written? expected it with --measure")
     found = devices()
+    if measure:
+        _measure(found, json, output)
+        return
     if json:
         import msgspec
 
@@ -38,6 +54,44 @@ def show_devices(json: arguments.Json = False) -> None:
     lines = [*_present([info for info in found if info.available]),
              *_missing([info for info in found if not info.available]), *_targets()]
     typer.echo("\n".join(lines))
+
+
+def _measure(found: Sequence[DeviceInfo], json: bool, output: str | None) -> None:
+    """Measures the first device of each family that code can be made for."""
+    import msgspec
+
+    from motet.compiler.targets.families import families
+    from motet.tools.compile import write_text
+    from motet.tools.progress import Progress
+    from motet.tools.rates import measure_family
+    from motet.tools.show import show_table
+
+    known = families()
+    first = {info.family: info for info in reversed(found) if info.available and info.family in known}
+    values: dict[str, dict[str, float | bool]] = {}
+    failed: list[str] = []
+    with Progress("measuring") as progress:
+        for number, (family, info) in enumerate(sorted(first.items())):
+            progress.update(f"measuring {info.uri}", number / len(first))
+            try:
+                values[family] = measure_family(info)
+            except DeviceError as error:
+                failed.append(f"{info.uri}: cannot be measured: {_line(str(error))}")
+    text = msgspec.json.format(msgspec.json.encode(values), indent=2).decode()
+    if output is not None:
+        write_text(text, output)
+    if json:
+        typer.echo(text)
+    else:
+        names = list(dict.fromkeys(name for rates in values.values() for name in rates))
+        rows = [[name, *(_rate(rates[name]) if name in rates else "-" for rates in values.values())] for name in names]
+        typer.echo("\n".join(show_table(["per second, or seconds", *values], rows)))
+    for line in failed:
+        typer.echo(line, err=True)
+
+
+def _rate(value: float | bool) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:.3g}"
 
 
 def _present(infos: Sequence[DeviceInfo]) -> list[str]:

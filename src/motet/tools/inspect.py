@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from motet.errors import OptionError
 from motet.tools import arguments
 
 if TYPE_CHECKING:
@@ -15,36 +16,65 @@ if TYPE_CHECKING:
 
 HELP = """Show what an artifact holds.
 
-Its functions; for each target the kernels (what each was made of, how it was generated, its work), the
-dispatches of every function and the memory that a call takes.
+Its functions; of a program for several devices these, and the steps of its plans; for each target the kernels
+(what each was made of, how it was generated, its work), the dispatches of every function and the memory that a call
+takes.
 
 \b
 Examples:
   motet inspect model.motet
   motet inspect model.motet --json
+  motet inspect model.motet --measure     the steps of a plan over devices, as estimated and as measured here
 """
 
 GENERIC = "generic"
 
+# Seconds of the steps of every plan; None where all devices are one.
+Measured = dict[str, list[float] | None]
+
 
 def inspect_artifact(
-    file: arguments.Runnable, format: arguments.Format = "auto", json: arguments.Json = False
+    file: arguments.Runnable,
+    format: arguments.Format = "auto",
+    measure: Annotated[bool, typer.Option(
+        "--measure", help="Run every plan over this machine's devices, on random inputs, and show what its steps take.",
+    )] = False,
+    device: arguments.Bindings = None,
+    placement: arguments.Placement = "default",
+    json: arguments.Json = False,
 ) -> None:
-    from motet.tools.opening import open_artifact
+    from motet.tools.opening import open_bound
 
-    artifact = open_artifact(file, format=format).artifact
+    opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement)
+    artifact = opened.artifact
+    measured = _measure(artifact, bindings, file) if measure else None
     if json:
         import msgspec
 
-        text = msgspec.json.format(msgspec.json.encode(describe(artifact)), indent=2)
+        text = msgspec.json.format(msgspec.json.encode(describe(artifact, measured)), indent=2)
         typer.echo(text.decode())
         return
-    typer.echo("\n".join(_lines(artifact, file)))
+    typer.echo("\n".join(_lines(artifact, file, measured)))
 
 
-def describe(artifact: Artifact) -> dict[str, Any]:
+def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Measured:
+    """The seconds of each step of every plan."""
+    from motet import runtime
+    from motet.tools.bench import random_inputs
+    from motet.tools.plans import measure_steps
+
+    if not artifact.manifest.plans:
+        raise OptionError(f"--measure: {file} has no plans over devices; motet bench --profile measures its kernels")
+    with runtime.load(artifact, devices=dict(bindings) or None) as session:
+        return {
+            name: measure_steps(session, name, random_inputs(session[name].signature, file))
+            for name in artifact.manifest.plans
+        }
+
+
+def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, Any]:
     """Everything that the text shows, as JSON values. Sizes are bytes; those that depend on dynamic extents
-    are the manifest's expressions."""
+    are the manifest's expressions. `measured` are seconds of the steps of plans."""
     manifest = artifact.manifest
     return {
         "schema": manifest.schema,
@@ -71,6 +101,12 @@ def describe(artifact: Artifact) -> dict[str, Any]:
         ],
         "parameters": manifest.parameters,
         "external_parameters": manifest.external_parameters,
+        "devices": manifest.devices,
+        "default_device": manifest.default_device,
+        "links": manifest.links,
+        "plans": manifest.plans,
+        "regions": manifest.regions,
+        "measured": measured,
         "members": manifest.members,
     }
 
@@ -98,7 +134,8 @@ def _sum(sizes: Iterable[Expr]) -> Expr:
     return ["+", total, known] if known else total
 
 
-def _lines(artifact: Artifact, file: str) -> list[str]:
+def _lines(artifact: Artifact, file: str, measured: Measured | None) -> list[str]:
+    from motet.tools.plans import plan_lines
     from motet.tools.show import show_bytes, show_signature
 
     manifest = artifact.manifest
@@ -108,8 +145,10 @@ def _lines(artifact: Artifact, file: str) -> list[str]:
         size = show_bytes(_parameter_bytes(artifact))
         place = manifest.external_parameters or "the artifact"
         lines += ["", f"parameters: {len(manifest.parameters)}, {size}, in {place}"]
+    if manifest.devices:
+        lines += ["", *plan_lines(manifest, measured)]
     for variant in manifest.variants:
-        lines += ["", *_variant_lines(artifact, variant, manifest.functions)]
+        lines += ["", *_variant_lines(artifact, variant, [*manifest.functions, *manifest.regions.values()])]
     return lines
 
 

@@ -8,9 +8,9 @@ Every family has defaults; `--option rates=FILE.json` replaces what a file says,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 import msgspec
 
@@ -34,25 +34,25 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launch: float
     submit: float
     shared: bool = False
-    upload: float = math.inf
-    download: float = math.inf
+    upload: float = inf
+    download: float = inf
     latency: float = 0.0
 
 
-# Measured with `motet devices --measure` on four cores of an x86-64-v4 processor.
+# Measured with `motet devices --measure` on four cores of an x86-64 server's processor with AVX-512.
 HOST = Rates(
-    contraction=2.2e11, convolution=1.6e11, elementwise=2.0e10, reduction=2.0e10, generic=1.0e9, memory=2.0e10,
-    launch=2e-6, submit=1.2e-5, shared=True,
+    contraction=6e11, convolution=5e11, elementwise=2.5e11, reduction=3e11, generic=8e9, memory=1e11,
+    launch=5e-7, submit=7e-6, shared=True,
 )
-# The model of time that `null` devices follow: arithmetic is free.
+# `null` devices run their code on one thread of the host's processor, as measured; the bus is that of their model.
 NULL = Rates(
-    contraction=math.inf, convolution=math.inf, elementwise=math.inf, reduction=math.inf, generic=math.inf,
-    memory=1e11, launch=2e-6, submit=3e-5, upload=16e9, download=16e9, latency=2e-6,
+    contraction=1.1e11, convolution=1.1e11, elementwise=9e10, reduction=1e11, generic=2e9, memory=2.6e10,
+    launch=2e-6, submit=3e-5, upload=1.5e10, download=1.5e10, latency=1.2e-5,
 )
-# Emulated on a processor like that: about an instruction per nanosecond and core, vectors in pieces.
+# Four cores emulated by QEMU on such a processor, measured.
 RISCV = Rates(
-    contraction=4e8, convolution=4e8, elementwise=2e8, reduction=2e8, generic=5e7, memory=2e8,
-    launch=2e-5, submit=1e-4, upload=2e9, download=2e9, latency=2e-5,
+    contraction=6.5e8, convolution=6.5e8, elementwise=8e8, reduction=3.7e7, generic=4e8, memory=1e9,
+    launch=4e-5, submit=1.3e-4, upload=1.4e10, download=1.4e10, latency=1.1e-5,
 )
 # A device behind a bus, of which nothing else is known.
 UNKNOWN = Rates(

@@ -1,0 +1,144 @@
+"""One program, placed in several ways, measured against one another: over its devices as it is, and on each alone."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from motet.errors import DeviceError
+
+if TYPE_CHECKING:
+    from motet.artifact.reader import Artifact
+    from motet.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One way to place a program: which physical device each of its devices is, and the seconds of a call, one for
+    each sample."""
+
+    devices: dict[str, str]
+    number: int
+    samples: list[float]
+
+    @property
+    def fastest(self) -> float:
+        return min(self.samples)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def is_single(self) -> bool:
+        return len(set(self.devices.values())) == 1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`plan` is the program over its devices, `single` on each of these alone; `ratio` says how many times as long as
+    the plan the best of them takes. `failed` says of devices why they cannot do all of it."""
+
+    function: str
+    plan: Placed
+    single: list[Placed]
+    ratio: float | None
+    winner: str
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def compare_placements(
+    artifact: Artifact, bindings: Mapping[str, str], name: str, arrays: Sequence[Any], *, threads: int | None,
+    repeat: int, number: int | None, min_time: float, progress: Callable[[str, float], None],
+) -> Comparison:
+    """Measures function `name` over the devices that `bindings` and the machine give it, and on each of them alone,
+    in turns. Raises DeviceError where the program's devices cannot be filled."""
+    from motet import runtime
+
+    plan = runtime.load(artifact, devices=dict(bindings) or None, threads=threads)
+    sessions: list[tuple[dict[str, str], Session]] = [(_filled(plan), plan)]
+    failed: dict[str, str] = {}
+    try:
+        for uri in dict.fromkeys(choice.info.uri for choice in plan.devices):
+            if len(set(sessions[0][0].values())) == 1:
+                break  # the plan runs on one device already
+            try:
+                alone = runtime.load(artifact, devices=uri, threads=threads)
+            except DeviceError as error:
+                failed[uri] = str(error)
+                continue
+            sessions.append((dict.fromkeys(_filled(plan), uri), alone))
+        placed = _measure([(each, session, name) for each, session in sessions], arrays, repeat, number, min_time,
+                          progress)
+    finally:
+        for _, session in sessions:
+            session.close()
+    first, *single = placed
+    best = min(single, key=lambda each: each.fastest, default=None)
+    ratio = None if best is None else best.fastest / first.fastest
+    winner = "plan" if best is None or ratio is None or ratio >= 1 else next(iter(best.devices.values()))
+    return Comparison(name, first, single, ratio, winner, failed)
+
+
+def comparison_lines(result: Comparison) -> list[str]:
+    """The comparison for people."""
+    from motet.tools.show import show_seconds, show_table
+
+    rows = [
+        [_name(each), show_seconds(each.fastest), show_seconds(each.median), str(each.number),
+         f"{each.fastest / result.plan.fastest:.2f}"]
+        for each in (result.plan, *result.single)
+    ]
+    lines = [f"{result.function}: {len(result.plan.samples)} samples of each placement, in turns"]
+    lines += show_table(["placement", "min", "median", "calls", "of the plan's"], rows, indent="  ")
+    lines += [f"  all on {uri}: cannot be: {reason}" for uri, reason in result.failed.items()]
+    if result.ratio is None:
+        lines.append("  there is nothing to compare with: all devices of the plan are one")
+    elif result.winner == "plan":
+        lines.append(f"  the plan wins: the best single device takes {result.ratio:.2f} times as long")
+    else:
+        lines.append(f"  all on {result.winner} wins: the plan takes {1 / result.ratio:.2f} times as long")
+    return lines
+
+
+def _name(placed: Placed) -> str:
+    if placed.is_single:
+        return f"all on {next(iter(placed.devices.values()))}"
+    return "plan: " + ", ".join(f"@{name} {uri}" for name, uri in placed.devices.items())
+
+
+def _filled(session: Session) -> dict[str, str]:
+    return {choice.device.name: choice.info.uri for choice in session.devices}
+
+
+def _measure(
+    contenders: Sequence[tuple[dict[str, str], Session, str]], arrays: Sequence[Any], repeat: int,
+    number: int | None, min_time: float, progress: Callable[[str, float], None],
+) -> list[Placed]:
+    """Every contender in each round, so that what disturbs the machine disturbs all."""
+    numbers: list[int] = []
+    for _, session, name in contenders:
+        begin = _seconds(session, name, arrays, 1)  # not counted: it prepares for the shapes
+        begin = min(begin, _seconds(session, name, arrays, 1))
+        share = min_time / repeat / len(contenders)
+        numbers.append(number or max(1, round(share / max(begin, 1e-7))))
+    samples: list[list[float]] = [[] for _ in contenders]
+    for round_ in range(repeat):
+        progress(f"round {round_ + 1} of {repeat}", round_ / repeat)
+        for index, (_, session, name) in enumerate(contenders):
+            samples[index].append(_seconds(session, name, arrays, numbers[index]))
+    return [
+        Placed(devices, count, taken)
+        for (devices, _, _), count, taken in zip(contenders, numbers, samples, strict=True)
+    ]
+
+
+def _seconds(session: Session, name: str, arrays: Sequence[Any], number: int) -> float:
+    function = session[name]
+    start = time.perf_counter()
+    for _ in range(number):
+        function(*arrays)
+    return (time.perf_counter() - start) / number

@@ -1,0 +1,78 @@
+"""Plans for people: the steps of functions over several devices, what the compiler thought they take, and what they
+take here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motet.artifact.schema import Manifest, Plan, Step
+    from motet.runtime.session import Session
+
+_RUNS = 5
+
+
+def measure_steps(session: Session, name: str, arrays: Sequence[Any]) -> list[float] | None:
+    """The least seconds of each step of a function's plan in some runs, one step after the other; None where all
+    devices are one: then nothing moves, and the steps are one piece of work."""
+    function, plan = session[name], session.artifact.manifest.plans[name]
+    function(*arrays)
+    runs = [function.profile(*arrays) for _ in range(_RUNS)]
+    expected = [step.region if step.op == "run" else "transfer" for step in plan.steps]
+    if any([label for label, _ in run] != expected for run in runs):
+        return None
+    return [min(seconds) for seconds in zip(*[[each for _, each in run] for run in runs], strict=True)]
+
+
+def plan_lines(manifest: Manifest, measured: Mapping[str, Sequence[float] | None] | None = None) -> list[str]:
+    """The devices of a program and the plan of each of its functions; `measured` are the seconds of its steps, by
+    function."""
+    from motet.artifact.schema import Alternative
+    from motet.runtime.selection import show_alternative
+
+    def alternatives(given: Sequence[Alternative]) -> str:
+        return ", else ".join(map(show_alternative, given))
+
+    lines = ["devices"]
+    for number, device in enumerate(manifest.devices):
+        default = " (default)" if number == manifest.default_device else ""
+        lines.append(f"  @{device.name}{default}: {alternatives(device.alternatives)}")
+    for link in manifest.links:
+        said = [word for word, has in (("transparent access", link.transparent_access),
+                                       ("unified memory", link.unified_memory)) if has]
+        lines.append(f"  @{link.source} to @{link.target}: {', '.join(said) or 'nothing shared'}")
+    for name, plan in manifest.plans.items():
+        lines += ["", f"plan of {name}", *_steps(manifest, plan, None if measured is None else measured.get(name))]
+        if measured is not None and measured.get(name) is None:
+            lines.append("  not measured by step: all its devices are one here, which does it in one go")
+    return lines
+
+
+def _steps(manifest: Manifest, plan: Plan, measured: Sequence[float] | None) -> list[str]:
+    from motet.tools.show import show_seconds, show_table
+
+    names = [f"@{device.name}" for device in manifest.devices]
+    header = ["step", "device", "what", "reads", "makes", "estimate"]
+    rows = [
+        [str(number), names[step.device], _what(step), _values(step.operands), _values(step.results),
+         "-" if step.seconds is None else show_seconds(step.seconds)]
+        for number, step in enumerate(plan.steps)
+    ]
+    if measured is not None:
+        header.append("measured")
+        for row, seconds in zip(rows, measured, strict=True):
+            row.append(show_seconds(seconds))
+    text = show_table(header, rows, indent="  ")
+    return [f"  inputs {_values(plan.inputs)}, results {_values(plan.results)}", *text]
+
+
+def _what(step: Step) -> str:
+    if step.op == "transfer":
+        return "transfer to it"
+    queues = [str(queue) for queue in range(64) if step.queues >> queue & 1]
+    return f"run {step.region}" + (f" on queue {', '.join(queues)}" if queues else "")
+
+
+def _values(numbers: Sequence[int]) -> str:
+    return " ".join(f"%{number}" for number in numbers) or "-"
