@@ -9,6 +9,7 @@ import pytest
 from tests.integration.placed import build_placed
 
 import motet
+from motet.compiler import service
 
 X = np.array([0.5, -1.25, 3.0, 7.0], np.float32)
 Y = np.array([2.0, 0.25, -4.0, 1.0], np.float32)
@@ -146,3 +147,10 @@ def test_links_that_are_read_in_place():
     assert [step.op for step in artifact.manifest.plans["f"].steps] == ["run", "run", "run"]
     with motet.load(artifact, threads=1) as session:
         np.testing.assert_allclose(session(X), np.tanh(np.exp(X)) + np.exp(X), rtol=1e-5)
+
+
+def test_where_operations_run_is_emitted():
+    text = DEVICES + f"func.func @f(%x: {T}) -> {T} {{ %0 = math.exp %x {ON_B} : {T} return %0 : {T} }}"
+    emitted = service.emit(service.CompileRequest(text), "affinities")
+    (line,) = [line for line in emitted.splitlines() if "math.exp" in line]
+    assert 'motet.affinities.operands = ["a"]' in line and 'motet.affinities.results = ["b"]' in line

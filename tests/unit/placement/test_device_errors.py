@@ -82,6 +82,10 @@ PROGRAMS = {
     "an affinity that is a device": (
         placed('#hal.device.alias<"local">'), "4:8", ["stream.affinity: expected one of #hal.device.affinity"],
     ),
+    "a default inside a function": (
+        A + "func.func @f(%x: $T) -> $T {\n  %0 = math.exp %x {stream.affinity.default = $A} : $T\n  return %0 : $T }",
+        "3:8", ["math.exp: stream.affinity.default: expected on a module or function"],
+    ),
     "an affinity to nothing": (placed("#hal.device.affinity<@z>"), "4:8", ["math.exp: affinity to @z", "@a, @b"]),
     "a promise of nothing": (placed("#hal.device.promise<@z>"), "4:8", ["@z names no device; declared: @a, @b"]),
     "a choice with nothing in it": (

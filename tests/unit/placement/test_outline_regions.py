@@ -142,6 +142,19 @@ def test_operations_that_are_lowered_before_run_where_they_say():
     assert steps(placement.plans["f"]) == ["a[0]=[1]", ">b[1]=[2]", "b[2]=[3]"]
 
 
+def test_regions_have_names_of_their_own():
+    program = loaded(
+        "func.func @f(%x: $T) -> $T { %0 = math.exp %x : $T return %0 : $T } "
+        "func.func @f_region_0(%x: $T) -> $T { %0 = math.tanh %x {$on $B} : $T return %0 : $T }"
+    )
+    assert program.placement is not None
+    plans = program.placement.plans
+    names = [step.region for plan in plans.values() for step in plan.steps if step.op == "run"]
+    assert len(set(names)) == 2 and set(plans) == {"f", "f_region_0"}
+    text = str(program.module)
+    assert all(f"func.func @{name}(" in text for name in names)
+
+
 # -- any function ----------------------------------------------------------------------------------
 
 

@@ -77,6 +77,9 @@ class _Outliner:
         self.default = default
         self.numbers = {name: number for number, name in enumerate(devices)}
         self.block = function.regions[0].blocks[0]
+        self.taken = {
+            function_name(entry.operation) for entry in module.body.operations if entry.operation.name == "func.func"
+        }
         operations = [entry.operation for entry in self.block.operations]
         self.operations, self.terminator = operations[:-1], operations[-1]
         self.constants = {a for a, c in zip(self.block.arguments, parameters(function), strict=True) if c}
@@ -225,16 +228,23 @@ class _Outliner:
         ]
         # Constants follow inputs, as everywhere.
         arguments = [a for a in arguments if a not in self.constants] + [a for a in arguments if a in self.constants]
-        name = f"{self.name}_region_{count}"
+        name = self._region_name(count)
         self._build(name, region, cut, arguments, results)
         operands = [self._number(a) for a in arguments if a not in self.constants]
         self.steps.append(Step(
             "run", self.numbers[region.device], operands, [self._number(r) for r in results], name, region.queues
         ))
 
+    def _region_name(self, count: int) -> str:
+        """A name that no function of the module has."""
+        name = f"{self.name}_region_{count}"
+        while name in self.taken:
+            name += "_"
+        return name
+
     def _return_constant(self, value: ir.Value, count: int) -> None:
         """A constant that the function returns is the result of a region that does nothing else."""
-        name = f"{self.name}_region_{count}"
+        name = self._region_name(count)
         region = _Region(self.default, 0)
         self._build(name, region, [], [value], [value])
         self.steps.append(Step("run", self.numbers[self.default], [], [self._number(value)], name))

@@ -19,7 +19,7 @@ from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, TO, TRANSFER_OP,
 from motet.compiler.ir.hal_attributes import AttributeReader
 from motet.compiler.ir.program import DEVICE
 from motet.compiler.placement.functions import all_operations
-from motet.compiler.placement.materialize_devices import read
+from motet.compiler.placement.materialize_devices import DEFAULT_AFFINITY, read
 from motet.errors import CompileError
 
 PIN = "iree.abi.affinity"
@@ -44,6 +44,11 @@ class ResolvePromises:
                 _default(operation)
             elif operation.name == "builtin.module":
                 _default(operation)
+            elif DEFAULT_AFFINITY in operation.attributes:
+                raise CompileError(
+                    f"{operation.name}: {DEFAULT_AFFINITY}: expected on a module or function; say {OWN} here",
+                    locate(operation.location),
+                )
             elif len(operation.attributes):
                 _set(operation, _said(operation.attributes, NAMES, operation), NAMES)
 
