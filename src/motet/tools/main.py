@@ -42,7 +42,7 @@ def _compiler() -> Standby | None:
     processes cannot be copied."""
     if sys.platform != "linux":
         return None
-    from motet.compiler.standby import Standby
+    from motet.compiler.service import Standby  # with numpy and all else that both processes need
 
     worker = Standby()
     if len(os.sched_getaffinity(0)) > 1:
