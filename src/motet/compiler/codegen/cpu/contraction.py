@@ -46,6 +46,7 @@ from motet.compiler.targets.cpu import CpuTarget
 _GUESS = 256  # a dynamic extent, where work is divided
 _TASK_FLOPS = 500_000  # some microseconds of one core
 _MOST_TASKS = 64
+_HIDING_TILES = 8  # of one panel, that fetch the next one while they work
 _PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
 _PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
@@ -369,14 +370,13 @@ def _grid(
 ) -> tuple[int, int]:
     """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
 
-    Costs are in multiply-adds of vectors: reading a vector of B costs one (sixteen where no cache holds a panel),
-    packing it four (eight across K), an element of A a quarter of one.
+    Costs are in multiply-adds of vectors: reading a vector of B costs one (sixteen where it comes from
+    beyond the second cache, four where many tiles hide that), packing it four (eight across K), an element of A a
+    quarter of one.
     """
     packs = plan.b_mode == "scratch" and not plan.shared
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
-    panel_bytes = _guess((_product(c.depth), -1)) * plan.width * item_bytes(c.product.dtype)
-    if not packs and panel_bytes > target.l2 // 2:
-        b_cost = 16.0  # it comes from beyond the second cache for every task
+    beyond = not packs and _guess((_product([c.n, *c.depth]), -1)) * item_bytes(c.b.dtype) > target.l2 // 2
     best: tuple[float, int, int] | None = None
     for cut in range(1, min(rows, 64) + 1):
         tile_rows = -(-rows // cut)
@@ -389,7 +389,8 @@ def _grid(
         column_tasks = -(-columns // panels)
         panels = -(-columns // column_tasks)
         work = tile_rows * plan.rows * panels * plan.vectors
-        traffic = panels * plan.vectors * b_cost + tile_rows * plan.rows * 0.25 * (4 if plan.pack_a else 1)
+        fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)
+        traffic = panels * plan.vectors * fetch + tile_rows * plan.rows * 0.25 * (4 if plan.pack_a else 1)
         tasks = row_tasks * column_tasks
         cost = (work + traffic) * tasks * (1 + 0.5 * max(0, wanted - tasks) / wanted) + tasks * 2000 / max(deep, 1)
         if best is None or cost < best[0]:
