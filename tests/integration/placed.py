@@ -16,16 +16,20 @@ from motet.compiler.frontends import load_source
 from motet.compiler.ir._mlir import ir
 from motet.compiler.oracle import run_oracle
 from motet.compiler.placement.place import placer
+from motet.compiler.placement.rates import RateTable
 from motet.compiler.targets.families import resolve_target
 
 TARGETS = ("x86-64-v3", "null:x86-64-v3")
 DEVICES = ("a", "b", "c")
 
 
-def build_placed(source: str | Graph, flags: Sequence[str], targets: Sequence[str] = TARGETS) -> Artifact:
-    """The artifact of a program with the devices that `flags` name."""
+def build_placed(
+    source: str | Graph, flags: Sequence[str], targets: Sequence[str] = TARGETS, table: RateTable | None = None
+) -> Artifact:
+    """The artifact of a program with the devices that `flags` name; with `table`, what devices can do, cost decides
+    where it runs."""
     data = source if isinstance(source, str) else source.serialize()
-    program = load_source(data, "test.mlir", place=placer(tuple(flags), False))
+    program = load_source(data, "test.mlir", place=placer(tuple(flags), table is not None, table=table))
     with program.module.context as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         found = [resolve_target(name) for name in targets]
