@@ -23,6 +23,8 @@ INTERRUPTED, TERMINATED = 130, 143
 def main() -> None:
     """The entry point of `motet`."""
     signal.signal(signal.SIGTERM, _terminate)
+    # No command multiplies with numpy: the threads that it starts for that would take more time than any import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         worker = _compiler() if sys.argv[1:2] == ["compile"] else None
         from motet.tools.app import run_app
@@ -38,14 +40,14 @@ def main() -> None:
 
 
 def _compiler() -> Standby | None:
-    """What is to compile: loading already, unless that would take the only processor from this process. None where
-    processes cannot be copied."""
+    """What is to compile: loading already where a processor is idle, for it may be needed for nothing: what is asked
+    for can be in the cache. None where processes cannot be copied."""
     if sys.platform != "linux":
         return None
     from motet.compiler.service import Standby  # with numpy and all else that both processes need
 
     worker = Standby()
-    if len(os.sched_getaffinity(0)) > 1:
+    if os.getloadavg()[0] + 1 <= len(os.sched_getaffinity(0)):
         worker.start()
     return worker
 
