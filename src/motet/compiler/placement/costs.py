@@ -55,6 +55,8 @@ def cost_of(operation: ir.Operation) -> Cost:
         return Cost("slice")
     if name.startswith("linalg.") and len(operation.regions) and len(operation.results):
         return _linalg_cost(operation)
+    if name.startswith(("arith.", "math.")) and name != "arith.constant":
+        return _element_by_element(operation)
     if name == "tensor.pad" and _is_read_by_windows(operation):
         return Cost("view")
     if name in ("tensor.pad", "tensor.insert_slice", "tensor.concat"):
@@ -121,6 +123,13 @@ def _linalg_cost(operation: ir.Operation) -> Cost:
         kind, points * max(1.0, _arithmetic(body)) * _width(operation), domain, outer,
         all(dim in reduced for dim in last),
     )
+
+
+def _element_by_element(operation: ir.Operation) -> Cost:
+    """The cost of arithmetic on whole tensors."""
+    written = _written(operation)
+    points = prod(written) * max(1.0, _arithmetic([operation])) * _width(operation)
+    return Cost("elementwise", points, written, written)
 
 
 def _kind(
