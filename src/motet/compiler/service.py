@@ -289,8 +289,9 @@ def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """The worker finds the same packages as this process, however they were found here."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    """The worker finds the same packages as this process, however they were found here. It needs no threads of
+    numpy's, which take their time to start."""
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
 def _listen(answers: IO[bytes], progress: Progress | None) -> MotetError | None:
