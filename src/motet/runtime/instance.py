@@ -91,6 +91,7 @@ class Instance:
             for threads, part in _split(commands, parts, binding.threads)
         ]
         self.prepared: Callable[..., Any] | None = None
+        self._prepared_bytes = 0
         self._destinations = [spec.destination for spec in signature.results]
         self._arenas: deque[Allocation] = deque()
         self._keeps_arenas = not signature.symbols or self.arena_bytes <= _KEPT_ARENA
@@ -123,8 +124,8 @@ class Instance:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the arenas that wait for the next run."""
-        return sum(arena.bytes for arena in tuple(self._arenas))
+        """Bytes of the arenas that wait for the next run, that of the native callable included."""
+        return self._prepared_bytes + sum(arena.bytes for arena in tuple(self._arenas))
 
     def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None:
         """A native callable for exactly these shapes that hands any other call to `fallback`; None if there is
@@ -133,6 +134,7 @@ class Instance:
             return None
         first = len(self.inputs)
         arena = self._take_arena()
+        self._prepared_bytes = arena.bytes if arena else 0
         pool = self._binding.pool
         return make_fast_call(
             self._programs[0],
