@@ -6,21 +6,10 @@ from collections.abc import Callable, Sequence
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Placement
-from motet.compiler.placement.annotate_affinities import AnnotateAffinities
 from motet.compiler.placement.assign_devices import AssignDevices
-from motet.compiler.placement.check_code import CheckCode
 from motet.compiler.placement.erase_devices import erase_devices
-from motet.compiler.placement.estimate_steps import EstimateSteps
-from motet.compiler.placement.faces import face
-from motet.compiler.placement.fold_transfers import FoldTransfers
-from motet.compiler.placement.functions import function_name, public_functions
-from motet.compiler.placement.insert_transfers import InsertTransfers
-from motet.compiler.placement.machine import ProgramMachine
 from motet.compiler.placement.materialize_devices import MaterializeDevices
-from motet.compiler.placement.outline_regions import OutlineRegions
-from motet.compiler.placement.place_automatically import PlaceAutomatically
 from motet.compiler.placement.place_by_name import PlaceByName
-from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
@@ -51,6 +40,18 @@ def placer(
         if not devices:
             erase_devices(module)
             return None
+        # Most programs speak of no device: what follows is loaded for those that do.
+        from motet.compiler.placement.check_code import CheckCode
+        from motet.compiler.placement.estimate_steps import EstimateSteps
+        from motet.compiler.placement.faces import face
+        from motet.compiler.placement.fold_transfers import FoldTransfers
+        from motet.compiler.placement.functions import function_name, public_functions
+        from motet.compiler.placement.insert_transfers import InsertTransfers
+        from motet.compiler.placement.machine import ProgramMachine
+        from motet.compiler.placement.outline_regions import OutlineRegions
+        from motet.compiler.placement.place_automatically import PlaceAutomatically
+        from motet.compiler.placement.place_operations import PlaceOperations
+
         if automatic:
             PlaceAutomatically(rates).run(module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
@@ -70,6 +71,8 @@ def annotator(
     flags: Sequence[str], take: Callable[[str], None], places: Sequence[tuple[str, str]] = ()
 ) -> Place:
     """What gives `take` the text of a module with what is found of its operations, and leaves it for one device."""
+
+    from motet.compiler.placement.annotate_affinities import AnnotateAffinities
 
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places)
