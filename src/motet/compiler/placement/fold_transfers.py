@@ -19,6 +19,7 @@ from motet.compiler.partition.roles import ALIASES
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import public_functions
 from motet.compiler.placement.insert_transfers import device_of, is_placed, located
+from motet.compiler.placement.make_anew import make_anew
 from motet.compiler.placement.read_devices import links_of
 
 
@@ -39,6 +40,7 @@ class FoldTransfers:
             if _hoist(function):
                 _fold(function, device, transparent)
                 _drop_unread(function)
+            make_anew(function)  # what was returned, and so made once, may be so no longer
 
 
 def _transfers(function: ir.Operation) -> list[ir.Operation]:

@@ -24,6 +24,7 @@ from motet.compiler.placement.affinity_analysis import (
 )
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import public_functions
+from motet.compiler.placement.make_anew import make_anew
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class InsertTransfers:
         for function in public_functions(module):
             default = default_affinity(module, function)
             if default is not None and is_placed(function):
+                make_anew(function)
                 _Inserter(function, default.devices[0][0]).run()
 
 

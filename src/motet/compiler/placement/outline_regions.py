@@ -129,7 +129,7 @@ class _Outliner:
     def _levels(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
         """Regions and transfers, level by level, the transfers that a level's regions wait for before them."""
         levels: dict[ir.Value, int] = {}
-        sources: dict[ir.Value, set[str]] = {}  # of what is copied: the devices whose tensors it is computed from
+        sources: dict[ir.Value, set[tuple[str, int]]] = {}  # of what is copied: the makers of what it is computed from
         regions: dict[tuple[str, int, int], _Region] = {}
         makers: dict[ir.Value, tuple[str, int]] = {}  # of what regions make: their device and queues
         transfers: list[tuple[int, ir.Operation]] = []
@@ -137,7 +137,7 @@ class _Outliner:
             operands = list(captured_values(operation))
             level = max((levels.get(v, 0) for v in operands), default=0)
             if len(operation.results) and operation.results[0] in self.copied:
-                found = {home[v] for v in operands if v in home and not isinstance(v.owner, ir.Block)}
+                found = {makers[v] for v in operands if v in makers}
                 found.update(*(sources.get(v, set()) for v in operands))
                 for result in operation.results:
                     levels[result], sources[result] = level, found
@@ -147,12 +147,12 @@ class _Outliner:
                 level += 1
                 transfers.append((level, operation))
             else:
-                # A size computed from another device's tensor has the region wait for that tensor.
-                level += any(sources.get(v, set()) - {device} for v in operands)
                 queues = _queues(operation)
-                made = [levels[v] for v in operands if makers.get(v, (device, queues)) != (device, queues)]
-                level = max(level, *(one + 1 for one in made)) if made else level
-                makers.update((result, (device, queues)) for result in operation.results)
+                own = (device, queues)
+                # What is made elsewhere is waited for, and so are tensors of which only a size is read.
+                waited = [levels[v] for v in operands if makers.get(v, own) != own or sources.get(v, set()) - {own}]
+                level = max(level, *(one + 1 for one in waited)) if waited else level
+                makers.update((result, own) for result in operation.results)
                 region = regions.setdefault((device, queues, level), _Region(device, level, queues))
                 region.operations.append(operation)
             for result in operation.results:
