@@ -7,9 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from tests.integration.placed import build_placed
+from tests.integration.placed_text import TextProgram
 
 import motet
 from motet.compiler import service
+from motet.compiler.frontends import load_source
+from motet.compiler.oracle import run_oracle
+from motet.errors import CompileError
 
 X = np.array([0.5, -1.25, 3.0, 7.0], np.float32)
 Y = np.array([2.0, 0.25, -4.0, 1.0], np.float32)
@@ -154,3 +158,22 @@ def test_where_operations_run_is_emitted():
     emitted = service.emit(service.CompileRequest(text), "affinities")
     (line,) = [line for line in emitted.splitlines() if "math.exp" in line]
     assert 'motet.affinities.operands = ["a"]' in line and 'motet.affinities.results = ["b"]' in line
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_give_what_they_give_on_one_device(seed: int):
+    text = TextProgram(seed).text
+    random = np.random.default_rng(seed)
+    inputs = [*(random.standard_normal(4).astype(np.float32) for _ in range(3)), np.array(bool(seed % 2))]
+    try:
+        artifact = build_placed(text, ())
+    except CompileError as error:
+        assert "its parts are placed on" in str(error)  # two devices in one branch or loop
+        return
+    wanted = run_oracle(load_source(text, "oracle.mlir"), "f", inputs)
+    with motet.load(artifact, devices={"b": "host"} if seed % 3 == 0 else {}, threads=1) as session:
+        for _ in range(2):
+            found = session(*inputs)
+            results = list(found) if isinstance(found, tuple) else [found]
+            for result, value in zip(results, wanted, strict=True):
+                np.testing.assert_allclose(result, value, rtol=1e-4, atol=1e-5)
