@@ -42,7 +42,7 @@ class _State:
 
     choices: list[Choice]
     opened: dict[str, LoadedDevice] = field(default_factory=dict[str, LoadedDevice])
-    host: OnHost | None = None
+    hosts: dict[str, OnHost] = field(default_factory=dict[str, OnHost])  # by target
     threads: dict[str, HostThreads] = field(default_factory=dict[str, HostThreads])
     merged: dict[str, Merged] = field(default_factory=dict[str, Merged])
 
@@ -91,13 +91,13 @@ class BoundDevices:
     def parameter_bytes(self) -> int:
         """Bytes of the constants, on all devices together."""
         state = self._state
-        host = state.host.parameter_bytes if state.host else 0
+        host = sum(code.parameter_bytes for code in state.hosts.values())
         return host + sum(loaded.parameter_total for loaded in state.opened.values())
 
     @property
     def copied_bytes(self) -> int:
         """How many of them lie in the session's pool."""
-        return self._state.host.copied_bytes if self._state.host else 0
+        return sum(code.copied_bytes for code in self._state.hosts.values())
 
     @property
     def opened(self) -> Sequence[LoadedDevice]:
@@ -109,10 +109,11 @@ class BoundDevices:
         """A function for one combination of extents, on the devices bound now."""
         with self._lock:
             state = self._state
-            if self._in_process(state):
-                merged = self._merged(state, signature)
+            number = self._host_number(state, signature)
+            if number is not None:
+                merged = self._merged(state, signature, number)
                 parts = [(self._host_threads(state, device), end) for device, end in merged.parts]
-                return self._host_code(state).instance(signature, merged.schedule, symbols, parts)
+                return self._host_code(state, number).instance(signature, merged.schedule, symbols, parts)
             devices = [state.opened[choice.info.uri] for choice in state.choices]
         if len({id(device) for device in devices}) == 1:
             schedule = {signature.name: self._merged(state, signature).schedule}
@@ -253,12 +254,25 @@ class BoundDevices:
         one = len({choice.info.uri for choice in state.choices}) == 1
         return one or all(is_chain(plan) for plan in self.artifact.manifest.plans.values())
 
-    def _host_code(self, state: _State) -> OnHost:
-        if state.host is None:
-            variant = state.choices[0].variant
-            threads = self._host_threads(state, 0)
-            state.host = OnHost(self.artifact, variant, list(variant.schedules.values()), self._pool, threads)
-        return state.host
+    def _host_number(self, state: _State, signature: Signature) -> int | None:
+        """A device, the host, on which a function can be one piece of work in this process: because no other device
+        is there, or does anything for it."""
+        if self._in_process(state):
+            return 0
+        plan = self.artifact.manifest.plans.get(signature.name)
+        if plan is None:
+            return None
+        used = {*(step.device for step in plan.steps), *plan.result_devices}
+        one = {state.choices[number].info.uri for number in used}
+        return min(used) if len(one) == 1 and state.choices[min(used)].info.family == HOST else None
+
+    def _host_code(self, state: _State, number: int) -> OnHost:
+        variant = state.choices[number].variant
+        if variant.target not in state.hosts:
+            threads = self._host_threads(state, number)
+            schedules = list(variant.schedules.values())
+            state.hosts[variant.target] = OnHost(self.artifact, variant, schedules, self._pool, threads)
+        return state.hosts[variant.target]
 
     def _host_threads(self, state: _State, device: int) -> HostThreads:
         uri = state.choices[device].info.uri
@@ -266,10 +280,10 @@ class BoundDevices:
             state.threads[uri] = open_threads(uri, self._threads)
         return state.threads[uri]
 
-    def _merged(self, state: _State, signature: Signature) -> Merged:
-        """The function as one schedule, for where all devices share one memory."""
+    def _merged(self, state: _State, signature: Signature, number: int = 0) -> Merged:
+        """The function as one schedule, for where all devices share one memory: that of the device `number`."""
         manifest, name = self.artifact.manifest, signature.name
-        schedules = state.choices[0].variant.schedules
+        schedules = state.choices[number].variant.schedules
         if name not in manifest.plans:
             return Merged(schedules[name], [])
         if name not in state.merged:

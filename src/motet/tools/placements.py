@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from motet.runtime.session import Session
 
 
+PLAN = "plan"
+DRAW = 0.03  # of the time of a call: less is noise
+
+
 @dataclass(frozen=True)
 class Placed:
     """One way to place a program: which physical device each of its devices is, and the seconds of a call, one for
@@ -40,7 +44,7 @@ class Placed:
 @dataclass(frozen=True)
 class Comparison:
     """`plan` is the program over its devices, `single` on each of these alone; `ratio` says how many times as long as
-    the plan the best of them takes. `failed` says of devices why they cannot do all of it."""
+    the plan the best of them takes; `winner` is `plan`, or a device, empty for a draw. `failed` says of devices why they cannot do all of it."""
 
     function: str
     plan: Placed
@@ -79,8 +83,13 @@ def compare_placements(
     first, *single = placed
     best = min(single, key=lambda each: each.fastest, default=None)
     ratio = None if best is None else best.fastest / first.fastest
-    winner = "plan" if best is None or ratio is None or ratio >= 1 else next(iter(best.devices.values()))
-    return Comparison(name, first, single, ratio, winner, failed)
+    return Comparison(name, first, single, ratio, _winner(best, ratio), failed)
+
+
+def _winner(best: Placed | None, ratio: float | None) -> str:
+    if best is None or ratio is None or abs(ratio - 1) <= DRAW:
+        return ""
+    return PLAN if ratio > 1 else next(iter(best.devices.values()))
 
 
 def comparison_lines(result: Comparison) -> list[str]:
@@ -97,7 +106,9 @@ def comparison_lines(result: Comparison) -> list[str]:
     lines += [f"  all on {uri}: cannot be: {reason}" for uri, reason in result.failed.items()]
     if result.ratio is None:
         lines.append("  there is nothing to compare with: all devices of the plan are one")
-    elif result.winner == "plan":
+    elif not result.winner:
+        lines.append(f"  neither wins: the best single device takes {result.ratio:.2f} times as long")
+    elif result.winner == PLAN:
         lines.append(f"  the plan wins: the best single device takes {result.ratio:.2f} times as long")
     else:
         lines.append(f"  all on {result.winner} wins: the plan takes {1 / result.ratio:.2f} times as long")
