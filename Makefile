@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found: install one, or give PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@$(BIN)/python -m compileall -q src # pip does it for what it copies; where nothing may write bytecode, it stays undone
 	@touch $@
 
 build:
