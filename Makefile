@@ -25,13 +25,15 @@ build:
 build/%.onnx: examples/models.py | $(STAMP) build
 	$(BIN)/python examples/models.py $* $@
 
-# Compiles and runs real programs from end to end: a fragment in MLIR, checked against the oracle, then ResNet-18.
+# Compiles and runs real programs from end to end: a fragment in MLIR and a program for two devices (an emulated
+# accelerator, or the host again where there is no emulator), checked against the oracle, then ResNet-18.
 run: $(STAMP) build/resnet18.onnx
 	$(BIN)/motet devices
 	$(BIN)/motet compile examples/fragment.mlir -o build/fragment.motet
 	$(BIN)/motet run examples/fragment.mlir --verify \
 		--input 64x128xf32=random:1 --input 128x128xf32=random:2 --input 64x128xf32=0
 	$(BIN)/motet bench build/fragment.motet
+	$(BIN)/motet run examples/two_devices.mlir --input 64x128xf32=random:1 --verify
 	$(BIN)/motet compile build/resnet18.onnx -o build/resnet18.motet
 	$(BIN)/motet inspect build/resnet18.motet
 	$(BIN)/motet run build/resnet18.motet --input 1x3x224x224xf32=random:0
