@@ -21,7 +21,7 @@ from motet.runtime.devices.riscv.emulator import Emulator, check_version
 from motet.runtime.devices.riscv.faults import error_of
 from motet.runtime.devices.riscv.installing import mailbox, open_protection_address
 from motet.runtime.devices.riscv.memory import RiscvBuffer
-from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.options import ARCHITECTURES, Options
 from motet.runtime.devices.riscv.program import Instance, RiscvCommandBuffer, RiscvExecutable, load_riscv
 from motet.runtime.devices.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
 from motet.runtime.devices.riscv.window import Window
@@ -144,7 +144,10 @@ class RiscvDevice:
         if (needed := variant.triple.split("-")[0]) != "riscv64":
             return f"for {needed}"
         missing = [feature for feature in variant.features if feature not in self.options.features]
-        return f"needs {', '.join(missing)}, which its cores ({self.options.arch}) lack" if missing else None
+        if not missing:
+            return None
+        lack = f"needs {', '.join(missing)}, which its cores ({self.options.arch}) lack"
+        return f"{lack}; open it with arch={variant.target}" if variant.target in ARCHITECTURES else lack
 
     def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
         self._check_usable()
