@@ -44,7 +44,8 @@ class Placed:
 @dataclass(frozen=True)
 class Comparison:
     """`plan` is the program over its devices, `single` on each of these alone; `ratio` says how many times as long as
-    the plan the best of them takes; `winner` is `plan`, or a device, empty for a draw. `failed` says of devices why they cannot do all of it."""
+    the plan the best of them takes; `winner` is `plan`, or a device, empty for a draw. `failed` says of devices why
+    they cannot do all of it."""
 
     function: str
     plan: Placed

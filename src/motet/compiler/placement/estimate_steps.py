@@ -42,6 +42,8 @@ class _Estimator:
         self.regions = regions
         self.where = {number: {machine.memory} for number in plan.inputs}
         self.sizes: dict[int, int | None] = {}  # bytes, None where not known
+        used = {step.device for step in plan.steps} | set(plan.result_devices)
+        self.called = len(used) == 1 and all(machine.rates[device].shared for device in used)
 
     def run(self) -> Plan:
         for step in self.plan.steps:
@@ -73,7 +75,8 @@ class _Estimator:
         known = [seconds for seconds in moves if seconds is not None]
         if len(known) < len(moves):
             return None
-        return rates.submit + sum(unit.seconds(rates) for unit in units) + sum(known)
+        submit = 0.0 if self.called else rates.submit
+        return submit + sum(unit.seconds(rates) for unit in units) + sum(known)
 
     def _transfer(self, step: Step) -> float | None:
         source, result = step.operands[0], step.results[0]

@@ -160,7 +160,13 @@ def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Sta
     candidates = [*_alike_once(single), _search(problem, ranks, single)]
     plain = replace(problem, machine=machine.machine)
     submit = [rates.submit for rates in machine.rates]
-    staged = [(schedule.places, cut_stages(plain, schedule, submit, MOST_JOINED)) for schedule in candidates]
+    staged: list[tuple[Sequence[int], Staging]] = []
+    for schedule in candidates:
+        staging = cut_stages(plain, schedule, submit, MOST_JOINED)
+        place = schedule.places[staging.stages[0][0]] if len(staging.stages) == 1 else None
+        if place is not None and machine.rates[place].shared:  # called, not submitted
+            staging = replace(staging, makespan=staging.makespan - submit[place])
+        staged.append((schedule.places, staging))
     return min(staged, key=lambda each: (each[1].makespan, len(each[1].stages)))
 
 

@@ -20,9 +20,10 @@ from motet.errors import OptionError
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One family's. Operations per second on 32-bit floats for each class of kernel, bytes per second, seconds.
 
-    A kernel takes `launch` and the longer of computing and of moving its bytes through the device's memory; what is
-    submitted together takes `submit` besides. A device with `shared` works in the host's memory; others are sent
-    bytes at `upload`, and give them back at `download`, both after `latency`.
+    A kernel takes `launch` and the longer of computing and of moving its bytes through the device's memory; each step
+    of a plan takes `submit` besides. A device with `shared` works in the host's memory, and a plan that needs no other
+    device is called, not submitted; others are sent bytes at `upload`, and give them back at `download`, both after
+    `latency`.
     """
 
     contraction: float
@@ -42,12 +43,12 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # Measured with `motet devices --measure` on four cores of an x86-64 server's processor with AVX-512.
 HOST = Rates(
     contraction=6e11, convolution=5e11, elementwise=2.5e11, reduction=3e11, generic=8e9, memory=1e11,
-    launch=5e-7, submit=7e-6, shared=True,
+    launch=5e-7, submit=3e-5, shared=True,
 )
 # `null` devices run their code on one thread of the host's processor, as measured; the bus is that of their model.
 NULL = Rates(
     contraction=1.1e11, convolution=1.1e11, elementwise=9e10, reduction=1e11, generic=2e9, memory=2.6e10,
-    launch=2e-6, submit=3e-5, upload=1.5e10, download=1.5e10, latency=1.2e-5,
+    launch=2e-6, submit=5e-5, upload=1.5e10, download=1.5e10, latency=1.5e-5,
 )
 # Four cores emulated by QEMU on such a processor, measured.
 RISCV = Rates(
