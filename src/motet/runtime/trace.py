@@ -38,6 +38,6 @@ def chrome_trace(events: Sequence[Traced], name: str) -> str:
         entries.append({
             "ph": "X", "name": event.name, "cat": event.kind, "pid": devices.index(traced.device), "tid": event.queue,
             "ts": (event.begin - start) * 1e6, "dur": (event.end - event.begin) * 1e6,
-            "args": {"bytes": event.bytes} if event.bytes else {},
+            "args": {key: getattr(event, key) for key in ("bytes", "instructions") if getattr(event, key)},
         })
     return json.dumps({"traceEvents": entries, "displayTimeUnit": "ns", "otherData": {"program": name}}, indent=1)

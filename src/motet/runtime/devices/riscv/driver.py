@@ -1,6 +1,7 @@
 """Accelerators of RISC-V cores with a memory of their own: emulated ones, and a board that the environment describes.
 
     riscv:qemu          an emulator, started when it is opened; riscv:qemu/1 is another one
+    riscv:iss           the same as a simulator of instructions: one core, whose clock they are, and which counts them
     riscv:hw            what the variable MOTET_RISCV_HW describes
 
 `options.py` lists their options, `protocol.py` is what is said to their firmware.
@@ -23,7 +24,7 @@ from motet.runtime.uri import split_uri
 api = API_VERSION
 
 EMULATORS = 2
-_QEMU, _HARDWARE = f"{FAMILY}:qemu", f"{FAMILY}:hw"
+_QEMU, _SIMULATOR, _HARDWARE = f"{FAMILY}:qemu", f"{FAMILY}:iss", f"{FAMILY}:hw"
 
 
 def probe() -> Sequence[DeviceInfo]:
@@ -32,7 +33,8 @@ def probe() -> Sequence[DeviceInfo]:
                    "" if program() else MISSING)
         for number in range(EMULATORS)
     ]
-    found = [*emulators, _described("RISC-V cores in a window of memory", _HARDWARE, _hardware_obstacle())]
+    simulator = _described("a RISC-V core, simulated by QEMU", _SIMULATOR, "" if program() else MISSING)
+    found = [*emulators, simulator, _described("RISC-V cores in a window of memory", _HARDWARE, _hardware_obstacle())]
     ordinals = iter(range(len(found)))
     return [replace(info, ordinal=next(ordinals)) if info.available else info for info in found]
 
@@ -40,7 +42,7 @@ def probe() -> Sequence[DeviceInfo]:
 def open(info: DeviceInfo) -> RiscvDevice:
     """Raises DeviceError for options that there are not, and for what does not start."""
     chosen = options.parse(info.uri)
-    is_emulator = split_uri(info.uri)[0].startswith(_QEMU)
+    is_emulator = split_uri(info.uri)[0] != _HARDWARE
     described = replace(info, cores=chosen.harts, threads=chosen.harts, level=chosen.arch, memory=chosen.memory)
     return open_emulator(described, chosen) if is_emulator else open_window(described, chosen)
 

@@ -1,7 +1,9 @@
 """What an accelerator is made of, and how it is reached: the options of `riscv:qemu?harts=4&memory=512M`.
 
-The variables MOTET_RISCV_QEMU and MOTET_RISCV_HW hold options in the same spelling (`harts=2&guard=1`), for every
-device of that platform; those of the name win. `riscv:hw` is there only where MOTET_RISCV_HW says what it is.
+The variables MOTET_RISCV_QEMU, MOTET_RISCV_ISS and MOTET_RISCV_HW hold options in the same spelling
+(`harts=2&guard=1`), for every device of that platform; those of the name win. `riscv:hw` is there only where
+MOTET_RISCV_HW says what it is.
+`riscv:iss` is `riscv:qemu` with `count=1`; what is marked qemu below is its too.
 
     harts=2             cores
     memory=512M         bytes of its memory
@@ -40,7 +42,7 @@ MOST_MEMORY = 1 << 40
 SCALAR = "rv64gc"
 VECTOR_BITS = (128, 256, 512, 1024)
 ARCHITECTURES = (SCALAR, *(f"{SCALAR}v{bits}" for bits in VECTOR_BITS))
-VARIABLES = {"qemu": "MOTET_RISCV_QEMU", "hw": "MOTET_RISCV_HW"}
+VARIABLES = {"qemu": "MOTET_RISCV_QEMU", "iss": "MOTET_RISCV_ISS", "hw": "MOTET_RISCV_HW"}
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SCALAR_FEATURES = frozenset({"i", "m", "a", "f", "d", "c", "zicsr", "zifencei"})
@@ -90,11 +92,13 @@ def parse(uri: str, environment: Mapping[str, str] = os.environ) -> Options:
     variable = VARIABLES.get(platform, "")
     _, general = split_uri(f"{base}?{environment[variable]}") if environment.get(variable) else ("", {})
     options = Options(harts=max(1, min(4, len(os.sched_getaffinity(0)))))
-    if (general | given).get("count") == "1":
-        options = replace(options, harts=1)
+    if platform == "iss" or (general | given).get("count") == "1":
+        options = replace(options, harts=1, count=True)
     for where, pairs in ((f"environment variable {variable}", general), (f"device {uri}", given)):
         for name, value in pairs.items():
             options = _with(options, platform, name, value, where)
+    if platform == "iss" and not options.count:
+        raise DeviceError(f"device {uri}: count=0; expected count=1, which a simulator is for, or riscv:qemu")
     _check(options, f"device {uri}")
     return options
 
@@ -102,7 +106,8 @@ def parse(uri: str, environment: Mapping[str, str] = os.environ) -> Options:
 def _with(options: Options, platform: str, name: str, value: str, where: str) -> Options:
     if name == "vlen":
         name, value = "arch", SCALAR if value == "0" else f"{SCALAR}v{value}"
-    known = {key: entry for key, entry in _PARSERS.items() if entry[2] in ("", platform)}
+    own = "qemu" if platform == "iss" else platform
+    known = {key: entry for key, entry in _PARSERS.items() if entry[2] in ("", own)}
     if name not in known:
         raise DeviceError(f"{where}: no option {name!r}; there are: {', '.join(known)}")
     parser, expected, _ = known[name]

@@ -27,6 +27,10 @@ def test_options_are_read():
     assert (chosen.timeout, chosen.spin, chosen.folder, chosen.trace) == (0.5, math.inf, Path("/x"), "in_asm+int")
     assert options.parse("riscv:qemu", {}).memory == 512 << 20
     assert options.parse("riscv:qemu?count=1", {}).harts == 1
+    simulator = options.parse("riscv:iss?arch=rv64gc", {"MOTET_RISCV_QEMU": "harts=4", "MOTET_RISCV_ISS": "guard=1"})
+    assert (simulator.harts, simulator.count, simulator.arch, simulator.guard) == (1, True, "rv64gc", True)
+    assert options.parse("riscv:qemu?vlen=512", {}).arch == "rv64gcv512"
+    assert options.parse("riscv:qemu?vlen=0", {}).arch == "rv64gc"
 
 
 def test_the_name_wins_over_the_environment():
@@ -50,6 +54,7 @@ def test_the_name_wins_over_the_environment():
         ("cores=2", r"no option 'cores'; there are: harts, memory"),
         ("window=/w", r"no option 'window'"),
         ("count=1&harts=2", r"counted with harts=1 alone"),
+        ("vlen=192", r"expected one of rv64gc, rv64gcv128"),
         ("trace=int", r"expected folder=FOLDER"),
         ("harts=1&harts=2", r"given twice"),
         ("harts", r"expected key=value"),
@@ -58,6 +63,13 @@ def test_the_name_wins_over_the_environment():
 def test_options_that_cannot_be(query: str, words: str):
     with pytest.raises(DeviceError, match=words):
         options.parse(f"riscv:qemu?{query}", {})
+
+
+def test_a_simulator_counts():
+    with pytest.raises(DeviceError, match="count=0; expected count=1"):
+        options.parse("riscv:iss?count=0", {})
+    with pytest.raises(DeviceError, match="harts=1 alone"):
+        options.parse("riscv:iss?harts=2", {})
 
 
 def test_mistakes_in_the_environment_name_the_variable():
