@@ -46,6 +46,7 @@ from motet.compiler.targets.cpu import CpuTarget
 _GUESS = 256  # a dynamic extent, where work is divided
 _TASK_FLOPS = 500_000  # some microseconds of one core
 _MOST_TASKS = 64
+_KEPT_ROWS = 128  # at the least, of a task that may have to pack a panel
 _HIDING_TILES = 8  # of one panel, that fetch the next one while they work
 _PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
 _PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
@@ -197,6 +198,7 @@ class Plan:
     pack_a: bool
     group: int
     packing: Packing | None = None
+    keeps: bool = False  # a `scratch` panel stays for the tasks after this one that a thread takes at once
     shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
     pack_panels: int = 1  # in a task of that phase,
     pack_steps: int = 0  # and how much of their depth
@@ -233,16 +235,21 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
     if mode == "packed":
         packing = _packing(c, plan.width)
         plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
-    if plan.b_mode == "scratch" and _packs_once(c, m, n, k):
-        plan = _with_pack_tasks(c, plan, n, k)
+    if plan.b_mode == "scratch" and k is not None and k.known is not None and _has_many_rows(c, m, n, k.known):
+        keeps = k.known <= _most_depth(plan, c, target)
+        plan = replace(plan, keeps=True) if keeps else _with_pack_tasks(c, plan, n, k)
     return _plan_blocks(c, plan, m, n, k, target)
 
 
-def _packs_once(c: Contraction, m: Extent, n: Extent, k: Extent | None) -> bool:
-    """Whether so many rows use each panel that packing it for every task of rows would cost more than a phase."""
-    if c.outer or k is None or m.known is None or n.known is None or k.known is None:
-        return False
-    return m.known >= 48 and 2 * m.known * n.known * k.known >= 8 * _TASK_FLOPS
+def _has_many_rows(c: Contraction, m: Extent, n: Extent, k: int) -> bool:
+    """Whether so many rows use each panel that packing it for every task of rows would cost too much."""
+    return not c.outer and m.known is not None and n.known is not None and m.known >= 48 and (
+        2 * m.known * n.known * k >= 8 * _TASK_FLOPS)
+
+
+def _most_depth(plan: Plan, c: Contraction, target: CpuTarget) -> int:
+    """The depth of a panel that leaves half of the second cache to A."""
+    return max(512, target.l2 // 2 // (plan.width * item_bytes(c.product.dtype)))
 
 
 def _with_pack_tasks(c: Contraction, plan: Plan, n: Extent, k: Extent | None) -> Plan:
@@ -317,25 +324,29 @@ def _plan_blocks(
     rows_total, columns_total = -(-_guess((m, -1)) // plan.rows), -(-_guess((n, -1)) // plan.width)
     depth_total = _product(c.depth)
     few = m.known is not None and m.known <= 16
-    depth_block: int | None = None
-    if k is not None and few and plan.b_mode == "place" and c.product.is_float:
-        depth_block = 16
-    elif plan.shared and k is not None and k.known is not None:
-        # As much as leaves half of the second cache to A: sums that are taken up again cost more than it gains.
-        most = max(512, target.l2 // 2 // (plan.width * item_bytes(c.product.dtype)))
-        depth_block = None if k.known <= most else -(-k.known // -(-k.known // most))
-    elif k is not None and (k.known is None or k.known > 1024) and not (few and plan.b_mode == "packed"):
-        depth_block = 512 if k.known is None else -(-k.known // -(-k.known // 512))
-    if depth_block is None and depth_total.known is None and plan.b_mode == "scratch":
-        return None
-    deep = depth_block or _guess((depth_total, -1))
     transposed = c.m is not None and c.a.strides[c.m[1]] == ONE and c.depth[-1][1] >= 0 and m != ONE
     converted = c.a.dtype != c.product.dtype and columns_total > 2
     pack_a = (
         c.m is not None and not few and len(c.depth) == 1 and c.depth[0][1] >= 0
         and (converted or (transposed and columns_total > 1))
-        and (depth_block is not None or k is None or k.known is not None)
     )
+    if pack_a and plan.keeps:
+        plan = _with_pack_tasks(c, replace(plan, keeps=False), n, k)  # several panels for each block of A
+    streams_a = (plan.keeps or plan.shared) and not pack_a
+    depth_block: int | None = None
+    if k is not None and few and plan.b_mode == "place" and c.product.is_float:
+        depth_block = 16
+    elif streams_a and plan.shared and k is not None and k.known is not None:
+        # As much as can be: sums that are taken up again cost more than shorter panels gain.
+        depth_block = -(-k.known // -(-k.known // _most_depth(plan, c, target)))
+    elif k is not None and not streams_a and (k.known is None or k.known > 1024) and not (
+        few and plan.b_mode == "packed"
+    ):
+        depth_block = 512 if k.known is None else -(-k.known // -(-k.known // 512))
+    if depth_block is None and depth_total.known is None and plan.b_mode == "scratch":
+        return None
+    pack_a = pack_a and (depth_block is not None or k is None or k.known is not None)
+    deep = depth_block or _guess((depth_total, -1))
     most_rows = max(1, min(256, target.l2 // 2 // 4 // max(deep, 1)) // plan.rows)
     if depth_block is not None:
         most_rows = max(1, 192 // plan.rows)
@@ -343,11 +354,16 @@ def _plan_blocks(
     flops = 2 * _guess((m, -1)) * _guess((n, -1)) * _guess((depth_total, -1))
     outer = _guess((_product(c.outer), -1))
     wanted = max(1, -(-min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer))
-    if plan.shared and depth_block is None:
+    if streams_a:
         # A panel stays in the second cache, and A comes past it row by row.
-        row_tasks = max(1, wanted // columns_total)
-        plan = replace(
-            plan, pack_a=pack_a, tile_rows=-(-rows_total // row_tasks), panels=max(1, columns_total // wanted))
+        row_tasks = wanted // columns_total
+        if plan.keeps:
+            row_tasks = min(row_tasks, _guess((m, -1)) // _KEPT_ROWS)
+        tile_rows = -(-rows_total // max(1, row_tasks))
+        if plan.shared:
+            most_sums = target.l2 // 4 // (plan.width * item_bytes(c.product.dtype))
+            tile_rows = min(tile_rows, max(1, most_sums // plan.rows))
+        plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows)
         return replace(plan, ahead=_ahead(c, plan))
     tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
     group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
@@ -471,6 +487,7 @@ class _Emitter:
         self.straight = c.epilogue.operations <= 6 and plan.b_mode != "along_k"
         self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
         self.whole_depth = plan.depth_block is None
+        self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
         self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = self._layout()
 
     def _layout(self) -> tuple[int, int, int, int]:
@@ -501,10 +518,13 @@ class _Emitter:
         f = Frame(kernel, function)
         begin, end, scratch = function.args[2:]
 
-        def task(index: Index, _: list[ir.Value]) -> None:
+        def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
+            self.kept = kept[0] if kept else None
             self._task(f, index, scratch)
+            each = _ceil(f, _ceil(f, f.extent(self.m), plan.rows), plan.tile_rows)
+            return [f.index(f.idiv(index, each))] if kept else []
 
-        f.loop(begin, end, 1, task)
+        f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
         f.ret_void()
         flops = 2 * _guess((_product([*self.c.outer, *self.c.depth]), -1)) * _guess((self.m * self.n, -1))
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
@@ -643,8 +663,12 @@ class _Emitter:
                 at_n = list(at)
                 at_n[c.column] = n
                 b = f.address(c.b, at_n)
-                if plan.b_mode == "scratch":
+                if self.kept is not None:
+                    with f.if_then(f.icmp_signed("!=", f.index(p), self.kept)):
+                        self._pack_b(f, b, b_scratch, deep, left, tail)
+                elif plan.b_mode == "scratch":
                     self._pack_b(f, b, b_scratch, deep, left, tail)
+                if plan.b_mode == "scratch":
                     b = b_scratch
             acc = f.at(tile, f.imul(f.isub(p, panels[0]), plan.width), self.element) if plan.depth_block else tile
             self._rows(f, outer, tiles, row0, n, left, tail, a_base, b, acc, deep)
