@@ -10,7 +10,6 @@ from motet.artifact.schema import Alternative, Link
 from motet.compiler.ir.devices import (
     ANY_QUEUE,
     Affinity,
-    compatible,
     executable_with,
     join_and,
     join_or,
@@ -70,13 +69,6 @@ def test_both_of_two(left: str, right: str, both: str):
 ])
 def test_one_runs_as_part_of_another(left: str, right: str, can: bool):
     assert executable_with(affinity(left), affinity(right)) is can
-
-
-@pytest.mark.parametrize(("left", "right", "equal"), [
-    ("a", "a", True), ("a", "a[0]", False), ("a", "", True), ("", "", True), ("a|b", "a", False),
-])
-def test_equal_or_not_given(left: str, right: str, equal: bool):
-    assert compatible(affinity(left), affinity(right)) is equal
 
 
 _names = st.from_regex(r"[A-Za-z_$][A-Za-z0-9_$.-]{0,5}", fullmatch=True)

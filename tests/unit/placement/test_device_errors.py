@@ -181,6 +181,12 @@ PROGRAMS = {
         "scf.yield %1 : $T } else { scf.yield %x : $T } {$on $A}\n  return %0 : $T }", "4:8",
         ["scf.if: its parts are placed on @a and @b"],
     ),
+    "a part of a branch on other queues than the branch": (
+        A + B + "func.func @f(%p: i1, %x: $T) -> $T {\n  %0 = scf.if %p -> $T { "
+        "%1 = math.exp %x {$on #hal.device.affinity<@a, [1]>} : $T scf.yield %1 : $T } else { scf.yield %x : $T } "
+        "{$on #hal.device.affinity<@a, [0]>}\n  return %0 : $T }", "4:8",
+        ["scf.if: its parts are placed on @a[0] and @a[1]"],
+    ),
     "branches between blocks": (
         A + "func.func @f(%p: i1, %x: $T) -> $T {\n  %0 = math.exp %x {$on $A} : $T\n  cf.br ^bb1\n^bb1:\n"
         "  return %0 : $T }", "2:1", ["@f: branches between blocks", "scf.if"],

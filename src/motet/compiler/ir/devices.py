@@ -125,11 +125,6 @@ def executable_with(left: Affinity | None, right: Affinity | None) -> bool:
     return all(name in masks and mask & ~masks[name] == 0 for name, mask in left.devices)
 
 
-def compatible(left: Affinity | None, right: Affinity | None) -> bool:
-    """Equal, or one of them is not given."""
-    return left is None or right is None or left == right
-
-
 # -- alternatives --------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, executable_with
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, Node
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import function_name, public_functions
@@ -49,16 +49,17 @@ def _check_blocks(function: ir.Operation) -> None:
 
 
 def _check_control(node: Node) -> None:
-    """Control flow runs on one device as a whole."""
-    if not node.inner:
+    """Control flow runs on one device as a whole, on queues that each of its parts can run on."""
+    whole = node.affinity
+    parts = [
+        inner.affinity for inner in node.inner
+        if inner.affinity is not None and (inner.own or inner.operation.name == TRANSFER_OP)
+    ]
+    if not parts or whole is None or (whole.device is not None and all(executable_with(part, whole) for part in parts)):
         return
-    said = dict.fromkeys(name for name, _ in node.explicit.devices[:1]) if node.own and node.explicit else {}
-    for inner in node.inner:
-        if inner.affinity is not None and (inner.own or inner.operation.name == TRANSFER_OP):
-            said.setdefault(inner.affinity.devices[0][0])
-    if len(said) > 1:
-        names = " and ".join(f"@{name}" for name in said)
-        raise CompileError(
-            f"{node.operation.name}: its parts are placed on {names}; expected all of a branch or loop on one device",
-            locate(node.operation.location),
-        )
+    said = [whole, *parts] if node.own else parts
+    names = " and ".join(f"@{affinity}" for affinity in dict.fromkeys(said))
+    raise CompileError(
+        f"{node.operation.name}: its parts are placed on {names}; expected all of a branch or loop on one device",
+        locate(node.operation.location),
+    )
