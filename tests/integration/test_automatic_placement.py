@@ -7,6 +7,7 @@ import json
 import random
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +137,69 @@ func.func @main(%x: tensor<5x17xf32>, %w1: tensor<17x33xf32>, %w2: tensor<33x7xf
                 np.testing.assert_allclose(session(x, w1, w2), wanted, rtol=1e-4, atol=1e-4)
 
 
+V, M = "tensor<8xf32>", "tensor<6x4xf32>"
+HALF, ROWS = "tensor<3x4xf32>", "tensor<?x4xf32>"
+VECTOR = np.arange(8, dtype=np.float32)
+SHAPES: dict[str, tuple[str, list[np.ndarray], Callable[..., tuple[np.ndarray, ...]]]] = {
+    "nothing to do": (f"func.func @f(%x: {V}) -> {V} {{ return %x : {V} }}", [VECTOR], lambda x: (x,)),
+    "a constant": (
+        f"func.func @f(%x: {V}) -> {V} {{ %c = arith.constant dense<3.0> : {V} return %c : {V} }}",
+        [VECTOR], lambda x: (np.full(8, 3, np.float32),),
+    ),
+    "extents that are not known": (
+        f"""func.func @f(%x: {ROWS}) -> {ROWS} {{
+          %0 = math.exp %x : {ROWS} %1 = math.sqrt %0 : {ROWS} %2 = arith.addf %0, %1 : {ROWS} return %2 : {ROWS} }}""",
+        [np.ones((3, 4), np.float32)], lambda x: (np.exp(x) + np.sqrt(np.exp(x)),),
+    ),
+    "a reshaped argument": (
+        f"""func.func @f(%x: {M}) -> tensor<24xf32> {{
+          %r = tensor.collapse_shape %x [[0, 1]] : {M} into tensor<24xf32>
+          %0 = math.exp %r : tensor<24xf32> return %0 : tensor<24xf32> }}""",
+        [np.ones((6, 4), np.float32)], lambda x: (np.exp(x).reshape(-1),),
+    ),
+    "slices": (
+        f"""func.func @f(%x: {M}) -> {HALF} {{
+          %e = math.exp %x : {M}
+          %a = tensor.extract_slice %e[0, 0] [3, 4] [1, 1] : {M} to {HALF}
+          %b = tensor.extract_slice %e[3, 0] [3, 4] [1, 1] : {M} to {HALF}
+          %c = math.sqrt %a : {HALF} %d = math.tanh %b : {HALF} %f = arith.mulf %c, %d : {HALF}
+          return %f : {HALF} }}""",
+        [np.linspace(0, 1, 24, dtype=np.float32).reshape(6, 4)],
+        lambda x: (np.sqrt(np.exp(x)[:3]) * np.tanh(np.exp(x)[3:]),),
+    ),
+    "a loop": (
+        f"""func.func @f(%x: {V}, %y: {V}) -> ({V}, {V}) {{
+          %c0 = arith.constant 0 : index %c1 = arith.constant 1 : index %c5 = arith.constant 5 : index
+          %0 = scf.for %i = %c0 to %c5 step %c1 iter_args(%a = %x) -> ({V}) {{
+            %1 = arith.addf %a, %y : {V} scf.yield %1 : {V} }}
+          %2 = math.sqrt %y : {V} %3 = arith.mulf %0, %2 : {V} return %3, %2 : {V}, {V} }}""",
+        [VECTOR, VECTOR + 1], lambda x, y: ((x + 5 * y) * np.sqrt(y), np.sqrt(y)),
+    ),
+    "one element of a tensor": (
+        f"""func.func @f(%x: {V}, %y: {V}) -> {V} {{
+          %c2 = arith.constant 2 : index %e = math.exp %x : {V} %s = tensor.extract %e[%c2] : {V}
+          %t = tensor.splat %s : {V} %2 = math.sqrt %y : {V} %3 = arith.mulf %t, %2 : {V} return %3 : {V} }}""",
+        [VECTOR, VECTOR + 1], lambda x, y: (np.exp(x)[2] * np.sqrt(y),),
+    ),
+    "one value returned twice": (
+        f"func.func @f(%x: {V}) -> ({V}, {V}, {V}) {{ %e = math.exp %x : {V} return %e, %e, %x : {V}, {V}, {V} }}",
+        [VECTOR], lambda x: (np.exp(x), np.exp(x), x),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", SHAPES)
+def test_functions_of_every_shape_are_right_on_all_devices_and_on_each(case: str, seed: int) -> None:
+    source, inputs, reference = SHAPES[case]
+    artifact = build_placed(source, FLAGS, table=random_table(seed))
+    for binding in (None, "host", "null"):
+        with load(artifact, devices=binding) as session:
+            found = session(*inputs)
+            for result, value in zip(found if isinstance(found, tuple) else (found,), reference(*inputs), strict=True):
+                np.testing.assert_allclose(result, value, rtol=1e-5)
+
+
 # -- the command line ------------------------------------------------------------------------------
 
 
@@ -186,6 +250,7 @@ def test_rates_that_are_none_are_refused(motet: Run, program: Path, tmp_path: Pa
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_devices_are_measured_into_a_file_that_compile_reads(motet: Run, program: Path, tmp_path: Path) -> None:
     done = motet("devices", "--measure", "-o", "rates.json", timeout=120)
     assert done.returncode == 0, done.stderr
