@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from torch_mlir import ir
-from torch_mlir._mlir_libs import _mlir as _bindings
+from torch_mlir._mlir_libs import _mlir as _bindings  # pyright: ignore[reportAttributeAccessIssue]
 from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
