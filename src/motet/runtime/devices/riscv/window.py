@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import tty
 
 from motet.errors import DeviceError
 from motet.runtime.devices.riscv.installing import check_digest, install, mailbox
@@ -36,6 +37,8 @@ class Window:
         finally:
             os.close(descriptor)
         self._bell = -1 if options.bell is None else self._open("bell", options.bell)
+        if self._bell >= 0 and os.isatty(self._bell):
+            tty.setraw(self._bell)  # no echo: the device's own bytes would wake it
 
     def start(self) -> None:
         """Finds the firmware running; installs it first where that was asked for. Raises DeviceError."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -335,6 +337,69 @@ def test_a_window_to_the_memory_of_a_device_that_runs(monkeypatch: pytest.Monkey
             open_device(find_device("riscv:hw?arch=rv64gcv512"))
     finally:
         board.stop()
+
+
+def test_a_window_to_a_device_that_sleeps_and_has_a_bell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    chosen = options.parse(f"riscv:qemu?harts=1&memory=64M&spin=0&folder={tmp_path}")
+    board = Emulator("board", chosen)
+    board.start(lambda: None, lambda reason: None)
+    assert board.folder is not None
+    ours, theirs = os.openpty()
+    window = f"window={board.folder / 'memory'}&memory=64M&harts=1"
+    monkeypatch.setenv("MOTET_RISCV_HW", window)
+    with pytest.raises(DeviceError, match="it sleeps and has no bell"):
+        open_device(find_device("riscv:hw"))
+
+    def carry() -> None:
+        with contextlib.suppress(OSError):  # the line is closed at the end
+            while os.read(ours, 100):
+                board.ring()
+
+    thread = threading.Thread(target=carry, daemon=True)
+    thread.start()
+    device = open_device(find_device(f"riscv:hw?bell={os.ttyname(theirs)}"))
+    assert isinstance(device, RiscvDevice)
+    a, b = (np.random.default_rng(seed).random(97, np.float32) for seed in (0, 1))
+    for _ in range(5):
+        np.testing.assert_array_equal(_add(device, 97, 97, a, b), a + b)
+    device.close()
+    os.close(theirs)
+    thread.join(10)
+    os.close(ours)
+    board.stop()
+
+
+def test_firmware_is_installed_before_somebody_starts_the_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    memory = tmp_path / "memory"
+    with memory.open("wb") as file:
+        file.truncate(64 << 20)
+    monkeypatch.setenv("MOTET_RISCV_HW", f"window={memory}&memory=64M&harts=2&spin=inf&install=1&boot=20")
+    boards: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        content = np.memmap(memory, np.uint8)
+        while not content[:4].any():
+            time.sleep(0.01)
+        time.sleep(0.2)
+        boards.append(subprocess.Popen([
+            "qemu-system-riscv64", "-M", "virt,memory-backend=ram", "-m", "64M", "-smp", "2", "-bios", "none",
+            "-object", f"memory-backend-file,id=ram,mem-path={memory},size=64M,share=on", "-display", "none",
+            "-cpu", "rv64,v=true,vext_spec=v1.0,vlen=128", "-monitor", "none", "-serial", "null",
+        ]))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    try:
+        device = open_device(find_device("riscv:hw"))
+        assert isinstance(device, RiscvDevice)
+        a, b = (np.random.default_rng(seed).random(97, np.float32) for seed in (0, 1))
+        np.testing.assert_array_equal(_add(device, 97, 97, a, b), a + b)
+        device.close()
+    finally:
+        thread.join()
+        for board in boards:
+            board.kill()
+            board.wait()
 
 
 def test_a_window_without_a_device_behind_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
