@@ -174,12 +174,9 @@ def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Sta
 def _search(problem: Problem, ranks: Sequence[float], single: Sequence[Schedule]) -> Schedule:
     known = [*single, heft(problem, ranks), heft(problem, ranks, look_ahead=True)]
     best = min(known, key=lambda schedule: schedule.makespan)
+    best = improve(problem, best, ranks, MOST_SEARCHED)
     work = sum(not task.outside for task in problem.tasks)
-    if work <= FEW_TASKS:
-        best, proved = best_schedule(problem, best)
-        if proved:
-            return best
-    return improve(problem, best, ranks, MOST_SEARCHED)
+    return best_schedule(problem, best)[0] if work <= FEW_TASKS else best
 
 
 def _all_on(problem: Problem, device: int) -> list[int]:
