@@ -86,10 +86,13 @@ class Instance:
         commands = [_command(work, concrete, binding) for work in concrete.work]
         externals = len(self.inputs) + len(self.results) + 1
         keep = (binding.code, binding.parameters)
-        self._programs = [
-            NativeProgram(threads, part, externals, concrete.scratch, keep)
-            for threads, part in _split(commands, parts, binding.threads)
-        ]
+        self._programs: list[NativeProgram] = []
+        begin = 0
+        for threads, part in _split(commands, parts, binding.threads):
+            own = concrete.work[begin : begin + len(part)]
+            after = [[number - begin for number in work.after if number >= begin] for work in own]
+            self._programs.append(NativeProgram(threads, part, externals, concrete.scratch, keep, after))
+            begin += len(part)
         self.prepared: Callable[..., Any] | None = None
         self._prepared_bytes = 0
         self._destinations = [spec.destination for spec in signature.results]

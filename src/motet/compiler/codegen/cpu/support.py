@@ -13,8 +13,8 @@ generation << 32, changes; the submitter works too, then spins, then sleeps on t
 (Shares with stealing: Markatos and LeBlanc, "Using Processor Affinity in Loop Scheduling on Shared-Memory
 Multiprocessors", 1994.)
 
-**Executor.** Commands run in order in one native call. A command with a single task runs in the caller. A
-submitter that finds the pool taken works on its own tasks, and looks again after each share.
+**Executor.** Commands run in order in one native call. A command with a single task runs in the caller. Commands
+that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them. A submitter that finds the pool taken works on its own tasks, and looks again after each share.
 
 **Call.** A METH_FASTCALL entry that checks its arrays' fields in place; what does not fit goes to Python.
 """
@@ -71,6 +71,7 @@ declare i32 @llvm.umax.i32(i32, i32)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 
 ; Pauses, for measuring how long one takes.
@@ -461,6 +462,46 @@ try:
   br i1 %mine, label %end, label %look
 end:
   ret i64 %lane
+}
+
+; A kernel that is several, with their tasks one after the other. %sizes: how many they are, then for each the kernel,
+; one after its last task, where its buffers begin among %buffers, and the address of its sizes.
+define void @motet_wave(ptr %buffers, ptr %sizes, i64 %first, i64 %last, ptr %scratch) nounwind {
+entry:
+  %count = load i64, ptr %sizes
+  br label %member
+member:
+  %number = phi i64 [ 0, %entry ], [ %number_after, %following ]
+  %past = phi i64 [ 0, %entry ], [ %until, %following ]
+  %from = phi i64 [ %first, %entry ], [ %from_after, %following ]
+  %word = shl i64 %number, 2
+  %at = add i64 %word, 1
+  %entry_of = getelementptr i64, ptr %sizes, i64 %at
+  %p_until = getelementptr i64, ptr %entry_of, i64 1
+  %until = load i64, ptr %p_until
+  %number_after = add i64 %number, 1
+  %here = icmp ult i64 %from, %until
+  br i1 %here, label %run, label %following
+run:
+  %function = load ptr, ptr %entry_of
+  %p_offset = getelementptr i64, ptr %entry_of, i64 2
+  %offset = load i64, ptr %p_offset
+  %own_buffers = getelementptr ptr, ptr %buffers, i64 %offset
+  %p_own_sizes = getelementptr i64, ptr %entry_of, i64 3
+  %own_sizes = load ptr, ptr %p_own_sizes
+  %to = call i64 @llvm.umin.i64(i64 %until, i64 %last)
+  %begin = sub i64 %from, %past
+  %end = sub i64 %to, %past
+  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
+  br label %following
+following:
+  %from_after = phi i64 [ %from, %member ], [ %to, %run ]
+  %more_tasks = icmp ult i64 %from_after, %last
+  %more_members = icmp ult i64 %number_after, %count
+  %more = and i1 %more_tasks, %more_members
+  br i1 %more, label %member, label %out
+out:
+  ret void
 }
 
 ; Run a program. %externals[-1] is zero. %times, where not null, gets each command's nanoseconds.

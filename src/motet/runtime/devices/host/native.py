@@ -13,6 +13,9 @@ import numpy as np
 from motet.errors import ArtifactError, OutOfMemoryError
 from motet.runtime.devices.host import layout
 from motet.runtime.devices.host.threads import HostThreads, support_code
+from motet.runtime.devices.host.waves import plan_waves
+
+Table = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 MOST_TASKS = 1 << 31
 _COPY_BLOCK = 256 << 10
@@ -31,7 +34,8 @@ class NativeCommand:
 
 
 class NativeProgram:
-    """Commands that run in order, each when the one before has ended, on memory given anew for each run.
+    """Commands that run on memory given anew for each run: each when those in its place of `after` have ended, or,
+    without `after`, when the one before has.
 
     `externals` is how many addresses a run takes; `scratch` the bytes that each thread gets. `keep` is held
     as long as the program: the code and the memory that it refers to.
@@ -41,7 +45,7 @@ class NativeProgram:
 
     def __init__(
         self, host: HostThreads, commands: Sequence[NativeCommand], externals: int, scratch: int,
-        keep: object = None,
+        keep: object = None, after: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.host = host
         self.externals = externals
@@ -57,9 +61,16 @@ class NativeProgram:
                 raise ArtifactError(
                     f"command {i}: buffers {command.buffers}; expected externals -1 to {externals - 1}"
                 )
-        self.parallel = host.count > 1 and any(command.tasks > 1 for command in present)
-        self._table = _build_table(host, present, scratch, self.parallel)
+        self._present = present
+        waves = [[place] for place in range(len(present))]
+        if after is not None:
+            ordered = _without_absent(after, self._places)
+            waves = plan_waves([command.tasks for command in present], ordered, host.count)
+        members = [[present[place] for place in wave] for wave in waves]
+        self.parallel = host.count > 1 and any(len(wave) > 1 or wave[0].tasks > 1 for wave in members)
+        self._table = _build_table(host, members, scratch, self.parallel)
         self.address = int(self._table.ctypes.data)
+        self._timed = self._table if len(members) == len(present) else None
         self._pack = struct.Struct(f"={externals + 1}Q").pack
         self._run = _entry()
 
@@ -76,13 +87,15 @@ class NativeProgram:
             raise OutOfMemoryError(self.scratch, "host")
 
     def run_timed(self, pointers: Sequence[int]) -> list[float]:
-        """Like `run`; returns the seconds that each command took, in the order given."""
+        """Like `run`, one command after the other; returns the seconds that each took, in the order given."""
         if len(pointers) != self.externals:
             raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
         if self.parallel and not self.host.started:
             self.host.start()
+        if self._timed is None:
+            self._timed = _build_table(self.host, [[command] for command in self._present], self.scratch, self.parallel)
         times = (ctypes.c_int64 * max(1, len(self._places)))()
-        if self._run(self.address, self._pack(0, *pointers), times):
+        if self._run(int(self._timed.ctypes.data), self._pack(0, *pointers), times):
             raise OutOfMemoryError(self.scratch, "host")
         seconds = [0.0] * self.count
         for place, nanoseconds in zip(self._places, times, strict=False):
@@ -110,15 +123,26 @@ def _kernel_call(command: NativeCommand, copy: int) -> NativeCommand:
     return NativeCommand(copy, -(-command.bytes // block), command.buffers, (command.bytes, block))
 
 
+def _without_absent(after: Sequence[Sequence[int]], places: Sequence[int]) -> list[list[int]]:
+    """What the commands at `places` wait for, by their own numbering: for what an absent one waits for, instead."""
+    numbers = {place: number for number, place in enumerate(places)}
+    waited: list[set[int]] = []
+    for earlier in after:
+        own = {place for place in earlier if place in numbers}
+        waited.append(own.union(*(waited[place] for place in earlier if place not in numbers)))
+    return [sorted(numbers[place] for place in waited[place_of]) for place_of in places]
+
+
 def _build_table(
-    host: HostThreads, commands: Sequence[NativeCommand], scratch: int, parallel: bool
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The structures of layout.py, one after the other: program, commands, references, sizes."""
-    references = sum(len(command.buffers) for command in commands)
-    sizes = sum(len(command.sizes) for command in commands)
+    host: HostThreads, waves: Sequence[Sequence[NativeCommand]], scratch: int, parallel: bool
+) -> Table:
+    """The structures of layout.py, one after the other: program, commands, references, sizes. Each wave is one
+    command, which has the tasks of its members."""
+    references = sum(len(command.buffers) for wave in waves for command in wave)
+    sizes = sum(_size_words(wave) for wave in waves)
     first = layout.Program.STRIDE // 8
     words = layout.Command.STRIDE // 8
-    reference_at = first + words * len(commands)
+    reference_at = first + words * len(waves)
     size_at = reference_at + 2 * references
     table = np.zeros(size_at + sizes, np.int64)
     base = int(table.ctypes.data)
@@ -129,24 +153,47 @@ def _build_table(
     for field, value in (
         (layout.Program.POOL, host.address),
         (layout.Program.COMMANDS, base + 8 * first),
-        (layout.Program.COUNT, len(commands)),
+        (layout.Program.COUNT, len(waves)),
         (layout.Program.SCRATCH, scratch),
-        (layout.Program.MOST_BUFFERS, max((len(command.buffers) for command in commands), default=0)),
+        (layout.Program.MOST_BUFFERS, max((_buffer_count(wave) for wave in waves), default=0)),
         (layout.Program.PARALLEL, int(parallel)),
     ):
         put(0, field, value)
-    for number, command in enumerate(commands):
+    for number, wave in enumerate(waves):
         at = first + words * number
-        put(at, layout.Command.FUNCTION, command.function)
-        put(at, layout.Command.TASKS, command.tasks)
+        put(at, layout.Command.FUNCTION, wave[0].function if len(wave) == 1 else support_code().address("motet_wave"))
+        put(at, layout.Command.TASKS, sum(command.tasks for command in wave))
         put(at, layout.Command.REFERENCES, base + 8 * reference_at)
-        put(at, layout.Command.COUNT, len(command.buffers))
+        put(at, layout.Command.COUNT, _buffer_count(wave))
         put(at, layout.Command.SIZES, base + 8 * size_at)
-        for index, offset in command.buffers:
+        for index, offset in (buffer for command in wave for buffer in command.buffers):
             put(reference_at, 0, index)
             put(reference_at, 8, offset)
             reference_at += 2
-        for size in command.sizes:
+        for size in _sizes(wave, base + 8 * size_at):
             put(size_at, 0, size)
             size_at += 1
     return table
+
+
+def _buffer_count(wave: Sequence[NativeCommand]) -> int:
+    return sum(len(command.buffers) for command in wave)
+
+
+def _size_words(wave: Sequence[NativeCommand]) -> int:
+    own = sum(len(command.sizes) for command in wave)
+    return own if len(wave) == 1 else 1 + 4 * len(wave) + own
+
+
+def _sizes(wave: Sequence[NativeCommand], address: int) -> list[int]:
+    """The sizes of a command at `address`; of several what `motet_wave` reads, then theirs."""
+    if len(wave) == 1:
+        return list(wave[0].sizes)
+    words = [len(wave)]
+    tasks, buffers, own = 0, 0, address + 8 * (1 + 4 * len(wave))
+    for command in wave:
+        tasks += command.tasks
+        words += [command.function, tasks, buffers, own]
+        buffers += len(command.buffers)
+        own += 8 * len(command.sizes)
+    return words + [size for command in wave for size in command.sizes]

@@ -56,7 +56,7 @@ def record_native(
     code = executable.code
     needed = check_work(device, work, code.names, externals)
     commands = [_native(item, code) for item in work]
-    program = NativeProgram(threads, commands, externals, scratch, keep=code)
+    program = NativeProgram(threads, commands, externals, scratch, code, [item.after for item in work])
     return NativeCommandBuffer(program, tuple(work), needed)
 
 
