@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration.placed import build_placed, expected, random_program
 
 from motet.errors import DeviceLost
 from motet.runtime import Session, load
 from motet.runtime.device import probe
-from tests.integration.placed import build_placed, expected, random_program
 
 REASON = next((info.reason for info in probe("riscv") if not info.available and info.uri == "riscv:qemu"), "")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
@@ -28,7 +28,8 @@ func.func @main(%a: tensor<{m}x{k}xf32> {{iree.abi.affinity = #hal.device.affini
   %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : tensor<{m}x{n}xf32>
   %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
-  %c = linalg.matmul {{stream.affinity = #hal.device.affinity<@acc>}} ins(%a, %b : tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>)
+  %c = linalg.matmul {{stream.affinity = #hal.device.affinity<@acc>}}
+                     ins(%a, %b : tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>)
                      outs(%init : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
   return %c : tensor<{m}x{n}xf32>
 }}

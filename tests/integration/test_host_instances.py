@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration.placed import build_placed
 
 from motet.errors import DeviceError
 from motet.runtime import load
 from motet.runtime.trace import chrome_trace
-from tests.integration.placed import build_placed
 
 CHAIN = """
 func.func @main(%x: tensor<?x7xf32>) -> tensor<?x7xf32> {
@@ -59,13 +60,18 @@ def test_workers_stay_on_the_cores_of_their_instance() -> None:
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
         pytest.skip("one processor only")
-    before = {task: os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")}
+    before = tasks()
     artifact = build_placed(BRANCHES, ("a=host", "b=host"), ("x86-64-v3",))
     x = np.random.default_rng(0).standard_normal((40_000, 7), np.float32)
     with load(artifact, devices={"b": f"host/1?cores={allowed[0]}+{allowed[1]}"}, threads=1) as session:
         np.testing.assert_allclose(session(x), x * x - 2 * x, rtol=1e-4, atol=1e-5)
-        new = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task") if task not in before]
+        new = [os.sched_getaffinity(int(task)) for task in tasks() - before]
         assert {allowed[0], allowed[1]} in new
+
+
+def tasks() -> set[str]:
+    """The threads of this process."""
+    return {path.name for path in Path("/proc/self/task").iterdir()}
 
 
 @pytest.mark.parametrize(("uri", "said"), [

@@ -31,12 +31,12 @@ def test_on_device_may_name_the_device() -> None:
 
 
 def test_on_device_without_a_name_is_an_error_where_there_are_several() -> None:
-    with pytest.raises(CompileError, match='argument 1: memref.on_device: which device.*one of "acc", "gpu"'):
+    with pytest.raises(CompileError, match=r'argument 1: memref\.on_device: which device.*one of "acc", "gpu"'):
         input_devices(("cpu=host", "acc=riscv", "gpu=null"))
 
 
 def test_on_device_of_another_kind_is_an_error() -> None:
-    with pytest.raises(CompileError, match="memref.on_device: 3 : i64; expected no value, or a device's name"):
+    with pytest.raises(CompileError, match=r"memref\.on_device: 3 : i64; expected no value, or a device's name"):
         input_devices(("cpu=host", "acc=riscv"), " = 3")
 
 
