@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests.integration.placed import build_placed
 
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime import load
-from tests.integration.placed import build_placed
 
 TEXT = """
 func.func @main(%x: tensor<5x7xf32> {motet.affinity = "cpu"}, %y: tensor<5x7xf32>)

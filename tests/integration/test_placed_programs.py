@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.integration.placed import build_placed, expected, random_program
 
 from motet.runtime import Session, load
-from tests.integration.placed import build_placed, expected, random_program
 
 # The second flag's device is the host too where the binding wants it.
 FLAGS = ("a=host", "b=null[1],host", "c=null[2],@a")

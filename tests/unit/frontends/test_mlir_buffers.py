@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.unit.compiler.building import X86_64_V3, build
 
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.oracle import run_oracle
-from tests.unit.compiler.building import X86_64_V3, build
 
 ARITHMETIC_ON_WHAT_A_BUFFER_HOLDS = """
 func.func @main(%x: memref<4xf32>, %out: memref<4xf32>) {
@@ -39,3 +39,67 @@ def test_a_tensor_keeps_what_its_buffer_held_when_it_was_taken() -> None:
     x, y = np.array([1, 2, 3], np.float32), np.array([10, 20, 30], np.float32)
     results = run_oracle(load_mlir(text, "x.mlir"), "main", [x.copy(), y.copy()])
     np.testing.assert_array_equal(results[0], y - x)
+
+
+ROWS_WITH_CONDITIONS = """
+func.func @main(%x: memref<7x5xf32>, %out: memref<7x5xf32>) -> memref<7xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c7 = arith.constant 7 : index
+  %c5 = arith.constant 5 : index
+  %z = arith.constant 0.0 : f32
+  %s = memref.alloc() : memref<7xf32>
+  scf.for %i = %c0 to %c7 step %c1 {
+    memref.store %z, %s[%i] : memref<7xf32>
+    scf.for %j = %c0 to %c5 step %c1 {
+      %v = memref.load %x[%i, %j] : memref<7x5xf32>
+      %p = arith.cmpf ogt, %v, %z : f32
+      scf.if %p {
+        memref.store %v, %out[%i, %j] : memref<7x5xf32>
+        %a = memref.load %s[%i] : memref<7xf32>
+        %b = arith.addf %a, %v : f32
+        memref.store %b, %s[%i] : memref<7xf32>
+      }
+    }
+  }
+  return %s : memref<7xf32>
+}
+"""
+
+
+def test_loops_and_branches_write_buffers() -> None:
+    x, out = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32), np.full((7, 5), 9, np.float32)
+    sums, _ = build(ROWS_WITH_CONDITIONS, X86_64_V3)(x, out)
+    np.testing.assert_allclose(sums, np.where(x > 0, x, 0).sum(1), rtol=1e-6)
+    np.testing.assert_array_equal(out, np.where(x > 0, x, 9))
+
+
+def test_a_loop_of_unknown_length_steps_through_what_it_wrote_before() -> None:
+    text = """
+    func.func @main(%x: memref<?xi32>) {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c1000 = arith.constant 1000 : i32
+      %n = memref.dim %x, %c0 : memref<?xi32>
+      %end = scf.while (%i = %c1) : (index) -> index {
+        %inside = arith.cmpi slt, %i, %n : index
+        scf.condition(%inside) %i : index
+      } do {
+      ^bb0(%i: index):
+        %before = arith.subi %i, %c1 : index
+        %a = memref.load %x[%before] : memref<?xi32>
+        %b = memref.load %x[%i] : memref<?xi32>
+        %sum = arith.addi %a, %b : i32
+        memref.store %sum, %x[%i] : memref<?xi32>
+        %next = arith.addi %i, %c1 : index
+        scf.yield %next : index
+      }
+      %old = memref.atomic_rmw addi %c1000, %x[%c0] : (i32, memref<?xi32>) -> i32
+      return
+    }
+    """
+    x = np.arange(1, 12, dtype=np.int32)
+    want = np.cumsum(x, dtype=np.int32)
+    want[0] += 1000
+    build(text, X86_64_V3)(x)
+    np.testing.assert_array_equal(x, want)
