@@ -6,7 +6,8 @@
     }                                                        return %0 }
 
 The operations of a block are visited in order, and every buffer stands for the tensor that it holds
-at that point. Arguments keep their order; each one that is written is also a result, written in
+at that point. Loops and branches (`scf.for`, `scf.if`, `scf.while`) carry the tensors of the buffers that
+they write. Arguments keep their order; each one that is written is also a result, written in
 place. Memref arguments are taken not to overlap, as `restrict` promises.
 """
 
@@ -19,6 +20,16 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.program import DESTINATION
 from motet.errors import CompileError
+
+_CONTROL = ("scf.for", "scf.if", "scf.while")
+_VIEWS = (
+    "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",
+)  # fmt: skip
+_ATOMIC: dict[int, str | None] = {
+    0: "arith.addf", 1: "arith.addi", 2: "arith.andi", 3: None, 4: "arith.maximumf", 5: "arith.maxnumf",
+    6: "arith.maxsi", 7: "arith.maxui", 8: "arith.minimumf", 9: "arith.minnumf", 10: "arith.minsi",
+    11: "arith.minui", 12: "arith.mulf", 13: "arith.muli", 14: "arith.ori", 15: "arith.xori",
+}  # by arith::AtomicRMWKind; None assigns
 
 
 def has_buffers(function: func.FuncOp) -> bool:
@@ -170,8 +181,10 @@ class _Rewriter:
             "memref.copy": self._copy,
             "memref.load": self._load,
             "memref.store": self._store,
+            "memref.atomic_rmw": self._atomic,
             "memref.dim": self._dim,
             "memref.cast": self._cast_view,
+            "memref.memory_space_cast": self._cast_view,
             "memref.subview": self._subview,
             "memref.expand_shape": self._reshape_view,
             "memref.collapse_shape": self._reshape_view,
@@ -195,6 +208,9 @@ class _Rewriter:
         if rule := self.rules.get(op.name):
             rule(op)
             return
+        if op.name in _CONTROL:
+            self._control(op)
+            return
         for region in op.regions:
             self._visit_nested(region)
         if any(operand in self.buffers for operand in op.operands):
@@ -212,7 +228,7 @@ class _Rewriter:
             )
 
     def _visit_nested(self, region: ir.Region) -> None:
-        """Inside regions buffers may be read, not written: what they hold would depend on control flow."""
+        """Inside the bodies of other operations buffers may be read, not written."""
         for block in region.blocks:
             for nested in [op.operation for op in block.operations]:
                 for inner in nested.regions:
@@ -224,8 +240,8 @@ class _Rewriter:
                     for value in (*nested.operands, *nested.results)
                 ):
                     raise CompileError(
-                        f"{nested.name}: writing memrefs inside loops and branches is not supported; "
-                        "expected linalg operations at the top of the function, or loops that carry tensors",
+                        f"{nested.name}: memrefs cannot be written in the body of this operation; expected loops and "
+                        "branches of scf or affine, or linalg operations",
                         locate(nested.location),
                     )
 
@@ -346,6 +362,86 @@ class _Rewriter:
                 next(kept).replace_all_uses_with(result)
         self.dead.append(op)
 
+    def _atomic(self, op: ir.Operation) -> None:
+        """Threads of one processor take turns at it: a load, the operation, a store."""
+        value, memref, *indices = op.operands
+        kind = ir.IntegerAttr(op.attributes["kind"]).value
+        if kind not in _ATOMIC:
+            raise CompileError(f"{op.name}: this kind of operation is not supported", locate(op.location))
+        tensor = self._read(memref, op)
+        before = _create("tensor.extract", [value.type], [tensor, *indices], op).result
+        name = _ATOMIC[kind]
+        after = value if name is None else _create(name, [value.type], [before, value], op).result
+        self.buffers[memref].store(_create("tensor.insert", [tensor.type], [after, tensor, *indices], op).result, op)
+        op.result.replace_all_uses_with(before)
+        self.dead.append(op)
+
+    # -- control flow ----------------------------------------------------------------------------
+
+    def _control(self, op: ir.Operation) -> None:
+        """The same loop or branch, carrying in addition what the buffers hold that it writes."""
+        if any(_is_memref(value.type) for value in (*op.operands, *op.results)):
+            raise CompileError(
+                f"{op.name}: memrefs that loops and branches hand on are not supported; expected them to be "
+                "written in place", locate(op.location),
+            )
+        carried = self._written_inside(op)
+        held = [buffer.load(op) for buffer in carried]
+        operands = list(op.operands) if op.name == "scf.if" else [*op.operands, *held]
+        kinds = [*(result.type for result in op.results), *(tensor.type for tensor in held)]
+        new = _create(op.name, kinds, operands, op, _attributes(op), regions=len(op.regions))
+        for region, target in zip(op.regions, new.regions, strict=True):
+            for block in list(region.blocks):
+                block.append_to(target)
+        if op.name == "scf.if" and held and not list(new.regions[1].blocks):
+            otherwise = new.regions[1].blocks.append()
+            ir.Operation.create("scf.yield", loc=op.location, ip=ir.InsertionPoint(otherwise))
+        for region in new.regions:
+            for block in region.blocks:
+                self._visit_body(block, op.name == "scf.if", carried, held)
+        for buffer, tensor in zip(carried, list(new.results)[len(op.results) :], strict=True):
+            buffer.tensor, buffer.written = tensor, True
+        for old, result in zip(op.results, new.results, strict=False):
+            old.replace_all_uses_with(result)
+        self.dead.append(op)
+
+    def _visit_body(self, block: ir.Block, branch: bool, carried: list[_Buffer], held: list[ir.Value]) -> None:
+        """A block of a loop or branch: begins with what the buffers hold, as arguments of a loop, and hands
+        on what they hold at its end."""
+        for buffer, tensor in zip(carried, held, strict=True):
+            buffer.tensor = tensor if branch else block.add_argument(tensor.type, tensor.location)
+        operations = [entry.operation for entry in block.operations]
+        for nested in operations[:-1]:
+            self._visit(nested)
+        last = operations[-1]
+        handed = [
+            _cast(buffer.load(last), tensor.type, last) for buffer, tensor in zip(carried, held, strict=True)
+        ]
+        if handed:
+            _create(last.name, [], [*last.operands, *handed], last, _attributes(last))
+            self.dead.append(last)
+
+    def _written_inside(self, op: ir.Operation) -> list[_Buffer]:
+        """The buffers from outside `op` that some operation within it writes, in the order of the writes."""
+        found: list[_Buffer] = []
+
+        def visit(nested: ir.Operation) -> ir.WalkResult:
+            for memref in _writes(nested.operation):
+                while memref not in self.buffers and not isinstance(memref.owner, ir.Block):
+                    owner = memref.owner.operation
+                    if owner.name not in _VIEWS:
+                        break
+                    memref = owner.operands[0]
+                buffer = self.buffers.get(memref)
+                while buffer is not None and buffer.base is not None:
+                    buffer = buffer.base
+                if buffer is not None and not any(buffer is other for other in found):
+                    found.append(buffer)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(visit)
+        return found
+
     # -- views -----------------------------------------------------------------------------------
 
     def _view(
@@ -436,3 +532,12 @@ def _output_count(op: ir.Operation) -> int:
     if "operandSegmentSizes" in op.attributes:
         return list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))[-1]
     return len(op.operands) // 2 if op.name == "linalg.reduce" else 1
+
+
+def _writes(op: ir.Operation) -> list[ir.Value]:
+    """The memrefs among the operands of `op` that it writes."""
+    if op.name in ("memref.store", "memref.atomic_rmw", "memref.copy", "bufferization.materialize_in_destination"):
+        return [op.operands[1]]
+    if op.name.startswith("linalg.") and len(op.operands):
+        return [value for value in list(op.operands)[-_output_count(op) :] if _is_memref(value.type)]
+    return []

@@ -111,6 +111,8 @@ def _lower(module: ir.Module) -> None:
     run_pipeline(module, "symbol-dce" if speaks_of_devices(module) else "inline,symbol-dce")
     if "affine" in dialects:
         run_pipeline(module, "lower-affine")
+    if "memref" in dialects and dialects & {"scf", "affine"}:
+        run_pipeline(module, "func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors")
 
 
 def _dialects(module: ir.Module) -> set[str]:

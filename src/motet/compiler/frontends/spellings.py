@@ -184,7 +184,42 @@ def _old_func(source: Source, index: int) -> list[Edit]:
     return _rename("func.func")(source, index) if following.startswith("@") or following == "private" else []
 
 
+def _affine_apply(source: Source, index: int) -> list[Edit]:
+    """`affine.apply #map(%i)[%j]` where `%j` is a loop's counter, which was allowed to stand for a symbol:
+    the symbols become dimensions, `affine.apply affine_map<(d0, s0) -> (d0 + s0)>(%i, %j)`."""
+    written = index + 1
+    begin = _map_at(source, written)
+    if begin is None:
+        return []
+    operands = written + 1 if source.at(written) != "affine_map" else source.type_end(written)
+    symbols = source.group_end(operands) if source.at(operands) == "(" else len(source.tokens)
+    if source.at(symbols) != "[" or source.group_end(symbols) == symbols + 2:
+        return []
+    named = source.group_end(begin)
+    results = source.group_end(named)
+    body = source.slice(results, source.group_end(begin - 1) - 1)
+    if source.at(named) != "[" or re.search(r"(?:mod|div|\*)\s*\(?-?\s*s\d|s\d+\s*\*\s*[ds]", body):
+        return []  # what is no affine map without symbols
+    lists = [(begin + 1, named - 1), (named + 1, results - 1)]
+    values = [(operands + 1, symbols - 1), (symbols + 1, source.group_end(symbols) - 1)]
+    names, all_values = (", ".join(filter(None, (source.slice(*part) for part in both))) for both in (lists, values))
+    last = source.tokens[source.group_end(symbols) - 1].end
+    return [Edit(source.tokens[written].start, last, f"affine_map<({names}) {body}>({all_values})")]
+
+
+def _map_at(source: Source, index: int) -> int | None:
+    """The token `(` that begins the affine map at `index`, or the one that the alias there stands for."""
+    if source.at(index).startswith("#"):
+        name = source.at(index)
+        index = next(
+            (i + 2 for i, token in enumerate(source.tokens) if token.text == name and source.at(i + 1) == "="),
+            len(source.tokens),
+        )
+    return index + 2 if source.at(index) == "affine_map" and source.at(index + 2) == "(" else None
+
+
 RULES: dict[str, Rule] = {
+    "affine.apply": _affine_apply,
     "bufferization.to_tensor": _to_tensor,
     "bufferization.to_memref": _to_memref,
     '"bufferization.to_memref"': _rename('"bufferization.to_buffer"'),

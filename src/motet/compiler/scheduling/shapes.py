@@ -6,6 +6,7 @@ from motet.artifact.schema import Expr, Symbol
 from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number, reassociation
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS
+from motet.compiler.scheduling.carried import written_into
 from motet.compiler.scheduling.expressions import apply, product
 from motet.errors import CompileError
 
@@ -160,8 +161,10 @@ class Shapes:
                 target = operation.operands[len(operation.operands) - len(tensors) + tensors.index(result)]
                 if target in self.tensors:
                     self.tensors[result] = self.tensors[target]
-            elif operation.name in ("tensor.insert_slice", "tensor.scatter"):
+            elif operation.name in ("tensor.insert", "tensor.insert_slice", "tensor.scatter"):
                 self.tensors[result] = self.tensors[operation.operands[1]]
+            elif operation.name.startswith("scf.") and (origin := written_into(result)) in self.tensors:
+                self.tensors[result] = self.tensors[origin]
             elif operation.name in ("tensor.empty", "tensor.splat", "tensor.generate"):
                 self._read_sized(operation, result, kind, 1 if operation.name == "tensor.splat" else 0)
 

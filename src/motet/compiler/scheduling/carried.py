@@ -1,0 +1,49 @@
+"""Tensors that loops and branches hand on and write into: which tensor from outside a result is as large as."""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import ir
+
+
+def written_into(value: ir.Value) -> ir.Value:
+    """The tensor that `value` was made of by writing into it, as far back as that goes: `value` itself, if it was
+    not. Both have the same extents."""
+    while True:
+        before = _before(value)
+        if before is None:
+            return value
+        value = before
+
+
+def _before(value: ir.Value) -> ir.Value | None:
+    """What one operation wrote into to make `value`."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    operation = value.owner.operation
+    number = list(operation.results).index(value)
+    operands = list(operation.operands)
+    if operation.name in ("tensor.insert", "tensor.insert_slice"):
+        return operands[1]
+    if operation.name.startswith("linalg."):
+        return operands[len(operands) - len(operation.results) + number]
+    if operation.name == "scf.for":
+        body = operation.regions[0].blocks[0]
+        return operands[3 + number] if _hands_on(body, number, number + 1) else None
+    if operation.name == "scf.while":
+        test, body = (region.blocks[0] for region in operation.regions)
+        origin = written_into(_last(test).operands[1 + number])
+        carried = next((i for i, argument in enumerate(test.arguments) if argument == origin), None)
+        return operands[carried] if carried is not None and _hands_on(body, carried, number) else None
+    if operation.name == "scf.if":
+        origins = [written_into(_last(region.blocks[0]).operands[number]) for region in operation.regions]
+        return origins[0] if origins[0] == origins[1] else None
+    return None
+
+
+def _hands_on(block: ir.Block, number: int, argument: int) -> bool:
+    """Whether what the terminator hands on at `number` is the block's `argument`, written into."""
+    return written_into(_last(block).operands[number]) == block.arguments[argument]
+
+
+def _last(block: ir.Block) -> ir.Operation:
+    return block.operations[len(block.operations) - 1].operation
