@@ -56,26 +56,36 @@ def _emit(f: Frame, what: Lines) -> None:
     source, target, sums, square, lines, depth, padded = f.arguments[2:9]
     kind = ir.VectorType(I32, BLOCK)
 
-    def group(line: Index, _: list[ir.Value]) -> None:
+    def pack(line: Index, number: Index, totals: list[ir.Value]) -> list[ir.Value]:
         here = f.imin(f.isub(lines, line), BLOCK)
+        start = f.at(source, f.iadd(f.imul(line, what.line), f.imul(number, what.number)), I8)
+        vectors = _read_square(f, what, start, square, here, f.imin(f.isub(depth, number), DEPTH))
+        if what.quads:
+            at = f.at(target, f.iadd(f.imul(line, padded), f.imul(number, BLOCK)), I8)
+            for q, vector in enumerate(vectors):
+                f.store_vector(vector, f.at(at, q * QUAD_BYTES, I8), I32)
+            return totals
+        for i, vector in enumerate(vectors):
+            _write_line(f, what, vector, target, f.iadd(f.imul(f.iadd(line, i), padded), number))
+        return [f.add(total, _sum_bytes(f, what, vector)) for total, vector in zip(totals, vectors, strict=False)]
 
-        def chunk(number: Index, totals: list[ir.Value]) -> list[ir.Value]:
-            start = f.at(source, f.iadd(f.imul(line, what.line), f.imul(number, what.number)), I8)
-            vectors = _read_square(f, what, start, square, here, f.imin(f.isub(depth, number), DEPTH))
-            if what.quads:
-                at = f.at(target, f.iadd(f.imul(line, padded), f.imul(number, BLOCK)), I8)
-                for q, vector in enumerate(vectors):
-                    f.store_vector(vector, f.at(at, q * QUAD_BYTES, I8), I32)
-                return totals
-            for i, vector in enumerate(vectors):
-                _write_line(f, what, vector, target, f.iadd(f.imul(f.iadd(line, i), padded), number))
-            return [f.add(total, _sum_bytes(f, what, vector)) for total, vector in zip(totals, vectors, strict=False)]
-
+    def group(line: Index, _: list[ir.Value]) -> None:
         totals = [ir.Constant(kind, None)] * (BLOCK if what.sums else 0)
-        for i, total in enumerate(f.loop(0, depth, DEPTH, chunk, totals)):
+        totals = f.loop(0, depth, DEPTH, lambda number, inner: pack(line, number, inner), totals)
+        for i, total in enumerate(totals):
             f.store_vector(horizontal_sum(f, total, False), f.at(sums, f.iadd(line, i), I32), I32)
 
-    f.loop(0, lines, BLOCK, group)
+    def chunk(number: Index, _: list[ir.Value]) -> None:
+        def square_of(line: Index, _: list[ir.Value]) -> None:
+            pack(line, number, [])
+
+        f.loop(0, lines, BLOCK, square_of)
+
+    if what.sums or what.number == 1:
+        f.loop(0, lines, BLOCK, group)
+        return
+    # Lines that lie side by side share what is fetched from memory: all of them, then the next numbers.
+    f.loop(0, depth, DEPTH, chunk)
 
 
 def _write_line(f: Frame, what: Lines, vector: ir.Value, target: ir.Value, offset: Index) -> None:

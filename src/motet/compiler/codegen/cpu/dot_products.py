@@ -42,7 +42,7 @@ _BYTES = ("i8", "ui8")
 _TASK_WORK = {"tiles": 8_000_000, "dots": 2_000_000, "pairs": 500_000}
 _WORK_PER_BYTE = {"tiles": 32, "dots": 6, "pairs": 2}
 # The longest depth that is multiplied at one go; a longer one is cut so that both factors stay in the caches.
-_DEPTH_BLOCK = {"tiles": 1536, "dots": 4096, "pairs": 4096}
+_DEPTH_BLOCK = {"tiles": 4096, "dots": 4096, "pairs": 4096}
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,11 @@ def _with_grid(c: Contraction, plan: Plan, target: CpuTarget) -> Plan:
     wanted = -(-max(1, min(_MOST_TASKS, m * n * k * outer // _TASK_WORK[way])) // outer)
     tiles, panels = -(-m // plan.rows), -(-n // plan.width)
     deep = min(k, plan.depth_block or k)
+    if way == "tiles" and plan.depth_block is None:
+        # A tile's rows stay in the first cache, while panels come by, side by side, from the second.
+        cut = max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles))
+        group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if tiles == 1 else 1
+        return replace(plan, panels=max(1, -(-panels // cut)), group=group if cut <= 1 else 1)
     most_rows = max(1, min(512, target.l2 // 2 // max(1, deep * plan.how.a_bytes)) // plan.rows)
     most_panels = max(1, 512 // plan.width) if plan.depth_block else panels
     if plan.depth_block:
