@@ -132,7 +132,8 @@ class Plan(Struct, frozen=True):
 
     Steps stand in an order in which they can run; what a step needs is what it reads. `inputs` and `results` are
     the values of the function's arguments and results; `input_devices` and `result_devices` say where the program
-    wants them: a result whose device is host memory comes back as an array.
+    wants them: a result whose device is host memory comes back as an array. `seconds` is how long the compiler thinks
+    that a call takes, devices working at the same time, where it can tell.
     """
 
     values: int
@@ -141,6 +142,7 @@ class Plan(Struct, frozen=True):
     input_devices: list[int]
     result_devices: list[int]
     steps: list[Step]
+    seconds: float | None = None
 
 
 class KernelInfo(Struct, frozen=True):

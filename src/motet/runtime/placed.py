@@ -19,6 +19,7 @@ from motet.artifact.schema import Plan, Schedule, Signature, Step
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer
 from motet.runtime.device_array import DeviceArray
+from motet.runtime.devices.host.memory import Pool
 from motet.runtime.loaded import LoadedDevice
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
@@ -73,6 +74,7 @@ class PlacedInstance:
         self.plan = plan
         self.devices = devices
         self.prepared: Callable[..., Any] | None = None
+        self.staging = Pool()  # the host's memory that values pass through on their way
         where = signature.name
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
@@ -286,7 +288,7 @@ class _Call:
         view = device.view(copy.buffer)
         if view is not None:
             return view[: value.shape.bytes], copy.points
-        array = np.empty(value.shape.bytes, np.uint8)
+        array = self.instance.staging.allocate(value.shape.bytes).array(np.dtype(np.uint8), (value.shape.bytes,))
         point = device.read(copy.buffer, array, 0, copy.points)
         self._pend(point, [copy.buffer])
         value.array, value.points = array, [point]

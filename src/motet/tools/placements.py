@@ -52,6 +52,7 @@ class Comparison:
     single: list[Placed]
     ratio: float | None
     winner: str
+    estimated: float | None = None  # seconds of the plan, as the compiler thought
     failed: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -84,7 +85,7 @@ def compare_placements(
     first, *single = placed
     best = min(single, key=lambda each: each.fastest, default=None)
     ratio = None if best is None else best.fastest / first.fastest
-    return Comparison(name, first, single, ratio, _winner(best, ratio), failed)
+    return Comparison(name, first, single, ratio, _winner(best, ratio), artifact.manifest.plans[name].seconds, failed)
 
 
 def _winner(best: Placed | None, ratio: float | None) -> str:
@@ -104,6 +105,8 @@ def comparison_lines(result: Comparison) -> list[str]:
     ]
     lines = [f"{result.function}: {len(result.plan.samples)} samples of each placement, in turns"]
     lines += show_table(["placement", "min", "median", "calls", "of the plan's"], rows, indent="  ")
+    if result.estimated is not None:
+        lines.append(f"  the plan was estimated to take {show_seconds(result.estimated)}")
     lines += [f"  all on {uri}: cannot be: {reason}" for uri, reason in result.failed.items()]
     if result.ratio is None:
         lines.append("  there is nothing to compare with: all devices of the plan are one")

@@ -64,7 +64,8 @@ def _steps(manifest: Manifest, plan: Plan, measured: Sequence[float] | None) -> 
         for row, seconds in zip(rows, measured, strict=True):
             row.append(show_seconds(seconds))
     text = show_table(header, rows, indent="  ")
-    return [f"  inputs {_values(plan.inputs)}, results {_values(plan.results)}", *text]
+    whole = "" if plan.seconds is None else f"; a call is estimated to take {show_seconds(plan.seconds)}"
+    return [f"  inputs {_values(plan.inputs)}, results {_values(plan.results)}{whole}", *text]
 
 
 def _what(step: Step) -> str:

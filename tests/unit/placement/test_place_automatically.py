@@ -330,6 +330,18 @@ def test_what_is_not_known_has_no_estimate() -> None:
     assert estimates["transfer", 1] == pytest.approx(0.1, rel=1e-6)
 
 
+def test_a_plan_is_estimated_with_its_devices_at_work_at_the_same_time() -> None:
+    text = """func.func @f(%x: $T, %y: $T) -> $T {
+      %0 = math.exp %x {$on $A} : $T
+      %1 = math.exp %y {$on $B} : $T
+      %2 = arith.addf %0, %1 {$on $A} : $T
+      return %2 : $T
+    }"""
+    plan = plan_of(text, (HOST, NULL), {"host": rates(shared=True), "null": PLAIN})
+    # On b from 0.1 to 12.1, while a is done at 12; the sum waits for what comes back.
+    assert plan.seconds == pytest.approx(0.1 + 12 + 0.1 + 1, rel=1e-6)
+
+
 # -- rates -----------------------------------------------------------------------------------------
 
 

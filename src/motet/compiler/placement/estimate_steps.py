@@ -2,13 +2,13 @@
 
     run f_region_0 on gpu, transfer %1 to cpu      →      run f_region_0 on gpu: 120 µs, transfer %1 to cpu: 8 µs
 
-A step whose time depends on extents that are not known has no estimate. What a step reads of the caller's is moved to
-its device first, as part of it.
+What a step reads of the caller's is moved to its device first, as part of it. The plan's own estimate is when its last
+result is there. What depends on extents that are not known has no estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -49,13 +49,37 @@ class _Estimator:
         for step in self.plan.steps:
             if step.op == "run":
                 self._read_sizes(step)
-        return structs.replace(
-            self.plan,
-            steps=[
-                structs.replace(step, seconds=self._run(step) if step.op == "run" else self._transfer(step))
-                for step in self.plan.steps
-            ],
-        )
+        steps = [
+            structs.replace(step, seconds=self._run(step) if step.op == "run" else self._transfer(step))
+            for step in self.plan.steps
+        ]
+        return structs.replace(self.plan, steps=steps, seconds=self._total(steps))
+
+    def _total(self, steps: Sequence[Step]) -> float | None:
+        """When a call ends: processors work at the same time, each step by step, and move meanwhile."""
+        processors = self.machine.machine.processors
+        free: dict[int | None, float] = {}
+        ends = dict.fromkeys(self.plan.inputs, 0.0)
+        for step in steps:
+            if step.seconds is None:
+                return None
+            ready = max((ends[number] for number in step.operands), default=0.0)
+            if step.op == "run":
+                ready = max(ready, free.get(processors[step.device], 0.0))
+                free[processors[step.device]] = ready + step.seconds
+            ends.update(dict.fromkeys(step.results, ready + step.seconds))
+        returned = [self._returned(number) for number in self.plan.results]
+        known = [seconds for seconds in returned if seconds is not None]
+        if len(known) < len(returned):
+            return None
+        return max((ends[n] + back for n, back in zip(self.plan.results, known, strict=True)), default=0.0)
+
+    def _returned(self, number: int) -> float | None:
+        """Seconds until a result is in the host's memory, where callers have it."""
+        places = self.where.get(number, {self.machine.memory})
+        size = self.sizes.get(number)
+        moves = [self.machine.machine.move(place, self.machine.memory, size or 0) for place in places]
+        return min(moves) if size is not None or self.machine.memory in places else None
 
     def _read_sizes(self, step: Step) -> None:
         block = self.regions[step.region].regions[0].blocks[0]

@@ -35,6 +35,7 @@ from motet.compiler.placement.units import Unit, Units, units_of
 FEW_TASKS = 14  # that still are placed by trying everything
 MOST_SEARCHED = 40_000  # tasks scheduled in all while searching for something better
 MOST_JOINED = 40_000  # while joining stages
+STAGE_WORTH = 0.01  # of the whole: what one stage more, which makes an estimate less sure, has to gain
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,14 @@ class PlaceAutomatically:
 
 def _place(function: ir.Operation, machine: ProgramMachine) -> None:
     around = explicit_affinity(function)
-    units = units_of(function, lambda operation: _said(operation, around))
-    problem, first = _problem(function, units, machine)
-    places, staging = solve(problem, machine)
+    solved: list[tuple[Units, int, Sequence[int], Staging]] = []
+    for apart in (False, True):
+        units = units_of(function, lambda operation: _said(operation, around), apart)
+        if solved and len(solved[0][0].units) == len(units.units):
+            break
+        problem, first = _problem(function, units, machine)
+        solved.append((units, first, *solve(problem, machine)))
+    units, first, places, staging = min(solved, key=lambda each: _merit(each[3]))
     names = [device.name for device in machine.devices]
     number = ir.IntegerType.get_signless(64)
     for stage, tasks in enumerate(staging.stages):
@@ -158,7 +164,7 @@ def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Sta
     ends first when its stages are submitted."""
     ranks = upward_ranks(problem)
     single = [dispatch(problem, _all_on(problem, device), ranks) for device in range(machine.memory)]
-    candidates = [*_alike_once(single), _search(problem, ranks, single)]
+    candidates = _alike_once([*single, *_search(problem, ranks, single)])
     plain = replace(problem, machine=machine.machine)
     submit = [rates.submit for rates in machine.rates]
     staged: list[tuple[Sequence[int], Staging]] = []
@@ -168,15 +174,21 @@ def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Sta
         if place is not None and machine.rates[place].shared:  # called, not submitted
             staging = replace(staging, makespan=staging.makespan - submit[place])
         staged.append((schedule.places, staging))
-    return min(staged, key=lambda each: (each[1].makespan, len(each[1].stages)))
+    return min(staged, key=lambda each: _merit(each[1]))
 
 
-def _search(problem: Problem, ranks: Sequence[float], single: Sequence[Schedule]) -> Schedule:
-    known = [*single, heft(problem, ranks), heft(problem, ranks, look_ahead=True)]
-    best = min(known, key=lambda schedule: schedule.makespan)
+def _merit(staging: Staging) -> float:
+    """What is best has the least: when everything ends, with what each stage more has to be worth."""
+    return staging.makespan * (1 + STAGE_WORTH * max(0, len(staging.stages) - 1))
+
+
+def _search(problem: Problem, ranks: Sequence[float], single: Sequence[Schedule]) -> list[Schedule]:
+    """Schedules over several devices, each better than the one before or differently made."""
+    listed = [heft(problem, ranks), heft(problem, ranks, look_ahead=True)]
+    best = min((*single, *listed), key=lambda schedule: schedule.makespan)
     best = improve(problem, best, ranks, MOST_SEARCHED)
     work = sum(not task.outside for task in problem.tasks)
-    return best_schedule(problem, best)[0] if work <= FEW_TASKS else best
+    return [*listed, best, best_schedule(problem, best)[0]] if work <= FEW_TASKS else [*listed, best]
 
 
 def _all_on(problem: Problem, device: int) -> list[int]:

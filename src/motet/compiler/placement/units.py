@@ -60,15 +60,17 @@ class Units:
     returned: list[tuple[int | None, int | None, int]]
 
 
-def units_of(function: ir.Operation, said_of: Callable[[ir.Operation], str]) -> Units:
+def units_of(function: ir.Operation, said_of: Callable[[ir.Operation], str], apart: bool = False) -> Units:
     """The units of a function with one block. `said_of` tells what the program says of an operation's place; only
-    operations of which it says the same are in one unit."""
-    return _Builder(function, said_of).run()
+    operations of which it says the same are in one unit. `apart` keeps out of a unit what makes it wait for one more:
+    on one device it would be part of it, over several the unit could do without."""
+    return _Builder(function, said_of, apart).run()
 
 
 class _Builder:
-    def __init__(self, function: ir.Operation, said_of: Callable[[ir.Operation], str]) -> None:
+    def __init__(self, function: ir.Operation, said_of: Callable[[ir.Operation], str], apart: bool) -> None:
         self.said_of = said_of
+        self.apart = apart
         block = function.regions[0].blocks[0]
         operations = [entry.operation for entry in block.operations]
         self.operations, self.terminator = operations[:-1], operations[-1]
@@ -164,6 +166,8 @@ class _Builder:
             return None
         for index in sorted(sources, reverse=True):
             unit = self.units[index]
+            if self.apart and not sources <= {index, *self.depends[index]}:
+                continue
             if unit.said == said and not unit.constant and self._fits(unit, cost) and not any(
                 self._reaches(other, index) for other in sources if other != index
             ):
