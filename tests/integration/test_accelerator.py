@@ -10,8 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import models
 from tests.integration.placed import build_placed, expected, random_program
 
+import motet
+from motet.compiler.frontends import load_source
+from motet.compiler.oracle import run_oracle
 from motet.errors import DeviceLost
 from motet.runtime import Session, load
 from motet.runtime.device import probe
@@ -157,3 +161,23 @@ def test_an_emulator_killed_in_a_call_without_a_fallback_fails_the_call_alone() 
             session(x)
     with load(artifact, devices={"acc": DEVICE}) as session:  # another emulator
         np.testing.assert_allclose(session(x), x @ x + x, rtol=1e-4, atol=1e-4)
+
+
+# -- a model, split --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet18_small", pytest.param("resnet18", marks=pytest.mark.slow)])
+def test_resnet_18_split_over_host_and_accelerator_agrees_with_the_oracle(name: str) -> None:
+    model = models.MODELS[name]()
+    data = model.SerializeToString()
+    artifact = motet.compile(
+        data, devices={"cpu": "host", "acc": "riscv"}, place={"conv_1[5-9]": "acc", "add_8": "acc", "gemm_1": "acc"}
+    )
+    shape = [int(str(extent)) for extent in artifact.manifest.functions[0].inputs[0].shape]
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    wanted = run_oracle(load_source(data, "model.onnx"), artifact.manifest.functions[0].name, [x])[0]
+    with motet.load(artifact, devices={"acc": DEVICE}) as session:
+        result, events = session.functions[artifact.manifest.functions[0].name].trace(x)
+        np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-3 * float(np.abs(wanted).max()))
+        launches = {traced.device for traced in events if traced.event.kind == "launch"}
+        assert launches == {"host", DEVICE}
