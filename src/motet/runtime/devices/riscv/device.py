@@ -18,6 +18,7 @@ from motet.runtime import recording
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
 from motet.runtime.devices.riscv.connection import Batch, Connection, Outcome
 from motet.runtime.devices.riscv.emulator import Emulator, check_version
+from motet.runtime.devices.riscv.errata import FIXED
 from motet.runtime.devices.riscv.faults import error_of
 from motet.runtime.devices.riscv.installing import mailbox, open_protection_address
 from motet.runtime.devices.riscv.memory import RiscvBuffer
@@ -36,12 +37,16 @@ _GAP = 4096  # bytes between the cores' memory and others'
 
 
 class RiscvDevice:
-    """See `motet.runtime.device.Device`. `line` is a started device, whose cores `options` describe."""
+    """See `motet.runtime.device.Device`. `line` is a started device, whose cores `options` describe; `errata` says
+    that it is an emulator with errors that code must be kept from."""
 
-    def __init__(self, info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection) -> None:
+    def __init__(
+        self, info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection, errata: bool = False
+    ) -> None:
         self.info = info
         self.options = options
         self._line = line
+        self._errata = errata
         self._connection = connection
         self._memory = connection.memory
         self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(QUEUES)]
@@ -152,7 +157,7 @@ class RiscvDevice:
     def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
         self._check_usable()
         given = [names[index] if index < len(names) else f"object {index}" for index in range(len(objects))]
-        return load_riscv(self._memory, objects, given, self._place)
+        return load_riscv(self._memory, objects, given, self._place, self._errata)
 
     def _place(self, code: RiscvBuffer, content: bytes) -> None:
         """Lets the device copy code to where it runs, since it alone can forget what stood there."""
@@ -273,11 +278,11 @@ class RiscvDevice:
 
 def open_emulator(info: DeviceInfo, options: Options) -> RiscvDevice:
     """Starts an emulator. Raises DeviceError if it is not installed, too old, or does not start."""
-    check_version(info.uri)
+    version = check_version(info.uri)
     emulator = Emulator(info.uri, options)
     connection = Connection(emulator.memory, emulator, options)
     emulator.start(connection.heard, connection.lose)
-    return _checked(info, options, emulator, connection)
+    return _checked(info, options, emulator, connection, errata=version < FIXED)
 
 
 def open_window(info: DeviceInfo, options: Options) -> RiscvDevice:
@@ -288,7 +293,9 @@ def open_window(info: DeviceInfo, options: Options) -> RiscvDevice:
     return _checked(info, options, window, Connection(window.memory, window, options))
 
 
-def _checked(info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection) -> RiscvDevice:
+def _checked(
+    info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection, errata: bool = False
+) -> RiscvDevice:
     """The device, if it has what its options say."""
     box = mailbox(connection.memory)
     harts, vector_bits = int(box["harts"][0]), 8 * int(box["vector_bytes"][0])
@@ -298,4 +305,4 @@ def _checked(info: DeviceInfo, options: Options, line: Emulator | Window, connec
             f"device {info.uri}: {harts} harts with vectors of {vector_bits} bits; expected harts={options.harts} and "
             f"arch={options.arch}"
         )
-    return RiscvDevice(info, options, line, connection)
+    return RiscvDevice(info, options, line, connection, errata)

@@ -48,8 +48,8 @@ def program() -> str | None:
     return shutil.which(PROGRAM)
 
 
-def check_version(device: str) -> None:
-    """Raises DeviceError if QEMU is not installed, cannot be run, or is too old."""
+def check_version(device: str) -> tuple[int, ...]:
+    """QEMU's version. Raises DeviceError if it is not installed, cannot be run, or is too old."""
     path = program()
     if path is None:
         raise DeviceError(f"device {device}: {MISSING}")
@@ -61,6 +61,7 @@ def check_version(device: str) -> None:
     if version < LEAST_VERSION:
         least, found = (".".join(map(str, number)) for number in (LEAST_VERSION, version))
         raise DeviceError(f"device {device}: {path} is version {found}; expected {least} or later")
+    return version
 
 
 @functools.lru_cache

@@ -13,6 +13,7 @@ from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import Work
 from motet.runtime.devices.host import elf, pages
 from motet.runtime.devices.host.loader import Linker
+from motet.runtime.devices.riscv.errata import STUB, divert, find_conversions
 from motet.runtime.devices.riscv.installing import library_symbols, open_protection_address
 from motet.runtime.devices.riscv.memory import Memory, RiscvBuffer
 from motet.runtime.devices.riscv.protection import guarded
@@ -59,23 +60,37 @@ def _nearest(symbols: Any, address: int) -> str:
 
 
 def load_riscv(
-    memory: Memory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[RiscvBuffer, bytes], None]
+    memory: Memory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[RiscvBuffer, bytes], None],
+    errata: bool = False,
 ) -> RiscvExecutable:
-    """Objects for these cores, linked where they will lie; `place` takes them there. Raises DeviceError for what
-    cannot be loaded, and OutOfMemoryError."""
+    """Objects for these cores, linked where they will lie; `place` takes them there. `errata` keeps the code from
+    what old emulators cannot do (`errata.py`). Raises DeviceError for what cannot be loaded, and OutOfMemoryError."""
     where = f"device {memory.device}"
     try:
         parsed = [elf.read_object(data, name) for data, name in zip(objects, names, strict=True)]
         linker = Linker(parsed, names, MACHINE)
-        code = RiscvBuffer(memory, memory.code, linker.size)
-        content = bytearray(linker.size)
-        image = linker.link(memoryview(content), code.address, library_symbols().get)
+        diverted = _conversions(parsed, linker) if errata else []
+        code = RiscvBuffer(memory, memory.code, linker.size + len(diverted) * STUB)
+        content = bytearray(code.bytes)
+        image = linker.link(memoryview(content)[: linker.size], code.address, library_symbols().get)
     except ArtifactError as error:
         raise DeviceError(f"{where}: {error}") from error
     if any(protection & pages.WRITE for _, _, protection in image.regions):
         raise DeviceError(f"{where}: {', '.join(names)}: code with variables of its own; expected constants alone")
+    divert(memoryview(content), diverted, linker.size, memory.device)
     place(code, bytes(content))
     return RiscvExecutable(code, image.symbols)
+
+
+def _conversions(objects: Sequence[elf.Object], linker: Linker) -> list[int]:
+    """Where in the linked image the instructions lie that must be diverted."""
+    return [
+        linker.offsets[index, number] + place
+        for index, item in enumerate(objects)
+        for number, section in item.sections.items()
+        if section.flags & elf.SHF_EXECINSTR
+        for place in find_conversions(section.data)
+    ]
 
 
 class RiscvCommandBuffer:

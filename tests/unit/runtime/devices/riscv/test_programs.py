@@ -126,6 +126,31 @@ def doubles() -> Case:
     return Case(g, [x], [np.exp(x), (x * x).sum(1)], 1e-13)
 
 
+def conversions() -> Case:
+    """Their vector instructions end old emulators, which code is kept from."""
+    x = _random(5, 23) * 100
+    with mb.Graph("main") as g:
+        given = g.input("x", x.shape)
+        g.result(mb.cast(given, "i32"))
+        g.result(mb.cast(given, "i8"))
+        g.result(mb.cast(mb.cast(given, "f64"), "i64"))
+        g.result(mb.cast(given, "f16"))
+    x = np.clip(x, -127, 127)
+    return Case(g, [x], [x.astype(dtype) for dtype in (np.int32, np.int8, np.int64, np.float16)])
+
+
+def elementary_functions() -> Case:
+    x = np.abs(_random(3, 19)) + np.float32(0.1)
+    wide = x.astype(np.float64)
+    functions = ("floor", "ceil", "round", "log", "sin", "cos", "tanh", "exp", "sqrt")
+    with mb.Graph("main") as g:
+        given = g.input("x", x.shape)
+        for name in functions:
+            g.result(getattr(mb, name)(given))
+        g.result(mb.pow(given, given))
+    return Case(g, [x], [getattr(np, name)(wide) for name in functions] + [wide**wide], 2e-6)
+
+
 def chain_of_layers() -> Case:
     x, *weights = _random(4, 33), _random(33, 65) / 6, _random(65, 17) / 8, _random(17, 1) / 4
     value = x.astype(np.float64)
@@ -140,7 +165,7 @@ def chain_of_layers() -> Case:
 
 CASES: tuple[Callable[[], Case], ...] = (
     add, matmul_bias_relu, matmul_of_two_inputs, softmax_and_gelu, convolution, integers, halves, half_product, doubles,
-    chain_of_layers,
+    conversions, elementary_functions, chain_of_layers,
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from motet.compiler.targets.families import families
 from motet.errors import DeviceError, OutOfMemoryError
-from motet.runtime.devices.riscv import installing, options, protection, protocol
+from motet.runtime.devices.riscv import errata, installing, options, protection, protocol
 from motet.runtime.devices.riscv.memory import ALIGNMENT, Heap, Memory, anonymous_file
 
 # -- options -----------------------------------------------------------------------------------------
@@ -172,6 +172,38 @@ def _check_common(memory: Memory, entries: np.ndarray, private: tuple[int, int])
     assert _allows(entries, protocol.DRAM + protocol.TRAMPOLINE, 4, private) == (True, False, True)
     assert _allows(entries, memory.code_end - 4, 4, private) == (True, False, True)
     assert _allows(entries, memory.control_end - 8, 8, private) == (True, False, False)
+
+
+# -- errata ----------------------------------------------------------------------------------------
+
+
+def test_conversions_are_found_between_instructions_of_two_and_four_bytes():
+    # As GNU's assembler has them: nop (two bytes), vfcvt.rtz.x.f.v v1, v2; vfcvt.x.f.v v1, v2;
+    # vfncvt.rod.f.f.w v1, v2, v0.t; vfwcvt.rtz.xu.f.v v4, v2; lui a0, 0x1.
+    words = (0x4A2390D7, 0x4A2090D7, 0x482A90D7, 0x4A271257, 0x00001537)
+    code = struct.pack("<H5IH", 0x0001, *words, 0x0001)
+    assert errata.find_conversions(code) == [2, 10, 14]
+    within = struct.pack("<II", 0x90D7_0013, 0x0001_4A23)  # its bytes, but of two other instructions
+    assert struct.pack("<I", words[0]) in within and errata.find_conversions(within) == []
+
+
+def test_conversions_go_by_way_of_stubs_and_come_back():
+    image = bytearray(struct.pack("<3I", 0x00000013, 0x4A2390D7, 0x00008067).ljust(4096, b"\0") + bytes(errata.STUB))
+    errata.divert(memoryview(image), [4], 4096, "test")
+    assert _jump_target(image, 4) == 4096
+    assert struct.unpack_from("<2I", image, 4096) == (0xC0007053, 0x4A2390D7)
+    assert _jump_target(image, 4104) == 8
+    with pytest.raises(DeviceError, match=r"QEMU 8\.0"):
+        errata.divert(memoryview(bytearray(3 << 20)), [0], 2 << 20, "test")
+
+
+def _jump_target(image: bytes | bytearray, at: int) -> int:
+    """Where the jump at `at` goes, by the table of immediates of the unprivileged architecture."""
+    word = struct.unpack_from("<I", image, at)[0]
+    assert word & 0xFFF == 0x06F, "jal zero"
+    fields = ((31, 20, 1), (12, 12, 8), (20, 11, 1), (21, 1, 10))
+    value = sum((word >> low & (1 << bits) - 1) << position for low, position, bits in fields)
+    return at + (value ^ 1 << 20) - (1 << 20)
 
 
 # -- the protocol and the images -----------------------------------------------------------------------
