@@ -79,7 +79,8 @@ def _fill(
     """Everything in its place: where that is, and where what is used of the memory ends."""
     concrete = function.concrete
     executable = load_riscv(
-        memory, function.objects, function.names, lambda code, content: write(memory, code.address, content)
+        memory, function.objects, function.names, lambda code, content: write(memory, code.address, content),
+        errata=True,  # whatever emulator this may meet
     )
     stride = -(-(STACK + concrete.scratch) // 64) * 64
     private = RiscvBuffer(memory, memory.heap, harts * stride)

@@ -1,6 +1,6 @@
 """The accelerator as a device: memory of its own, which the host addresses too, and work done by its cores.
 
-The threads of the queues wait for the device; nothing is done in the thread that submits.
+The threads of the queues wait for the device; of what is submitted, the caller's thread does small transfers alone.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from motet.runtime.work_queue import WorkQueue
 FAMILY = "riscv"
 QUEUES = 2
 _ALIGNMENT = 64  # of each core's memory
+_AT_ONCE = 64 << 10  # bytes that are moved in less time than another thread takes to wake
 _GAP = 4096  # bytes between the cores' memory and others'
 
 
@@ -129,7 +130,7 @@ class RiscvDevice:
     def _start(
         self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
     ) -> Point:
-        """Queues a move of `size` bytes."""
+        """Queues a move of `size` bytes; a few are moved here and now, where nothing is in the way."""
         self._check_queue(queue)
 
         def timed() -> None:
@@ -139,7 +140,8 @@ class RiscvDevice:
             if self._profiling:
                 self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
 
-        return self._queues[queue].submit(timed, waits)
+        lane = self._queues[queue]
+        return lane.run(timed, waits) if size <= _AT_ONCE else lane.submit(timed, waits)
 
     # -- code and work ---------------------------------------------------------------------------
 
