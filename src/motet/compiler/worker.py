@@ -156,7 +156,8 @@ def _emit(job: Job, folder: Path) -> None:
 
     if job.stage == "affinities":
         annotated: list[str] = []
-        with _loaded(job, annotator(job.devices, annotated.append, job.places)):
+        table = _rate_table(job) if job.placement == "auto" else None
+        with _loaded(job, annotator(job.devices, annotated.append, job.places, table)):
             (folder / RESULT).write_text("".join(annotated))
         return
     with _loaded(job) as program:

@@ -52,6 +52,7 @@ class Comparison:
     single: list[Placed]
     ratio: float | None
     winner: str
+    alone: str = ""  # the only device that does anything in the plan, where there is one only
     estimated: float | None = None  # seconds of the plan, as the compiler thought
     failed: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -67,8 +68,9 @@ def compare_placements(
     plan = runtime.load(artifact, devices=dict(bindings) or None, threads=threads)
     sessions: list[tuple[dict[str, str], Session]] = [(_filled(plan), plan)]
     failed: dict[str, str] = {}
+    choices = [choice.info.uri for choice in plan.devices]
     try:
-        for uri in dict.fromkeys(choice.info.uri for choice in plan.devices):
+        for uri in dict.fromkeys(choices):
             if len(set(sessions[0][0].values())) == 1:
                 break  # the plan runs on one device already
             try:
@@ -85,13 +87,17 @@ def compare_placements(
     first, *single = placed
     best = min(single, key=lambda each: each.fastest, default=None)
     ratio = None if best is None else best.fastest / first.fastest
-    return Comparison(name, first, single, ratio, _winner(best, ratio), artifact.manifest.plans[name].seconds, failed)
+    plan_of_it = artifact.manifest.plans[name]
+    working = {choices[step.device] for step in plan_of_it.steps if step.op == "run"}
+    alone = next(iter(working)) if len(working) == 1 else ""
+    return Comparison(name, first, single, ratio, _winner(best, ratio, alone), alone, plan_of_it.seconds, failed)
 
 
-def _winner(best: Placed | None, ratio: float | None) -> str:
+def _winner(best: Placed | None, ratio: float | None, alone: str) -> str:
     if best is None or ratio is None or abs(ratio - 1) <= DRAW:
         return ""
-    return PLAN if ratio > 1 else next(iter(best.devices.values()))
+    device = next(iter(best.devices.values()))
+    return "" if device == alone else PLAN if ratio > 1 else device
 
 
 def comparison_lines(result: Comparison) -> list[str]:
@@ -110,6 +116,8 @@ def comparison_lines(result: Comparison) -> list[str]:
     lines += [f"  all on {uri}: cannot be: {reason}" for uri, reason in result.failed.items()]
     if result.ratio is None:
         lines.append("  there is nothing to compare with: all devices of the plan are one")
+    elif not result.winner and result.alone:
+        lines.append(f"  neither wins: the plan itself has all on {result.alone}")
     elif not result.winner:
         lines.append(f"  neither wins: the best single device takes {result.ratio:.2f} times as long")
     elif result.winner == PLAN:

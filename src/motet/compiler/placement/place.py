@@ -68,14 +68,19 @@ def placer(
 
 
 def annotator(
-    flags: Sequence[str], take: Callable[[str], None], places: Sequence[tuple[str, str]] = ()
+    flags: Sequence[str], take: Callable[[str], None], places: Sequence[tuple[str, str]] = (),
+    table: RateTable | None = None,
 ) -> Place:
-    """What gives `take` the text of a module with what is found of its operations, and leaves it for one device."""
+    """What gives `take` the text of a module with what is found of its operations, and leaves it for one device. With
+    `table` cost has placed before what nothing else does."""
 
     from motet.compiler.placement.annotate_affinities import AnnotateAffinities
+    from motet.compiler.placement.place_automatically import PlaceAutomatically
 
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places)
+        if table is not None:
+            PlaceAutomatically(table).run(module)
         AnnotateAffinities().run(module)
         take(str(module))
         erase_devices(module)
