@@ -148,6 +148,19 @@ def test_batches_are_exact(batch: str, target: CpuTarget) -> None:
 
 
 @every_target
+def test_factors_may_lie_anywhere_in_memory(target: CpuTarget) -> None:
+    m, n, k = 128, 272, 1024
+    a, b = random_bytes("s", m, k), random_bytes("s", k, n, seed=1)
+    session = build(product(m, n, k), target)
+    room = np.empty(m * k + 128, np.int8)
+    for offset in (0, 1, 16):
+        start = -room.ctypes.data % 64 + offset
+        moved = room[start : start + m * k].reshape(m, k)
+        moved[:] = a
+        assert (session.main(moved, b) == exact(a, b)).all()
+
+
+@every_target
 @pytest.mark.parametrize("k", ["77", "?"])
 def test_one_compiled_program_takes_any_extents(k: str, target: CpuTarget) -> None:
     session = build(product("?", "?", k), target)

@@ -8,7 +8,8 @@ of the sum: with the sums of A's rows and of B's columns,
     sum a*b  -  a_zero * sum b  -  b_zero * (sum a  -  K * a_zero)
 
 A phase brings both factors into the order that the tiles read, except where that was done when compiling or A already
-lies so. All arithmetic wraps around as i32, so that the order of the sums changes no bit.
+lies so (at a multiple of a cache line, where AMX reads it: else every row of a tile is two lines). All arithmetic wraps
+around as i32, so that the order of the sums changes no bit.
 
 Source of the zero points' terms: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018, section 2.3.
@@ -30,7 +31,7 @@ from motet.compiler.codegen.cpu.dot_packing import SQUARE, Lines, packing_functi
 from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Arithmetic, Operands, arithmetic_of
 from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, place_of
-from motet.compiler.codegen.cpu.micro import Frame, Lanes, internal_function, registers, widen
+from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, internal_function, registers, widen
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Packing, Phase, Scalar, Stage, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -247,6 +248,15 @@ def _reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
     return k % QUAD == 0
 
 
+def _worth_aligning(c: Contraction, how: Arithmetic) -> bool:
+    """Whether A, which is read in place, is to be copied where it lies across cache lines: the copy is the same but
+    for its place, and small beside the work."""
+    m, n, k = (c.m[0] if c.m else ONE), c.n[0].known, c.depth[0][0].known
+    if how.way != "tiles" or c.outer or c.m is None or m.known is None or n is None or k is None:
+        return False
+    return c.a.strides[c.m[1]].known == k and n >= 256 and m.known * n * k >= 4 * _TASK_WORK["tiles"]
+
+
 def _needs_row_sums(found: DotProduct) -> bool:
     return found.b.zero != 0
 
@@ -348,6 +358,7 @@ class _Emitter:
         self.scratch = max(self.scratch_columns + plan.width * 4, SQUARE)
         self.workspaces: list[Expr] = []
         self.a_workspace = self.b_workspace = self.sums_workspace = -1
+        self.aligns_a = plan.in_place and _worth_aligning(self.c, self.how)
         self._plan_workspaces()
 
     # -- workspaces ----------------------------------------------------------------------------------
@@ -356,7 +367,7 @@ class _Emitter:
         a_outer, b_outer = (_count(_used(self.c.outer, place)) for place in (self.c.a, self.c.b))
         lines = _multiply(a_outer, _round_up(self.m.expression, BLOCK))
         deep = _round_up(self.k.expression, DEPTH)
-        if not self.plan.in_place:
+        if not self.plan.in_place or self.aligns_a:
             self.a_workspace = self._workspace(_multiply(_multiply(lines, deep), self.how.a_bytes))
         if self.plan.packing is None:
             columns = _round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
@@ -469,9 +480,17 @@ class _Emitter:
             offset = f.imul(f.imul(row, self._padded_depth(f)), how.a_bytes)
             target = f.at(self._memory(f, self.a_workspace), offset, I8)
             sums = f.at(self._memory(f, self.sums_workspace), row, I32) if self.row_sums else target
-            self._call_pack(f, function, f.address(c.a, at), target, sums, f.isub(f.extent(self.m), line))
+            if not self.aligns_a:
+                self._call_pack(f, function, f.address(c.a, at), target, sums, f.isub(f.extent(self.m), line))
+                return
+            with f.if_then(f.not_(self._a_is_aligned(f))):
+                self._call_pack(f, function, f.address(c.a, at), target, sums, f.isub(f.extent(self.m), line))
 
         return pack
+
+    def _a_is_aligned(self, f: Frame) -> ir.Value:
+        place = f.ptrtoint(f.address(self.c.a, [0] * self.c.rank), I64)
+        return f.icmp_unsigned("==", f.and_(place, f.index(LINE - 1)), f.index(0))
 
     def _pack_b(self, f: Frame) -> Callable[[Index], None]:
         c = self.c
@@ -593,6 +612,9 @@ class _Emitter:
 
     def _factor_a(self, f: Frame, at: list[Index]) -> ir.Value:
         """A's first row at outer coordinates `at`."""
+        if self.aligns_a:
+            packed = self._memory(f, self.a_workspace)
+            return f.select(self._a_is_aligned(f), f.address(self.c.a, at), packed)
         if self.plan.in_place:
             return f.address(self.c.a, at)
         row = f.imul(self._outer_number(f, at, self.c.a), self._padded_rows(f))
