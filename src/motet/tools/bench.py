@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +12,11 @@ import typer
 
 from motet.errors import CallError, OptionError
 from motet.tools import arguments
+from motet.tools.profile import KernelTime, profile_kernels, profile_lines
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
-    from motet.artifact.schema import KernelInfo, Signature, Variant
+    from motet.artifact.schema import Signature
     from motet.runtime.function import Function
     from motet.runtime.session import Session
     from motet.tools.specs import Array
@@ -34,21 +34,6 @@ Examples:
   motet bench model.motet --json
   motet bench model.motet --compare-placements     over its devices as placed, and on each of them alone
 """
-
-_PROFILES = 5
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """A kernel in the profile: its `calls` in one call of the function, seconds and work of them all."""
-
-    name: str
-    kind: str
-    calls: int
-    seconds: float
-    flops: int
-    bytes: int
-
 
 @dataclass(frozen=True)
 class Measurement:
@@ -174,7 +159,7 @@ def measure(
     for index in range(repeat):
         progress(f"sample {index + 1} of {repeat}", index / repeat)
         samples.append(_sample(function, arrays, number))
-    kernels = _profile(function, arrays, _Kernels(session.variants))
+    kernels = profile_kernels(function, arrays, session.variants)
     fastest = min(samples)
     return Measurement(
         function=name,
@@ -208,45 +193,8 @@ def _calibrate(function: Function, arrays: Sequence[Array], seconds: float) -> i
         number *= 4
 
 
-class _Kernels:
-    """Finds what is known of a kernel by the symbol it is dispatched as, which begins with the kernel's name.
-    Kernels that differ in nothing but their name share one symbol, and so also what is known of them."""
-
-    def __init__(self, variants: Sequence[Variant]) -> None:
-        known = [kernel for variant in variants for kernel in variant.kernels]
-        self._known = sorted(known, key=lambda kernel: len(kernel.name), reverse=True)
-
-    def find(self, symbol: str) -> KernelInfo | None:
-        for kernel in self._known:
-            if re.match(re.escape(kernel.name) + r"(?![0-9A-Za-z])", symbol):
-                return kernel
-        return None
-
-
-def _profile(function: Function, arrays: Sequence[Array], known: _Kernels) -> list[KernelTime]:
-    """The fastest time of every command in some runs, those of one kernel put together, the longest first."""
-    runs = [function.profile(*arrays) for _ in range(_PROFILES)]
-    infos: dict[str, KernelInfo | None] = {}
-    seconds: dict[str, float] = {}
-    commands: dict[str, list[str]] = {}
-    for times in zip(*runs, strict=True):
-        symbol = times[0][0]
-        info = known.find(symbol)
-        name = symbol if info is None else info.name
-        infos[name] = info
-        seconds[name] = seconds.get(name, 0.0) + min(elapsed for _, elapsed in times)
-        commands.setdefault(name, []).append(symbol)
-    kernels: list[KernelTime] = []
-    for name, info in infos.items():
-        # Each of a kernel's phases is a command; its work is counted once for all of them.
-        calls = len(commands[name]) // len(set(commands[name]))
-        kind, flops, moved = ("", 0, 0) if info is None else (info.kind, info.flops, info.bytes)
-        kernels.append(KernelTime(name, kind, calls, seconds[name], flops * calls, moved * calls))
-    return sorted(kernels, key=lambda kernel: -kernel.seconds)
-
-
 def _lines(result: Measurement, profile: bool) -> list[str]:
-    from motet.tools.show import show_seconds, show_table
+    from motet.tools.show import show_seconds
 
     lines = [
         f"{result.function} on {result.target}, {result.threads} threads: "
@@ -260,17 +208,5 @@ def _lines(result: Measurement, profile: bool) -> list[str]:
         lines.append(f"  moving          {result.bytes / result.fastest / 1e9:,.2f} GB/s")
     lines.append(f"  outside kernels {show_seconds(result.overhead)}")
     if profile:
-        total = sum(kernel.seconds for kernel in result.kernels) or 1.0
-        rows = [
-            [kernel.name, kernel.kind or "-", str(kernel.calls), f"{kernel.seconds * 1e6:,.1f}",
-             f"{kernel.seconds / total:.0%}", _rate(kernel.flops, kernel.seconds),
-             _rate(kernel.bytes, kernel.seconds)]
-            for kernel in result.kernels
-        ]
-        lines.append("")
-        lines += show_table(["kernel", "class", "calls", "µs", "share", "GFLOP/s", "GB/s"], rows, indent="  ")
+        lines += ["", *profile_lines(result.kernels)]
     return lines
-
-
-def _rate(amount: int, seconds: float) -> str:
-    return f"{amount / seconds / 1e9:,.1f}" if amount and seconds else "-"

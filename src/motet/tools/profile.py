@@ -1,0 +1,102 @@
+"""What each kernel of a function takes, on whichever device it runs: the table of `motet bench --profile`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from motet.artifact.schema import KernelInfo, Variant
+    from motet.runtime.function import Function
+    from motet.runtime.trace import Traced
+    from motet.tools.specs import Array
+
+_RUNS = 5
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """A kernel in the profile: its `calls` in one call of the function, seconds and work of them all. What moves a
+    value between devices is there too, by what it is (`write`, `read`). `instructions` is 0 where the device does not
+    count them."""
+
+    name: str
+    kind: str
+    calls: int
+    seconds: float
+    flops: int
+    bytes: int
+    device: str = ""
+    instructions: int = 0
+
+
+def profile_kernels(function: Function, arrays: Sequence[Array], variants: Sequence[Variant]) -> list[KernelTime]:
+    """The fastest time of every command in some runs, those of one kernel put together, the longest first."""
+    runs = [function.trace(*arrays)[1] for _ in range(_RUNS)]
+    # Devices that work at once may record in another order in each run.
+    ordered = [sorted(run, key=lambda traced: (traced.device, traced.event.queue, traced.event.name)) for run in runs]
+    found: dict[tuple[str, str], list[tuple[Traced, float]]] = {}
+    known = _Kernels(variants)
+    for events in zip(*ordered, strict=True):
+        first = events[0]
+        info = known.find(first.event.name)
+        fastest = min(traced.event.end - traced.event.begin for traced in events)
+        name = first.event.name if info is None else info.name
+        found.setdefault((first.device, name), []).append((first, fastest))
+    times = [_time(device, name, known, events) for (device, name), events in found.items()]
+    return sorted(times, key=lambda kernel: -kernel.seconds)
+
+
+def _time(device: str, name: str, known: _Kernels, events: Sequence[tuple[Traced, float]]) -> KernelTime:
+    info = known.find(name)
+    symbols = {traced.event.name for traced, _ in events}
+    # Each of a kernel's phases is a command; its work is counted once for all of them.
+    calls = len(events) // len(symbols)
+    kind, flops, moved = ("", 0, 0) if info is None else (info.kind, info.flops, info.bytes)
+    if info is None:
+        kind, moved = events[0][0].event.kind, sum(traced.event.bytes for traced, _ in events) // max(1, calls)
+    return KernelTime(
+        name, kind, calls, sum(seconds for _, seconds in events), flops * calls, moved * calls, device,
+        sum(traced.event.instructions for traced, _ in events),
+    )
+
+
+def profile_lines(kernels: Sequence[KernelTime]) -> list[str]:
+    """The table, with a column for devices where there are several, and one for instructions where one counts them."""
+    from motet.tools.show import show_table
+
+    total = sum(kernel.seconds for kernel in kernels) or 1.0
+    several = len({kernel.device for kernel in kernels}) > 1
+    counted = any(kernel.instructions for kernel in kernels)
+    header = ["kernel", *(["device"] if several else []), "class", "calls", "µs", "share", "GFLOP/s", "GB/s"]
+    rows = [
+        [
+            kernel.name, *([kernel.device] if several else []), kernel.kind or "-", str(kernel.calls),
+            f"{kernel.seconds * 1e6:,.1f}", f"{kernel.seconds / total:.0%}", _rate(kernel.flops, kernel.seconds),
+            _rate(kernel.bytes, kernel.seconds),
+            *([f"{kernel.instructions:,}" if kernel.instructions else "-"] if counted else []),
+        ]
+        for kernel in kernels
+    ]
+    return show_table([*header, *(["instructions"] if counted else [])], rows, indent="  ")
+
+
+class _Kernels:
+    """Finds what is known of a kernel by the symbol it is dispatched as, which begins with the kernel's name.
+    Kernels that differ in nothing but their name share one symbol, and so also what is known of them."""
+
+    def __init__(self, variants: Sequence[Variant]) -> None:
+        known = [kernel for variant in variants for kernel in variant.kernels]
+        self._known = sorted(known, key=lambda kernel: len(kernel.name), reverse=True)
+
+    def find(self, symbol: str) -> KernelInfo | None:
+        for kernel in self._known:
+            if re.match(re.escape(kernel.name) + r"(?![0-9A-Za-z])", symbol):
+                return kernel
+        return None
+
+
+def _rate(amount: int, seconds: float) -> str:
+    return f"{amount / seconds / 1e9:,.1f}" if amount and seconds else "-"
