@@ -90,11 +90,10 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
 
 def _rate_table(job: Job) -> RateTable:
     """What devices can do: what is known of families, and what the request says instead."""
-    from motet.compiler.placement.rates import rate_table, read_rates
-    from motet.compiler.targets.families import families
+    from motet.compiler.placement.machine import rates_of_families
+    from motet.compiler.placement.rates import read_rates
 
-    own = {name: family.rates for name, family in families().items() if family.rates is not None}
-    return rate_table(own, read_rates(job.rates, "rates") if job.rates else None)
+    return rates_of_families(read_rates(job.rates, "rates") if job.rates else None)
 
 
 def _one_line(text: str) -> str:

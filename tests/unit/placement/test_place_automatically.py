@@ -20,6 +20,7 @@ from motet.compiler.placement.rates import DEFAULTS, UNKNOWN, Rates, RateTable, 
 from motet.compiler.placement.search.heft import upward_ranks
 from motet.compiler.placement.search.problem import Problem, dispatch
 from motet.compiler.placement.units import Units, units_of
+from motet.errors import CompileError
 
 # Operations per second such that an operation on each of the four elements takes a second.
 PLAIN = Rates(
@@ -78,6 +79,24 @@ def test_inputs_come_from_the_memory_of_the_host_and_results_return_there() -> N
     # The default device is the one behind the bus; the input is not there.
     table = {"host": rates(shared=True), "null": rates(latency=1.0)}
     assert runs(plan_of(CHAIN, (NULL, HOST), table)) == [1]
+
+
+def test_nothing_goes_where_no_code_can_be_made() -> None:
+    # A device of which nothing is known is thought to be fast, which is no use without code for it.
+    text = CHAIN.replace("$T", "tensor<4096x4096xf32>")
+    fast = {**DEFAULTS, "cuda": rates(elementwise=1e18, upload=1e18, download=1e18, latency=0.0)}
+    with pytest.raises(CompileError, match="no code can be made for cuda"):
+        plan_of(text, ("a=cuda", "b=host"), fast)
+    table = RateTable(fast, frozenset({"host"}))
+    placement = load_mlir(spelled(text), FILE, placer(("a=cuda", "b=host"), automatic=True, table=table)).placement
+    assert placement is not None
+    assert runs(placement.plans["f"]) == [1]
+
+
+def test_a_device_is_taken_for_the_first_family_that_has_code() -> None:
+    devices = [LogicalDevice("a", [Alternative("cuda"), Alternative("null")])]
+    machine = ProgramMachine(devices, [], RateTable({"cuda": rates(memory=1.0), "null": PLAIN}, frozenset({"null"})))
+    assert machine.rates == (PLAIN,)
 
 
 def test_devices_that_share_memory_are_near() -> None:

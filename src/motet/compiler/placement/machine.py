@@ -1,22 +1,30 @@
 """The devices of a program as places to compute at: what each can do, and what it takes to move between them.
 
-What a program's device will be is not known when compiling: it is taken to be of the first family it may be of. All
-devices of the host are one processor and one memory; devices of other families that the program does not number are
-taken to be several.
+What a program's device will be is not known when compiling: it is taken to be of the first family it may be of that
+code can be made for. All devices of the host are one processor and one memory; devices of other families that the
+program does not number are taken to be several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from motet.artifact.schema import Link, LogicalDevice
 from motet.compiler.placement.families import device_families
-from motet.compiler.placement.rates import Rates, RateTable
+from motet.compiler.placement.rates import Rates, RateTable, rate_table
 from motet.compiler.placement.search.problem import Machine
+from motet.compiler.targets.families import families
 
 HOST = "host"
+
+
+def rates_of_families(given: Mapping[str, Mapping[str, float | bool]] | None = None) -> RateTable:
+    """What is known of all families, and what a file of rates says instead."""
+    known = families()
+    own = {name: family.rates for name, family in known.items() if family.rates is not None}
+    return rate_table(own, given, frozenset(name for name, family in known.items() if family.targets))
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,12 @@ class ProgramMachine:
     @cached_property
     def rates(self) -> tuple[Rates, ...]:
         return tuple(self.table.of(self._family(device)) for device in self.devices)
+
+    @cached_property
+    def usable(self) -> tuple[int, ...]:
+        """The places that code can be made for; all, where it can be for none."""
+        found = tuple(number for number, device in enumerate(self.devices) if self._coded(device))
+        return found or tuple(range(len(self.devices)))
 
     @property
     def memory(self) -> int:
@@ -64,7 +78,11 @@ class ProgramMachine:
         return (*(numbers.setdefault(self._physical(device), len(numbers)) for device in self.devices), None)
 
     def _family(self, device: LogicalDevice) -> str:
-        return next(iter(device_families(self.devices, device.name)), "")
+        found = device_families(self.devices, device.name)
+        return next(iter(self._coded(device) or found), "")
+
+    def _coded(self, device: LogicalDevice) -> list[str]:
+        return [family for family in device_families(self.devices, device.name) if self.table.has_code(family)]
 
     def _physical(self, device: LogicalDevice) -> tuple[str, int | str]:
         """What two of the program's devices have in common that are taken to be one."""

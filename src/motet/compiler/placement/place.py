@@ -32,8 +32,6 @@ def placer(
     """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
     patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
     else does; `table` says what devices can do."""
-    rates = table or RateTable()
-
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places)
         devices, default, links = devices_of(module)
@@ -47,11 +45,12 @@ def placer(
         from motet.compiler.placement.fold_transfers import FoldTransfers
         from motet.compiler.placement.functions import function_name, public_functions
         from motet.compiler.placement.insert_transfers import InsertTransfers
-        from motet.compiler.placement.machine import ProgramMachine
+        from motet.compiler.placement.machine import ProgramMachine, rates_of_families
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
         from motet.compiler.placement.place_operations import PlaceOperations
 
+        rates = table or rates_of_families()
         if automatic:
             PlaceAutomatically(rates).run(module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):

@@ -22,7 +22,7 @@ from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TO, TRANSFER_O
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
 from motet.compiler.placement.functions import public_functions
-from motet.compiler.placement.machine import ProgramMachine
+from motet.compiler.placement.machine import ProgramMachine, rates_of_families
 from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.search.branch_and_bound import best_schedule
@@ -41,7 +41,7 @@ STAGE_WORTH = 0.01  # of the whole: what one stage more, which makes an estimate
 @dataclass(frozen=True)
 class PlaceAutomatically:
     name = "place-automatically"
-    table: RateTable = field(default_factory=RateTable)
+    table: RateTable = field(default_factory=rates_of_families)
 
     def run(self, module: ir.Module) -> None:
         devices, _, links = devices_of(module)
@@ -134,7 +134,7 @@ def _problem(function: ir.Operation, units: Units, machine: ProgramMachine) -> t
     first = len(tasks)
     for unit in units.units:
         said = parse_affinity(unit.said) if unit.said else None
-        allowed = [numbers[name] for name, _ in said.devices] if said else range(machine.memory)
+        allowed = [numbers[name] for name, _ in said.devices] if said else machine.usable
         times = {place: unit.seconds(machine.rates[place]) for place in allowed}
         inputs = [*unit.inputs.items(), *((first + source, size) for source, size in unit.reads.items())]
         queues = 0 if said is None or said.devices[0][1] == ANY_QUEUE else said.devices[0][1]
@@ -163,7 +163,7 @@ def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Sta
     """The places of all tasks and their stages: of what the search finds and of everything on one device, whichever
     ends first when its stages are submitted."""
     ranks = upward_ranks(problem)
-    single = [dispatch(problem, _all_on(problem, device), ranks) for device in range(machine.memory)]
+    single = [dispatch(problem, _all_on(problem, device), ranks) for device in machine.usable]
     candidates = _alike_once([*single, *_search(problem, ranks, single)])
     plain = replace(problem, machine=machine.machine)
     submit = [rates.submit for rates in machine.rates]

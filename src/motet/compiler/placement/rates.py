@@ -65,12 +65,16 @@ DEFAULTS: Mapping[str, Rates] = {"host": HOST, "null": NULL, "riscv": RISCV}
 
 @dataclass(frozen=True)
 class RateTable:
-    """The rates of families by name."""
+    """The rates of families by name, and the families that code can be made for; None where that does not matter."""
 
     known: Mapping[str, Rates] = field(default_factory=lambda: DEFAULTS)
+    coded: frozenset[str] | None = None
 
     def of(self, family: str) -> Rates:
         return self.known.get(family, UNKNOWN)
+
+    def has_code(self, family: str) -> bool:
+        return self.coded is None or family in self.coded
 
 
 def read_rates(text: str, where: str) -> Mapping[str, Mapping[str, float | bool]]:
@@ -95,10 +99,11 @@ def read_rates(text: str, where: str) -> Mapping[str, Mapping[str, float | bool]
 
 
 def rate_table(
-    families: Mapping[str, Rates], given: Mapping[str, Mapping[str, float | bool]] | None = None
+    families: Mapping[str, Rates], given: Mapping[str, Mapping[str, float | bool]] | None = None,
+    coded: frozenset[str] | None = None,
 ) -> RateTable:
     """The defaults, with the rates that `families` bring themselves and what a file says instead."""
     known = {**DEFAULTS, **families}
     for family, values in (given or {}).items():
         known[family] = msgspec.structs.replace(known.get(family, UNKNOWN), **values)
-    return RateTable(known)
+    return RateTable(known, coded)
