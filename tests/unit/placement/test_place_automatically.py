@@ -84,11 +84,11 @@ def test_inputs_come_from_the_memory_of_the_host_and_results_return_there() -> N
 def test_nothing_goes_where_no_code_can_be_made() -> None:
     # A device of which nothing is known is thought to be fast, which is no use without code for it.
     text = CHAIN.replace("$T", "tensor<4096x4096xf32>")
-    fast = {**DEFAULTS, "cuda": rates(elementwise=1e18, upload=1e18, download=1e18, latency=0.0)}
-    with pytest.raises(CompileError, match="no code can be made for cuda"):
-        plan_of(text, ("a=cuda", "b=host"), fast)
+    fast = {**DEFAULTS, "metal": rates(elementwise=1e18, upload=1e18, download=1e18, latency=0.0)}
+    with pytest.raises(CompileError, match="no code can be made for metal"):
+        plan_of(text, ("a=metal", "b=host"), fast)
     table = RateTable(fast, frozenset({"host"}))
-    placement = load_mlir(spelled(text), FILE, placer(("a=cuda", "b=host"), automatic=True, table=table)).placement
+    placement = load_mlir(spelled(text), FILE, placer(("a=metal", "b=host"), automatic=True, table=table)).placement
     assert placement is not None
     assert runs(placement.plans["f"]) == [1]
 
