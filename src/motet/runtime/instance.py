@@ -23,6 +23,7 @@ from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.trace import Traced
 
 _SMALL_COPY = 1 << 16  # bytes that one thread copies
+_SHORT = 1 << 16  # bytes that a thread goes through in some microseconds
 _POOLED = 1 << 20  # results from this size on come from the pool of huge pages
 _KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to the pool after each call
 
@@ -83,6 +84,7 @@ class Instance:
         concrete = make_concrete(signature, schedule, symbols, binding.parameter_bytes, where)
         self.inputs, self.results, self.arena_bytes = concrete.inputs, concrete.results, concrete.arena
         self.kernels = [command.kernel or command.op for command in schedule.commands]
+        self._work = concrete.work
         commands = [_command(work, concrete, binding) for work in concrete.work]
         externals = len(self.inputs) + len(self.results) + 1
         keep = (binding.code, binding.parameters)
@@ -119,11 +121,32 @@ class Instance:
         """Like `run_timed`, one command after the other: what overlaps in a run does not here."""
         begin = time.perf_counter()
         events: list[Traced] = []
-        for name, seconds in self.run_timed(arrays):
-            kind = "copy" if name == "copy" else "launch"
-            events.append(Traced("host", Event(name, kind, 0, begin, begin + seconds)))
+        for work, (name, seconds), memory in zip(self._work, self.run_timed(arrays), self._memory(), strict=True):
+            size = work.references[0].bytes if work.op == "copy" else 0
+            events.append(Traced("host", Event(name, work.op, 0, begin, begin + seconds, size), memory=memory))
             begin += seconds
         return events
+
+    def _memory(self) -> list[int]:
+        """Bytes in use at each command: constants, results, and what of the arena is written or still to be read."""
+        first = len(self.inputs)
+        arena = first + len(self.results)
+        lives: dict[int, tuple[int, int, int]] = {}  # of a buffer's one reference, by id: first, last, bytes
+        constants: dict[tuple[int, int], int] = {}
+        for number, work in enumerate(self._work):
+            for reference in work.references:
+                if reference.external == arena:
+                    begin = lives[id(reference)][0] if id(reference) in lives else number
+                    lives[id(reference)] = begin, number, reference.bytes
+                elif reference.external > arena:
+                    constants[reference.external, reference.offset] = reference.bytes
+        kept = sum(constants.values()) + sum(
+            shape.bytes for shape, place in zip(self.results, self._destinations, strict=True) if place is None
+        )
+        return [
+            kept + sum(size for begin, end, size in lives.values() if begin <= number <= end)
+            for number in range(len(self._work))
+        ]
 
     @property
     def kept_bytes(self) -> int:
@@ -149,8 +172,15 @@ class Instance:
             fallback,
             arena=first + len(self.results) if arena else None,
             arenas=[arena.address] if arena else [],
+            release_lock=not self._is_short(),
             keep=(self, arena),
         )
+
+    def _is_short(self) -> bool:
+        """Whether a call is over before another Python thread could have begun: to let it run would cost each of the
+        two more than the call takes."""
+        touched = sum(shape.bytes for shape in (*self.inputs, *self.results)) + self.arena_bytes
+        return touched <= _SHORT and not any(program.parallel for program in self._programs)
 
     def _take_arena(self) -> Allocation | None:
         if not self.arena_bytes:
