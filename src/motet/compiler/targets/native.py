@@ -15,6 +15,7 @@ from motet.compiler.targets.cpu import (
     CpuTarget,
 )
 from motet.errors import OptionError
+from motet.runtime.cpu_features import allow
 
 NATIVE = "native"
 # What LLVM's instruction selection, or a code generator, may use without being asked: all that a machine
@@ -33,6 +34,8 @@ def native_target() -> CpuTarget:
     Raises `OptionError` on a processor below every known level.
     """
     cpu, features = host_processor()
+    if not allow(features):  # AMX, which the system may keep to itself
+        features = frozenset(name for name in features if not name.startswith("amx"))
     triple = host_triple()
     level = _level(triple, features)
     flags = [f"+{name}" for name in sorted(features)]
