@@ -52,13 +52,16 @@ class Buffer(Struct, frozen=True):
     """Memory that commands refer to by its index in the schedule.
 
     `index` names the input, result or parameter; `offset` places it in its base (the arena, or the
-    parameter file's tensor). `bytes` is its size.
+    parameter file's tensor). `bytes` is its size. Of an intermediate tensor, `shape` and `dtype` are for people:
+    nothing needs them to run.
     """
 
     kind: Literal["input", "result", "parameter", "arena"]
     bytes: Expr
     index: int = 0
     offset: Expr = 0
+    shape: list[Expr] = []
+    dtype: str = ""
 
 
 class Command(Struct, frozen=True):

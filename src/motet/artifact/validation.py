@@ -114,6 +114,10 @@ def _check_buffer(
 ) -> None:
     check_expression(buffer.bytes, symbols, f"{where}: bytes")
     check_expression(buffer.offset, symbols, f"{where}: offset")
+    if len(buffer.shape) > _MAXIMUM_RANK:
+        raise ArtifactError(f"{where}: {len(buffer.shape)} axes; at most {_MAXIMUM_RANK} expected")
+    for extent in buffer.shape:
+        check_expression(extent, symbols, f"{where}: shape")
     if buffer.kind != "arena":
         if not 0 <= buffer.index < counts[buffer.kind]:
             raise ArtifactError(f"{where}: {buffer.kind} {buffer.index}: there are {counts[buffer.kind]}")

@@ -17,14 +17,14 @@ import numpy as np
 
 from motet.artifact.schema import Plan, Schedule, Signature, Step
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
-from motet.runtime.device import Buffer, CommandBuffer
+from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.loaded import LoadedDevice
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
 from motet.runtime.timeline import Point
-from motet.runtime.trace import Traced
+from motet.runtime.trace import Submissions, Traced
 
 Array = np.ndarray[Any, Any]
 Tensor = Array | DeviceArray
@@ -119,15 +119,16 @@ class PlacedInstance:
         return [entry for _, entry in sorted(zip(self._order, timed, strict=True))]
 
     def run_traced(self, arrays: Sequence[Tensor]) -> list[Traced]:
-        """Every device's own record of the call."""
+        """Every device's own record of the call, and what was noted when submitting to it."""
         devices = list({id(loaded): loaded.device for loaded in self.devices}.values())
+        noted = Submissions({loaded.uri: loaded.parameter_total for loaded in self.devices})
         for device in devices:
             device.profile(True)
         try:
-            self.run(arrays)
+            _Call(self, arrays, noted).run(None)
         finally:
-            events = [Traced(device.info.uri, event) for device in devices for event in device.profile(False)]
-        return sorted(events, key=lambda traced: traced.event.begin)
+            recorded = {device.info.uri: device.profile(False) for device in devices}
+        return noted.attach(recorded)
 
     @property
     def kept_bytes(self) -> int:
@@ -138,10 +139,13 @@ class PlacedInstance:
 
 
 class _Call:
-    """One execution of a plan."""
+    """One execution of a plan; what it submits goes into `noted` where that is given."""
 
-    def __init__(self, instance: PlacedInstance, arrays: Sequence[Tensor]) -> None:
+    def __init__(
+        self, instance: PlacedInstance, arrays: Sequence[Tensor], noted: Submissions | None = None
+    ) -> None:
         self.instance = instance
+        self.noted = noted
         self.devices = instance.devices
         count = len(instance.inputs)
         self.results = list(arrays[count:])
@@ -204,7 +208,7 @@ class _Call:
                 buffers.append(copy.buffer)
                 waits += copy.points
             else:  # its shape is read, not its elements
-                buffers.append(loaded.device.allocate(self.values[number].shape.bytes))
+                buffers.append(self._allocate(loaded.device, self.values[number].shape.bytes))
         made: list[_Value] = []
         for index, (number, shape) in enumerate(zip(step.results, concrete.results, strict=True)):
             place = run.destinations.get(index)
@@ -217,9 +221,10 @@ class _Call:
             self.values[number] = value
             buffers.append(value.copies[step.device].buffer)
             made.append(value)
-        buffers.append(loaded.device.allocate(concrete.arena))
+        buffers.append(self._allocate(loaded.device, concrete.arena))
         buffers += [loaded.parameter(index) for index in concrete.parameters]
         point = loaded.device.submit(run.commands, buffers, waits, run.queue)
+        point = self._note(loaded.device, run.queue, waits, point, len(concrete.work))
         self._pend(point, buffers)
         for value in made:
             value.copies[step.device].points = [point]
@@ -242,14 +247,14 @@ class _Call:
                 buffer = loaded.device.adopt(own)
                 if buffer is not None:
                     return _Value(shape, {device: _Copy(buffer, [])}, own)
-        return _Value(shape, {device: _Copy(loaded.device.allocate(shape.bytes), [])})
+        return _Value(shape, {device: _Copy(self._allocate(loaded.device, shape.bytes), [])})
 
     def _own_copy(self, value: _Value, device: int) -> _Value:
         """What a step writes in place: the caller's own changes when all has ended well, not before."""
         target = self.devices[device].device
         source = self._on(value, device)
-        buffer = target.allocate(value.shape.bytes)
-        point = target.copy(source.buffer, buffer, source.points)
+        buffer = self._allocate(target, value.shape.bytes)
+        point = self._note(target, 0, source.points, target.copy(source.buffer, buffer, source.points))
         self._pend(point, [source.buffer, buffer])
         return _Value(value.shape, {device: _Copy(buffer, [point])})
 
@@ -273,9 +278,10 @@ class _Call:
             if buffer is not None:
                 self.held.append(buffer)
                 return _Copy(buffer, points)
-        buffer = target.allocate(value.shape.bytes)
+        buffer = self._allocate(target, value.shape.bytes)
         # On a queue of its own, where there is one: what computes need not wait for what is still to be made.
-        point = target.write(buffer, source, 0, points, target.queues - 1)
+        queue = target.queues - 1
+        point = self._note(target, queue, points, target.write(buffer, source, 0, points, queue))
         self._pend(point, [buffer])
         return _Copy(buffer, [point])
 
@@ -289,7 +295,7 @@ class _Call:
         if view is not None:
             return view[: value.shape.bytes], copy.points
         array = self.instance.staging.allocate(value.shape.bytes).array(np.dtype(np.uint8), (value.shape.bytes,))
-        point = device.read(copy.buffer, array, 0, copy.points)
+        point = self._note(device, 0, copy.points, device.read(copy.buffer, array, 0, copy.points))
         self._pend(point, [copy.buffer])
         value.array, value.points = array, [point]
         return array, [point]
@@ -316,10 +322,11 @@ class _Call:
         copy = value.copies.get(home) if home is not None else None
         if copy is not None:
             point = place.device.copy(copy.buffer, place.buffer, copy.points)
-            self._pend(point, [copy.buffer, place.buffer])
+            self._pend(self._note(place.device, 0, copy.points, point), [copy.buffer, place.buffer])
             return
         source, points = self._host_bytes(value)
-        self._pend(place.device.write(place.buffer, source, 0, points), [place.buffer])
+        point = place.device.write(place.buffer, source, 0, points)
+        self._pend(self._note(place.device, 0, points, point), [place.buffer])
         self.kept.append(source)
 
     def _return_to_host(self, value: _Value, place: Array) -> None:
@@ -328,7 +335,17 @@ class _Call:
             flat[...] = value.array.reshape(-1).view(np.uint8)
             return
         number, copy = next(iter(value.copies.items()))
-        self._pend(self.devices[number].device.read(copy.buffer, flat, 0, copy.points), [copy.buffer])
+        device = self.devices[number].device
+        point = device.read(copy.buffer, flat, 0, copy.points)
+        self._pend(self._note(device, 0, copy.points, point), [copy.buffer])
+
+    def _allocate(self, device: Device, size: int) -> Buffer:
+        if self.noted is not None:
+            self.noted.allocated(device.info.uri, size)
+        return device.allocate(size)
+
+    def _note(self, device: Device, queue: int, waits: Sequence[Point], point: Point, events: int = 1) -> Point:
+        return point if self.noted is None else self.noted.submitted(device.info.uri, queue, events, waits, point)
 
     def _pend(self, point: Point, buffers: Sequence[Buffer]) -> None:
         self.pending.append(point)

@@ -1,43 +1,167 @@
-"""What happened in a call, on every device, and the file that trace viewers (Perfetto, Chrome's) show of it."""
+"""What happened in a call, on every device, and the file that trace viewers (Perfetto, Chrome's) show of it.
+
+Devices record their own events (`Device.profile`); who submits the work notes what each submission waits for and how
+much memory there is (`Submissions`), and the two are put together by their order on each queue.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from motet.artifact.schema import KernelInfo
 from motet.runtime.device import Event
+from motet.runtime.timeline import Point
 
 
 @dataclass(frozen=True)
 class Traced:
-    """An event of the device with this URI."""
+    """An event of the device with this URI. `after` are the events of other queues, of this device or another, that
+    it had to wait for; `memory` the bytes that the device had in use for the call when it was submitted, 0 where that
+    is not known."""
 
     device: str
     event: Event
+    after: tuple[Event, ...] = ()
+    memory: int = 0
 
 
-def chrome_trace(events: Sequence[Traced], name: str) -> str:
+@dataclass(frozen=True)
+class _Submission:
+    """Work for a queue that is `events` events of its device, in the order of submission."""
+
+    device: str
+    queue: int
+    events: int
+    waits: tuple[int, ...]  # submissions
+    memory: int
+
+
+@dataclass
+class Submissions:
+    """What one call submits, noted while it does."""
+
+    memory: dict[str, int]  # bytes in use, by device
+    made: list[_Submission] = field(default_factory=list[_Submission])
+    _signals: dict[int, tuple[Point, int]] = field(default_factory=dict[int, tuple[Point, int]])
+
+    def allocated(self, device: str, size: int) -> None:
+        self.memory[device] = self.memory.get(device, 0) + size
+
+    def submitted(self, device: str, queue: int, events: int, waits: Sequence[Point], point: Point) -> Point:
+        """Notes a submission; returns its point, as an object of its own: queues give the same one for everything
+        that had ended when they returned it."""
+        waited = {self._signals[id(each)][1] for each in waits if id(each) in self._signals}
+        own = Point(point.timeline, point.value)
+        self._signals[id(own)] = (own, len(self.made))  # which keeps the object, and so its id
+        self.made.append(_Submission(device, queue, events, tuple(sorted(waited)), self.memory.get(device, 0)))
+        return own
+
+    def attach(self, recorded: Mapping[str, Sequence[Event]]) -> list[Traced]:
+        """The events of all devices, in the order of their begin, with what was noted of their submissions. Where a
+        queue recorded other than what it was given, nothing is said of its events but they themselves."""
+        owners: dict[int, _Submission] = {}
+        first: dict[int, int] = {}  # event (by id) that begins a submission: its number
+        last: dict[int, Event] = {}  # by submission
+        for device, events in recorded.items():
+            for queue in {event.queue for event in events}:
+                own = [event for event in events if event.queue == queue]
+                made = [n for n, each in enumerate(self.made) if (each.device, each.queue) == (device, queue)]
+                if sum(self.made[number].events for number in made) != len(own):
+                    continue
+                position = 0
+                for number in made:
+                    part = own[position : position + self.made[number].events]
+                    position += len(part)
+                    for event in part:
+                        owners[id(event)] = self.made[number]
+                    if part:
+                        first[id(part[0])] = number
+                        last[number] = part[-1]
+        found: list[Traced] = []
+        for device, events in recorded.items():
+            for event in events:
+                number = first.get(id(event))
+                waits = () if number is None else self.made[number].waits
+                after = [last[each] for each in waits if each in last and not self._together(each, number)]
+                owner = owners.get(id(event))
+                found.append(Traced(device, event, tuple(after), 0 if owner is None else owner.memory))
+        return sorted(found, key=lambda traced: traced.event.begin)
+
+    def _together(self, earlier: int, later: int | None) -> bool:
+        """Whether two submissions are on one queue, whose order needs no arrow."""
+        if later is None:
+            return False
+        a, b = self.made[earlier], self.made[later]
+        return (a.device, a.queue) == (b.device, b.queue)
+
+
+# What is known of a kernel on a device, by the device's URI and a symbol of the kernel.
+Find = Callable[[str, str], KernelInfo | None]
+
+
+def chrome_trace(
+    events: Sequence[Traced], name: str, find: Find | None = None, other: Mapping[str, Any] | None = None
+) -> str:
     """JSON of the Trace Event Format: a process for each device, a thread for each of its queues, times from the
-    first event on; `name` is what was called.
+    first event on, an arrow for each wait between queues, a counter of each device's memory. `name` is what was
+    called; `find` gives what is known of kernels, each with its phases together; `other` is put beside the name.
 
     Source of the format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
     """
     devices = list(dict.fromkeys(traced.device for traced in events))
     start = min((traced.event.begin for traced in events), default=0.0)
-    entries: list[dict[str, Any]] = []
-    for number, device in enumerate(devices):
-        entries.append({"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": device}})
-        for queue in sorted({traced.event.queue for traced in events if traced.device == device}):
-            entries.append(
-                {"ph": "M", "name": "thread_name", "pid": number, "tid": queue, "args": {"name": f"queue {queue}"}}
-            )
+    entries = [*_names(events, devices)]
     for traced in events:
         event = traced.event
         entries.append({
             "ph": "X", "name": event.name, "cat": event.kind, "pid": devices.index(traced.device), "tid": event.queue,
             "ts": (event.begin - start) * 1e6, "dur": (event.end - event.begin) * 1e6,
-            "args": {key: getattr(event, key) for key in ("bytes", "instructions") if getattr(event, key)},
+            "args": _arguments(traced, find),
         })
-    return json.dumps({"traceEvents": entries, "displayTimeUnit": "ns", "otherData": {"program": name}}, indent=1)
+    entries += [*_arrows(events, devices, start), *_counters(events, devices, start)]
+    return json.dumps(
+        {"traceEvents": entries, "displayTimeUnit": "ns", "otherData": {"program": name, **(other or {})}}, indent=1
+    )
+
+
+def _names(events: Sequence[Traced], devices: Sequence[str]) -> Iterable[dict[str, Any]]:
+    for number, device in enumerate(devices):
+        yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": device}}
+        for queue in sorted({traced.event.queue for traced in events if traced.device == device}):
+            yield {"ph": "M", "name": "thread_name", "pid": number, "tid": queue, "args": {"name": f"queue {queue}"}}
+
+
+def _arguments(traced: Traced, find: Find | None) -> dict[str, Any]:
+    event = traced.event
+    said: dict[str, Any] = {key: getattr(event, key) for key in ("bytes", "instructions") if getattr(event, key)}
+    info = None if find is None or event.kind != "launch" else find(traced.device, event.name)
+    if info is not None:
+        said |= {"kernel": info.name, "class": info.kind}
+        said |= {key: value for key, value in (("flops", info.flops), ("kernel_bytes", info.bytes)) if value}
+    return said
+
+
+def _arrows(events: Sequence[Traced], devices: Sequence[str], start: float) -> Iterable[dict[str, Any]]:
+    places = {id(traced.event): devices.index(traced.device) for traced in events}
+    number = 0
+    for traced in events:
+        for source in traced.after:
+            number += 1
+            common = {"name": "wait", "cat": "wait", "id": number}
+            # An arrow binds to the slice that encloses its end: the source's very end may be outside.
+            end = source.begin + 0.999 * (source.end - source.begin)
+            yield {"ph": "s", **common, "pid": places[id(source)], "tid": source.queue, "ts": (end - start) * 1e6}
+            yield {"ph": "f", "bp": "e", **common, "pid": places[id(traced.event)], "tid": traced.event.queue,
+                   "ts": (traced.event.begin - start) * 1e6}
+
+
+def _counters(events: Sequence[Traced], devices: Sequence[str], start: float) -> Iterable[dict[str, Any]]:
+    before: dict[str, int] = {}
+    for traced in events:
+        if traced.memory and before.get(traced.device) != traced.memory:
+            before[traced.device] = traced.memory
+            yield {"ph": "C", "name": "memory", "pid": devices.index(traced.device),
+                   "ts": (traced.event.begin - start) * 1e6, "args": {"bytes": traced.memory}}

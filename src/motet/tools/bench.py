@@ -72,15 +72,23 @@ def bench_function(
         "--compare-placements",
         help="Measure the program over its devices against the program on each of them alone, in turns.",
     )] = False,
+    trace: Annotated[str | None, typer.Option(
+        metavar="FILE.json", show_default=False,
+        help="Write what ran when on which device, in one more call after those that are measured, for Perfetto "
+        "(ui.perfetto.dev) or motet inspect --html.",
+    )] = None,
     json: arguments.Json = False,
 ) -> None:
     from motet.tools.opening import open_bound, start_session
     from motet.tools.progress import Progress
-    from motet.tools.run import check_inputs, choose_function
+    from motet.tools.run import check_inputs, choose_function, write_trace
     from motet.tools.specs import parse_spec
 
     given = [parse_spec(text) for text in input or []]
     if compare_placements:
+        if trace is not None:
+            raise OptionError("--trace: not with --compare-placements, which calls the program in several ways; "
+                              "measure without it")
         opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement,
                                       places=place or [])
         signature = choose_function(opened.artifact.manifest.functions, function, file)
@@ -95,6 +103,8 @@ def bench_function(
     check_inputs(signature, arrays, file)
     with Progress(f"measuring {signature.name}") as progress:
         measurement = measure(session, signature.name, arrays, repeat, number, min_time, progress.update)
+    if trace is not None:
+        write_trace(session, session[signature.name], arrays, trace)
     if json:
         import msgspec
 

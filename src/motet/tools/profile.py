@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from motet.artifact.schema import KernelInfo, Variant
+    from motet.artifact.kernels import KernelTable
+    from motet.artifact.schema import Variant
     from motet.runtime.function import Function
     from motet.runtime.trace import Traced
     from motet.tools.specs import Array
@@ -34,11 +34,13 @@ class KernelTime:
 
 def profile_kernels(function: Function, arrays: Sequence[Array], variants: Sequence[Variant]) -> list[KernelTime]:
     """The fastest time of every command in some runs, those of one kernel put together, the longest first."""
+    from motet.artifact.kernels import KernelTable
+
     runs = [function.trace(*arrays)[1] for _ in range(_RUNS)]
     # Devices that work at once may record in another order in each run.
     ordered = [sorted(run, key=lambda traced: (traced.device, traced.event.queue, traced.event.name)) for run in runs]
     found: dict[tuple[str, str], list[tuple[Traced, float]]] = {}
-    known = _Kernels(variants)
+    known = KernelTable(variants)
     for events in zip(*ordered, strict=True):
         first = events[0]
         info = known.find(first.event.name)
@@ -49,7 +51,7 @@ def profile_kernels(function: Function, arrays: Sequence[Array], variants: Seque
     return sorted(times, key=lambda kernel: -kernel.seconds)
 
 
-def _time(device: str, name: str, known: _Kernels, events: Sequence[tuple[Traced, float]]) -> KernelTime:
+def _time(device: str, name: str, known: KernelTable, events: Sequence[tuple[Traced, float]]) -> KernelTime:
     info = known.find(name)
     symbols = {traced.event.name for traced, _ in events}
     # Each of a kernel's phases is a command; its work is counted once for all of them.
@@ -81,21 +83,6 @@ def profile_lines(kernels: Sequence[KernelTime]) -> list[str]:
         for kernel in kernels
     ]
     return show_table([*header, *(["instructions"] if counted else [])], rows, indent="  ")
-
-
-class _Kernels:
-    """Finds what is known of a kernel by the symbol it is dispatched as, which begins with the kernel's name.
-    Kernels that differ in nothing but their name share one symbol, and so also what is known of them."""
-
-    def __init__(self, variants: Sequence[Variant]) -> None:
-        known = [kernel for variant in variants for kernel in variant.kernels]
-        self._known = sorted(known, key=lambda kernel: len(kernel.name), reverse=True)
-
-    def find(self, symbol: str) -> KernelInfo | None:
-        for kernel in self._known:
-            if re.match(re.escape(kernel.name) + r"(?![0-9A-Za-z])", symbol):
-                return kernel
-        return None
 
 
 def _rate(amount: int, seconds: float) -> str:

@@ -12,9 +12,10 @@ from motet.errors import CallError, MotetError, OptionError
 from motet.tools import arguments
 
 if TYPE_CHECKING:
-    from motet.artifact.schema import Signature
+    from motet.artifact.schema import KernelInfo, Signature
     from motet.compiler.service import CompileRequest
     from motet.runtime.function import Function
+    from motet.runtime.session import Session
     from motet.tools.specs import Array
 
 HELP = """Run a function and print its results.
@@ -81,7 +82,7 @@ def run_function(
     # A destination is overwritten by the call; the oracle starts from what it was.
     before = [array.copy() for array in arrays] if verify else arrays
     function_called = session[signature.name]
-    results = call(function_called, arrays) if trace is None else _traced(function_called, arrays, trace)
+    results = call(function_called, arrays) if trace is None else write_trace(session, function_called, arrays, trace)
     for index, result in enumerate(results):
         if output is not None and index < len(output):
             _save(result, output[index])
@@ -136,14 +137,23 @@ def call(function: Any, arrays: Sequence[Array]) -> list[Array]:
     return _as_list(function(*arrays))
 
 
-def _traced(function: Function, arrays: Sequence[Array], target: str) -> list[Array]:
+def write_trace(session: Session, function: Function, arrays: Sequence[Array], target: str) -> list[Array]:
     """The function's results; what happened meanwhile goes to the file `target`."""
     from motet.artifact.files import atomic_file
+    from motet.artifact.kernels import KernelTable
     from motet.runtime.trace import chrome_trace
 
     results, events = function.trace(*arrays)
+    bound = {choice.device.name: (choice.info.uri, choice.variant) for choice in session.devices}
+    bound = bound or {"": ("host", session.variants[0])}
+    kernels = {uri: KernelTable([variant]) for uri, variant in bound.values()}
+
+    def find(uri: str, symbol: str) -> KernelInfo | None:
+        return kernels[uri].find(symbol) if uri in kernels else None
+
+    other = {"devices": {name: {"uri": uri, "target": variant.target} for name, (uri, variant) in bound.items()}}
     with atomic_file(Path(target)) as stream:
-        stream.write(chrome_trace(events, function.name).encode())
+        stream.write(chrome_trace(events, function.name, find, other).encode())
     typer.echo(f"{target}: {len(events)} events on {len({traced.device for traced in events})} devices", err=True)
     return _as_list(results)
 

@@ -44,6 +44,8 @@ class Storage:
     packing: Packing | None = None
     first: int = -1
     last: int = -1
+    extents: tuple[Expr, ...] = ()  # of a tensor in the arena, and
+    dtype: str = ""
     writers: list[int] = field(default_factory=list[int])
     readers: list[int] = field(default_factory=list[int])
 
@@ -118,7 +120,9 @@ class _Scheduler:
 
     def _bind_results(self, call: ir.Operation) -> None:
         for result in call.results:
-            self.storage[result] = Storage("arena", self._bytes(result))
+            self.storage[result] = Storage(
+                "arena", self._bytes(result), extents=self.shapes.of(result), dtype=dtype_of(result.type)
+            )
 
     # -- results ---------------------------------------------------------------------------------
 
@@ -215,7 +219,7 @@ class _Scheduler:
             index = self.parameters.index(storage.key, storage.packing, storage.shape)
             return Buffer("parameter", storage.bytes, index)
         if storage.kind == "arena":
-            return Buffer("arena", storage.bytes, 0, offset)
+            return Buffer("arena", storage.bytes, 0, offset, list(storage.extents), storage.dtype)
         return Buffer("input" if storage.kind == "input" else "result", storage.bytes, storage.index)
 
     def _dependences(self, storages: Sequence[Storage], offset: Mapping[Storage, Expr]) -> list[list[int]]:
