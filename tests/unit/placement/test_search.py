@@ -76,6 +76,13 @@ def test_local_search_is_never_worse_than_its_start(seed: int) -> None:
     assert found.makespan <= start.makespan
 
 
+def test_equal_problems_are_solved_equally() -> None:
+    problem = random_problem(random.Random(11), work=40, places=3, density=0.1)
+    ranks = upward_ranks(problem)
+    first, second = (improve(problem, heft(problem, ranks), ranks, 20_000) for _ in range(2))
+    assert first == second
+
+
 def test_local_search_moves_a_chain_that_no_single_task_would_leave() -> None:
     # Ten tasks in a row, twice as fast at place 1, each way there as long as one of them.
     latency = ((0.0, 3.0, 0.0), (3.0, 0.0, 3.0), (0.0, 3.0, 0.0))

@@ -2,36 +2,82 @@
 without knowing what comes, has put where it is alone.
 
 Moved are single tasks and runs of tasks, which read from one another and lie at one place; first those that the end
-of everything waits for.
+of everything waits for. Where no such move helps, some neighbours are moved at random, and the search goes on from
+there (iterated local search: Lourenço, Martin, Stützle, Handbook of Metaheuristics, 2003). Chance is seeded: equal
+problems have equal outcomes.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from motet.compiler.placement.search.problem import Problem, Schedule, dispatch
 
+LARGEST_KICK = 6  # tasks moved at random
+
 
 def improve(problem: Problem, schedule: Schedule, priorities: Sequence[float], most_tasks: int) -> Schedule:
     """A schedule no worse than `schedule`. `most_tasks` limits the work: as many tasks are scheduled, again and
     again, in all."""
-    left = most_tasks // max(1, len(problem.tasks))
-    improved = True
-    while improved and left > 0:
-        improved = False
-        for run, place in _moves(problem, schedule):
-            if left <= 0:
-                break
-            left -= 1
-            places = list(schedule.places)
-            for index in run:
-                places[index] = place
-            found = dispatch(problem, places, priorities)
-            if found.makespan < schedule.makespan * (1 - 1e-9):
-                schedule, improved = found, True
-                break
-    return schedule
+    search = _Search(problem, priorities, most_tasks // max(1, len(problem.tasks)))
+    best = search.descend(schedule)
+    movable = [index for index, allowed in enumerate(problem.allowed) if len(allowed) > 1]
+    rng = random.Random(len(problem.tasks))
+    while search.left > 0 and movable:
+        start = search.evaluate(_kicked(problem, best, movable, rng))
+        found = search.descend(start)
+        if found.makespan < best.makespan * (1 - 1e-9):
+            best = found
+    return best
+
+
+class _Search:
+    """`left` is how many schedules may still be made."""
+
+    def __init__(self, problem: Problem, priorities: Sequence[float], left: int) -> None:
+        self.problem = problem
+        self.priorities = priorities
+        self.left = left
+
+    def evaluate(self, places: Sequence[int]) -> Schedule:
+        self.left -= 1
+        return dispatch(self.problem, places, self.priorities)
+
+    def descend(self, schedule: Schedule) -> Schedule:
+        """Takes the first move that helps until none does."""
+        improved = True
+        while improved:
+            improved = False
+            for run, place in _moves(self.problem, schedule):
+                if self.left <= 0:
+                    return schedule
+                places = list(schedule.places)
+                for index in run:
+                    places[index] = place
+                found = self.evaluate(places)
+                if found.makespan < schedule.makespan * (1 - 1e-9):
+                    schedule, improved = found, True
+                    break
+        return schedule
+
+
+def _kicked(problem: Problem, schedule: Schedule, movable: Sequence[int], rng: random.Random) -> list[int]:
+    """The places of a schedule, with a task and some that it reads from or hands on to moved to one other place."""
+    places = list(schedule.places)
+    first = rng.choice(movable)
+    place = rng.choice([other for other in problem.allowed[first] if other != places[first]])
+    taken = [first]
+    for _ in range(rng.randrange(LARGEST_KICK)):
+        around = rng.choice(taken)
+        near = [i for i, _ in (*problem.tasks[around].inputs, *problem.readers[around])]
+        near = [i for i in near if place in problem.allowed[i] and i not in taken]
+        if near:
+            taken.append(rng.choice(near))
+    for index in taken:
+        places[index] = place
+    return places
 
 
 def _moves(problem: Problem, schedule: Schedule) -> Iterator[tuple[Sequence[int], int]]:
