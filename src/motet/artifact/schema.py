@@ -67,8 +67,13 @@ class Buffer(Struct, frozen=True):
 class Command(Struct, frozen=True):
     """One dispatch of `kernel` over tasks `[0, tasks)`, or a copy of a whole buffer to another.
 
-    A dispatch gets the addresses of `buffers` and the values of `sizes`. `after` lists the commands that
-    must have finished before this one begins.
+    A dispatch gets the addresses of `buffers` and the values of `sizes`; of a dispatch the first `reads` buffers are
+    only read, the others written, and maybe read. `after` lists the commands that must have finished before this one
+    begins, or enough of them: others follow, and memory that is used anew is among the reasons.
+
+    For devices that order work by streams, `stream` is the one that this command is on, and `waits` are those of
+    other streams that it has to wait for. A stream runs its commands in the order of the schedule; `stream` and
+    `waits` alone imply all of `after`. Where all are on stream 0 that order is all there is.
     """
 
     op: Literal["dispatch", "copy"]
@@ -77,15 +82,25 @@ class Command(Struct, frozen=True):
     tasks: Expr = 1
     sizes: list[Expr] = []
     after: list[int] = []
+    reads: int = 0
+    stream: int = 0
+    waits: list[int] = []
 
 
 class Schedule(Struct, frozen=True):
-    """How one function runs on one variant. `scratch` is bytes per thread, `arena` bytes per invocation."""
+    """How one function runs on one variant. `scratch` is bytes per thread, `arena` bytes per invocation.
+
+    `least` and `serial` are for people: the most bytes of the arena that are in use at once where one command runs
+    after the other, which no plan can go below, and the arena that is planned for just that. The arena is larger than
+    `serial` where commands may run at once.
+    """
 
     buffers: list[Buffer]
     commands: list[Command]
     arena: Expr = 0
     scratch: int = 0
+    least: int | None = None
+    serial: int | None = None
 
 
 class Alternative(Struct, frozen=True):

@@ -15,6 +15,7 @@ from motet.errors import ArtifactError
 OPERATORS = ("+", "-", "*", "//", "ceildiv", "max", "min")
 _DEPTH = 64
 _MAXIMUM_RANK = 64
+_MAXIMUM_STREAMS = 1 << 16
 _MAXIMUM = 1 << 62
 
 
@@ -100,6 +101,9 @@ def _check_variant(
 def _check_schedule(schedule: Schedule, signature: Signature, parameters: int, where: str) -> None:
     symbols = [symbol.name for symbol in signature.symbols]
     check_expression(schedule.arena, symbols, f"{where}: arena")
+    for size in (schedule.least, schedule.serial):
+        if size is not None:
+            check_expression(size, (), f"{where}: memory")
     if not 0 <= schedule.scratch < _MAXIMUM:
         raise ArtifactError(f"{where}: {schedule.scratch} bytes of scratch")
     counts = {"input": len(signature.inputs), "result": len(signature.results), "parameter": parameters}
@@ -129,9 +133,13 @@ def _check_command(command: Command, index: int, buffers: int, symbols: Collecti
     for buffer in command.buffers:
         if not 0 <= buffer < buffers:
             raise ArtifactError(f"{where}: buffer {buffer}: there are {buffers}")
-    for earlier in command.after:
+    for earlier in (*command.after, *command.waits):
         if not 0 <= earlier < index:
             raise ArtifactError(f"{where}: after command {earlier}; expected an earlier one")
+    if not 0 <= command.reads <= len(command.buffers):
+        raise ArtifactError(f"{where}: reads {command.reads} buffers; there are {len(command.buffers)}")
+    if not 0 <= command.stream < _MAXIMUM_STREAMS:
+        raise ArtifactError(f"{where}: stream {command.stream}; expected less than {_MAXIMUM_STREAMS}")
     check_expression(command.tasks, symbols, f"{where}: tasks")
     for size in command.sizes:
         check_expression(size, symbols, f"{where}: sizes")

@@ -84,10 +84,13 @@ def _work(command: Command, buffers: Sequence[Reference], symbols: Mapping[str, 
         source, target = references
         if source.bytes != target.bytes:
             raise ArtifactError(f"{where}: copy of {source.bytes} bytes to {target.bytes}")
-        return Work("copy", references, after=tuple(command.after))
+        return Work(
+            "copy", references, after=tuple(command.after), stream=command.stream, waits=tuple(command.waits)
+        )
     tasks = max(0, evaluate(command.tasks, symbols))
     return Work(
-        "launch", references, command.kernel, tasks, evaluate_all(command.sizes, symbols), tuple(command.after)
+        "launch", references, command.kernel, tasks, evaluate_all(command.sizes, symbols), tuple(command.after),
+        command.stream, tuple(command.waits),
     )
 
 

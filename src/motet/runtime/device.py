@@ -93,7 +93,9 @@ class Reference:
 @dataclass(frozen=True)
 class Work:
     """One command of a command buffer: a launch of `kernel` over tasks `[0, tasks)`, or a copy from the first
-    reference to the second, of equal sizes. `after` are the indices of the commands it needs to have ended.
+    reference to the second, of equal sizes. `after` are the indices of the commands it needs to have ended: all,
+    or so many that the others follow. A device that orders work by streams may use `stream` and `waits` instead: each
+    stream runs its commands in their order, and `waits` are those of other streams that this one needs to have ended.
 
     A kernel is called as `void kernel(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`: the addresses
     of `references`, the values of `sizes`, a range of tasks, and `scratch` bytes of its thread's own.
@@ -105,6 +107,8 @@ class Work:
     tasks: int = 1
     sizes: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+    stream: int = 0
+    waits: tuple[int, ...] = ()
 
 
 class CommandBuffer(Protocol):

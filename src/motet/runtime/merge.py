@@ -96,10 +96,14 @@ class _Merger:
         awaited = {earlier for command in self.commands for earlier in command.after}
         ends = [index for index in range(before) if index not in awaited]
         for command in schedule.commands:
+            after = [before + earlier for earlier in command.after] or ends
+            waits = [before + earlier for earlier in command.waits]
+            if not command.after:
+                waits += [end for end in ends if self.commands[end].stream != command.stream]
             self.commands.append(Command(
                 command.op, [first + index for index in command.buffers], command.kernel,
                 substitute(command.tasks, symbols), [substitute(size, symbols) for size in command.sizes],
-                [before + earlier for earlier in command.after] or ends,
+                after, command.reads, command.stream, waits,
             ))
 
     def _new(self, number: int, spec: TensorSpec, symbols: Mapping[str, Expr]) -> _Value:
@@ -131,7 +135,8 @@ class _Merger:
                 continue
             self.buffers += [place, Buffer("result", place.bytes, index)]
             pair = [len(self.buffers) - 2, len(self.buffers) - 1]
-            self.commands.append(Command("copy", pair, after=list(range(end))))
+            waits = [number for number in range(end) if self.commands[number].stream]
+            self.commands.append(Command("copy", pair, after=list(range(end)), reads=1, waits=waits))
 
 
 def _bytes(extents: list[Expr], dtype: str) -> Expr:
