@@ -10,7 +10,8 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.locations import compile_error, locate
-from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.frontends.raising.raise_loops import raise_loops
+from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
@@ -47,6 +48,7 @@ def normal_form(
             _lower(module)
             for function in public_functions(module):
                 if has_buffers(function):
+                    raise_loops(function)
                     debufferise(function)
                 _tensors_only(function)
             # Where something runs is said by attributes, which the passes below need not keep.
@@ -222,7 +224,9 @@ def _hoist_constants(
                 op.attributes["value"] = _dense(array, kind)
                 continue
             key = _unique(resource, parameters, array)
-        elif _is_parameter(kind) and isinstance(value, ir.DenseElementsAttr) and not value.is_splat:
+        elif isinstance(value, ir.DenseElementsAttr) and (
+            (_is_parameter(kind) and not value.is_splat) or _is_uniform_weight(op, value)
+        ):
             array = _dense_array(value, kind)
             key = _unique(f"constant_{len(parameters)}", parameters, array)
         else:
@@ -287,10 +291,31 @@ def _is_parameter(kind: ir.RankedTensorType) -> bool:
     return int(np.prod(kind.shape, dtype=np.int64)) * DTYPES[element].itemsize >= PARAMETER_BYTES
 
 
+def _is_uniform_weight(op: ir.Operation, value: ir.DenseElementsAttr) -> bool:
+    """Whether a constant of equal elements is a factor of a contraction or convolution: these are fastest with
+    factors in memory, packed when compiling, whatever the elements are."""
+    return value.is_splat and isinstance(value, ir.DenseFPElementsAttr) and any(
+        use.owner.operation.name.startswith("linalg.") and _is_factor(use.owner.operation, use.operand_number)
+        for use in op.result.uses
+    )
+
+
+def _is_factor(operation: ir.Operation, number: int) -> bool:
+    """Whether operand `number` is one of two that a reduction reads together."""
+    maps = indexing_maps(operation)
+    if maps is None or "operandSegmentSizes" not in operation.attributes:
+        return False
+    written = [ir.AffineMapAttr(map_).value for map_ in maps][-1]
+    inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
+    return inputs == 2 and number < 2 and written.n_dims > len(written.results)
+
+
 def _dense_array(value: ir.DenseElementsAttr, kind: ir.RankedTensorType) -> np.ndarray:
     """The elements; a view of MLIR's own memory, which lives as long as the context, where numpy has
     the type."""
     dtype = DTYPES[str(kind.element_type)]
+    if value.is_splat and dtype.type in (np.float16, np.float32, np.float64):
+        return np.full(kind.shape, ir.FloatAttr(value.get_splat_value()).value, dtype)
     if isinstance(value, ir.DenseFPElementsAttr) and dtype.type in (np.float16, np.float32, np.float64):
         return np.asarray(value).reshape(kind.shape)
     if isinstance(value, ir.DenseIntElementsAttr):

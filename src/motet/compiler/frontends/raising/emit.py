@@ -1,0 +1,482 @@
+"""Statements of a loop nest as operations of linalg on tensors, between reading memrefs and writing them.
+
+    C[i, j] = reduce(k, +, 0, A[i, k] * B[k, j])
+      →  %a = bufferization.to_tensor %A …
+         %0 = linalg.generic {d0, d1 parallel, d2 reduction} ins(%a, %b) outs(fill of zeros)
+         bufferization.materialize_in_destination %0 in %C
+
+An access that is an element of a window, stretch or rim of a memref is a slice or padding of its tensor. A bounded
+reduction is a padded one where its bounds are those of what it reads: terms beyond them are neutral. (As with every
+padded convolution, that takes the other factor for finite.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from motet.compiler.frontends.raising.linear import Linear
+from motet.compiler.frontends.raising.nest import (
+    Compute,
+    Index,
+    Load,
+    Node,
+    Reduce,
+    Scalar,
+    Statement,
+    Unraisable,
+    free_dims,
+    loads,
+    nodes,
+    rewrite_statement,
+)
+from motet.compiler.frontends.raising.read import COMBINERS
+from motet.compiler.ir._mlir import ir
+
+_WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
+_PADDED_WITH = {
+    "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": -math.inf, "arith.maxnumf": -math.inf,
+    "arith.minimumf": math.inf, "arith.minnumf": math.inf,
+}  # fmt: skip
+
+
+def emit_statement(statement: Statement, extents: Mapping[int, int], before: ir.Operation) -> None:
+    """Create the operations of `statement` before `before`. Raises Unraisable, having created some of them."""
+    shaped, own = _shape(statement, dict(extents))
+    if all(own[dim] > 0 for dim in shaped.dims):
+        _Emitter(own, before, shaped).run()
+
+
+# -- the statement's own box ---------------------------------------------------------------------------
+
+
+def _shape(statement: Statement, extents: dict[int, int]) -> tuple[Statement, dict[int, int]]:
+    """The statement with conditions on single dimensions made part of their extents, reductions in memory made
+    reductions of values, and stored elements counted upwards."""
+    statement = _as_reduction(statement)
+    statement = _tighten(statement, extents)
+    if statement.conditions:
+        raise Unraisable("a store under a condition on several counters")
+    for index in statement.indices:
+        if len(index.terms) > 1:
+            raise Unraisable("a store whose index has several counters")
+        if index.terms and index.terms[0][1] < 0:
+            dim = index.terms[0][0]
+            statement = _replace(statement, dim, Linear(((dim, -1),), extents[dim] - 1))
+    used = [index.terms[0][0] for index in statement.indices if index.terms]
+    if len(set(used)) != len(used):
+        raise Unraisable("a store along a diagonal")
+    return replace(statement, dims=tuple(used)), extents
+
+
+def _as_reduction(statement: Statement) -> Statement:
+    """`C[i] = C[i] + t[i, k]` over i and k is a reduction over k; so are stores that repeat themselves."""
+    stored = frozenset[int]().union(*(index.dims for index in statement.indices))
+    over = tuple(dim for dim in statement.dims if dim not in stored)
+    if not over:
+        return statement
+    value = statement.value
+    concerned = tuple(c for c in statement.conditions if c.dims & set(over))
+    kept = tuple(c for c in statement.conditions if not c.dims & set(over))
+    reads_itself = any(load.memref == statement.memref for load in loads(value))
+    if not reads_itself and not free_dims(value) & set(over) and not concerned:
+        return replace(statement, dims=tuple(dim for dim in statement.dims if dim in stored))
+    if isinstance(value, Compute) and value.name == "math.fma":
+        value = Compute("arith.addf", (Compute("arith.mulf", value.operands[:2], value.kind, {}), value.operands[2]),
+                        value.kind, {})  # fmt: skip
+    if isinstance(value, Compute) and value.name == "arith.subf":
+        value = Compute("arith.addf", (value.operands[0], Compute("arith.negf", value.operands[1:], value.kind, {})),
+                        value.kind, {})  # fmt: skip
+    if not isinstance(value, Compute) or value.name not in COMBINERS:
+        raise Unraisable("a store repeated over a loop that is no reduction")
+    sides = [side for side in value.operands if isinstance(side, Load) and side.memref == statement.memref]
+    terms = [side for side in value.operands if not (isinstance(side, Load) and side.memref == statement.memref)]
+    if len(sides) != 1 or any(load.memref == statement.memref for load in loads(terms[0])):
+        raise Unraisable("a store repeated over a loop that is no reduction")
+    reduced = Reduce(over, concerned, value.name, sides[0], terms[0], value.kind)
+    return replace(
+        statement, dims=tuple(dim for dim in statement.dims if dim in stored), conditions=kept, value=reduced
+    )
+
+
+def _tighten(statement: Statement, extents: dict[int, int]) -> Statement:
+    """Conditions on one counter of the statement shorten its range."""
+    while True:
+        found = next(
+            ((c, c.terms[0]) for c in _all_conditions(statement) if len(c.terms) == 1 and not _holds(c, extents)), None
+        )
+        if found is None:
+            break
+        condition, (dim, coefficient) = found
+        low = max(0, -(condition.constant // coefficient)) if coefficient > 0 else 0
+        high = extents[dim] - 1 if coefficient > 0 else min(extents[dim] - 1, condition.constant // -coefficient)
+        if high < low or dim not in _owned(statement, condition):
+            raise Unraisable("a condition that is never, or not for its own loop, fulfilled")
+        extents[dim] = high - low + 1
+        statement = _replace(statement, dim, Linear(((dim, 1),), low))
+    return replace(statement, conditions=tuple(c for c in statement.conditions if not _holds(c, extents)))
+
+
+def _all_conditions(statement: Statement) -> list[Linear]:
+    inner = [c for node in nodes(statement.value) if isinstance(node, Reduce) for c in node.conditions]
+    return [*statement.conditions, *inner]
+
+
+def _owned(statement: Statement, condition: Linear) -> tuple[int, ...]:
+    """The dimensions that a condition bounds: those of the loops that it stands on, not of loops around them."""
+    if condition in statement.conditions:
+        return statement.dims
+    return tuple(
+        dim for node in nodes(statement.value) if isinstance(node, Reduce) and condition in node.conditions
+        for dim in node.dims
+    )
+
+
+def _holds(condition: Linear, extents: Mapping[int, int]) -> bool:
+    return condition.range(extents)[0] >= 0
+
+
+def _replace(statement: Statement, dim: int, by: Linear) -> Statement:
+    return rewrite_statement(statement, lambda linear: linear.substitute({dim: by}), lambda dims: dims)
+
+
+# -- operations ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Loops:
+    """The loops of one linalg operation while its operands are found: `dims` in their order."""
+
+    dims: tuple[int, ...]
+    parallel: int
+    inputs: list[tuple[ir.Value, ir.AffineMap]] = field(default_factory=list[tuple[ir.Value, ir.AffineMap]])
+    places: dict[Node, int] = field(default_factory=dict[Node, int])
+
+    def map(self, expressions: Sequence[Linear]) -> ir.AffineMap:
+        return ir.AffineMap.get(len(self.dims), 0, [self._expression(linear) for linear in expressions])
+
+    def _expression(self, linear: Linear) -> ir.AffineExpr:
+        total: ir.AffineExpr = ir.AffineExpr.get_constant(linear.constant)
+        for dim, coefficient in linear.terms:
+            total = total + ir.AffineExpr.get_dim(self.dims.index(dim)) * coefficient
+        return total
+
+    def add(self, node: Node, value: ir.Value, expressions: Sequence[Linear]) -> None:
+        self.places[node] = len(self.inputs)
+        self.inputs.append((value, self.map(expressions)))
+
+
+class _Emitter:
+    """Creates the operations of one statement."""
+
+    def __init__(self, extents: Mapping[int, int], before: ir.Operation, statement: Statement) -> None:
+        self.extents = extents
+        self.before = before
+        self.statement = statement
+
+    def run(self) -> None:
+        statement = self.statement
+        kind = ir.MemRefType(statement.memref.type)
+        axes = [index.terms[0][0] if index.terms else None for index in statement.indices]
+        result = self._tensor_of(statement.value, axes, kind.element_type)
+        if not all(self._covers(index, kind.shape[axis]) for axis, index in enumerate(statement.indices)):
+            result = self._inserted(result, kind)
+        attributes = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
+        self._create("bufferization.materialize_in_destination", [], [result, statement.memref], attributes)
+
+    def _covers(self, index: Linear, extent: int) -> bool:
+        size = self.extents[index.terms[0][0]] if index.terms else 1
+        return not index.constant and size == extent and (not index.terms or index.single is not None)
+
+    def _inserted(self, part: ir.Value, kind: ir.MemRefType) -> ir.Value:
+        """What the memref holds, with `part` in its place."""
+        whole = self._held(self.statement.memref)
+        indices = self.statement.indices
+        attributes = _slice(
+            [index.constant for index in indices],
+            [self.extents[index.terms[0][0]] if index.terms else 1 for index in indices],
+            [index.terms[0][1] if index.terms else 1 for index in indices],
+        )
+        for index, extent in zip(indices, kind.shape, strict=True):
+            low, high = index.range(self.extents)
+            if low < 0 or high >= extent:
+                raise Unraisable("a store outside of its memref")
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0])
+        return self._create("tensor.insert_slice", [whole.type], [part, whole], attributes).result
+
+    # -- tensors ---------------------------------------------------------------------------------
+
+    def _tensor_of(self, node: Node, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
+        """A tensor with the values of `node`, an axis for each dimension of `axes`, of extent 1 for None."""
+        dims = tuple(dim for dim in axes if dim is not None)
+        if isinstance(node, Reduce):
+            return self._reduced(node, axes, element)
+        if isinstance(node, Scalar):
+            return self._filled(node, axes, element)
+        return self._generic(_Loops(dims, len(dims)), node, None, self._empty(axes, element), axes)
+
+    def _empty(self, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
+        shape = [1 if dim is None else self.extents[dim] for dim in axes]
+        return self._create("tensor.empty", [ir.RankedTensorType.get(shape, element)], [], {}).result
+
+    def _filled(self, node: Scalar, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
+        dims = tuple(dim for dim in axes if dim is not None)
+        loops = _Loops(dims, len(dims))
+        loops.add(node, self._scalar(node), [])
+        return self._generic(loops, node, None, self._empty(axes, element), axes)
+
+    def _scalar(self, node: Scalar) -> ir.Value:
+        """A value that may be used where operations are created: constants may lie in the loops."""
+        if isinstance(node.value.owner, ir.Block) or node.value.owner.operation.name != "arith.constant":
+            return node.value
+        value = node.value.owner.operation.attributes["value"]
+        return self._create("arith.constant", [node.value.type], [], {"value": value}).result
+
+    def _reduced(self, node: Reduce, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
+        padding = _Padding(node, self.extents)
+        dims = tuple(dim for dim in axes if dim is not None)
+        start = self._start(node.initial, axes, element)
+        loops = _Loops((*dims, *node.dims), len(dims))
+        self._find_operands(loops, node.term, padding)
+        self._show_extents(loops, element)
+        return self._generic(loops, node.term, node.combiner, start, axes)
+
+    def _start(self, node: Node, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
+        """The tensor that a reduction begins with: what the memref holds, if that is all it is."""
+        if isinstance(node, Load) and node.indices == self.statement.indices and node.memref == self.statement.memref:
+            kind = ir.MemRefType(node.memref.type)
+            stored = [index.terms[0][0] if index.terms else None for index in node.indices]
+            if stored == list(axes) and all(self._covers(i, n) for i, n in zip(node.indices, kind.shape, strict=True)):
+                return self._held(node.memref)
+        return self._tensor_of(node, axes, element)
+
+    def _show_extents(self, loops: _Loops, element: ir.Type) -> None:
+        """An operand that is never read, where no other says how long some loop is."""
+        shown = {
+            ir.AffineDimExpr(expression).position
+            for _, map_ in loops.inputs for expression in map_.results if isinstance(expression, ir.AffineDimExpr)
+        }
+        hidden = [dim for number, dim in enumerate(loops.dims) if number >= loops.parallel and number not in shown]
+        if hidden:
+            loops.inputs.append((self._empty(hidden, element), loops.map([Linear.dim(dim) for dim in hidden])))
+
+    def _generic(
+        self, loops: _Loops, node: Node, combiner: str | None, start: ir.Value, axes: Sequence[int | None]
+    ) -> ir.Value:
+        self._find_operands(loops, node, None)
+        output = loops.map([Linear() if dim is None else Linear.dim(dim) for dim in axes])
+        kinds = ["parallel"] * loops.parallel + ["reduction"] * (len(loops.dims) - loops.parallel)
+        maps = [*(map_ for _, map_ in loops.inputs), output]
+        operands = [*(value for value, _ in loops.inputs), start]
+        attributes: dict[str, ir.Attribute] = {
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
+            "iterator_types": ir.Attribute.parse(f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]"),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(loops.inputs), 1]),
+        }
+        operation = self._create("linalg.generic", [start.type], operands, attributes, regions=1)
+        elements = [value.type.element_type if _is_tensor(value) else value.type for value in operands]
+        block = operation.regions[0].blocks.append(*elements, arg_locs=[self.before.location] * len(elements))
+        body = _Body(block, loops, self.before.location)
+        value = body.value(node)
+        if combiner is not None:
+            value = body.create(combiner, [block.arguments[len(operands) - 1], value], value.type, {})
+        body.create("linalg.yield", [value], None, {})
+        return operation.result
+
+    # -- operands --------------------------------------------------------------------------------
+
+    def _find_operands(self, loops: _Loops, node: Node, padding: _Padding | None) -> None:
+        """Make every load, scalar and inner reduction of `node` an operand."""
+        if node in loops.places:
+            return
+        if isinstance(node, Load):
+            value, expressions = self._element(node, padding)
+            loops.add(node, value, expressions)
+        elif isinstance(node, Scalar):
+            loops.add(node, self._scalar(node), [])
+        elif isinstance(node, Reduce):
+            free = [dim for dim in loops.dims if dim in free_dims(node)]
+            loops.add(node, self._tensor_of(node, free, node.kind), [Linear.dim(dim) for dim in free])
+        elif isinstance(node, Compute):
+            for operand in node.operands:
+                self._find_operands(loops, operand, padding)
+
+    def _held(self, memref: ir.Value) -> ir.Value:
+        kind = ir.MemRefType(memref.type)
+        tensor = ir.RankedTensorType.get(kind.shape, kind.element_type)
+        return self._create("bufferization.to_tensor", [tensor], [memref], {"restrict": ir.UnitAttr.get()}).result
+
+    def _element(self, load: Load, padding: _Padding | None) -> tuple[ir.Value, list[Linear]]:
+        """A tensor of what `load` reads over all iterations, and the index into it, axis by axis."""
+        kind = ir.MemRefType(load.memref.type)
+        tensor = self._held(load.memref)
+        lows, highs = list[int](), list[int]()
+        windows: list[_Window] = []
+        for index, extent in zip(load.indices, kind.shape, strict=True):
+            low, high = index.range(self.extents)
+            before, after = max(0, -low), max(0, high - extent + 1)
+            if (before or after) and (padding is None or not padding.allows(load, index, extent)):
+                raise Unraisable("a load outside of its memref")
+            lows.append(before)
+            highs.append(after)
+            windows.append(_Window.of(index.plus(before), extent + before + after, self.extents))
+        if padding is not None and any((*lows, *highs)):
+            tensor = self._padded(tensor, lows, highs, padding.value)
+        shape = list(ir.RankedTensorType(tensor.type).shape)
+        sizes = [window.size for window in windows]
+        if sizes != shape or any(window.stride != 1 for window in windows):
+            part = ir.RankedTensorType.get(sizes, kind.element_type)
+            attributes = _slice([window.offset for window in windows], sizes, [window.stride for window in windows])
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0])
+            tensor = self._create("tensor.extract_slice", [part], [tensor], attributes).result
+        return tensor, [window.index for window in windows]
+
+    def _padded(self, tensor: ir.Value, lows: list[int], highs: list[int], value: float) -> ir.Value:
+        kind = ir.RankedTensorType(tensor.type)
+        shape = [low + n + high for low, n, high in zip(lows, kind.shape, highs, strict=True)]
+        element = kind.element_type
+        number = (
+            ir.IntegerAttr.get(element, int(value)) if isinstance(element, ir.IntegerType)
+            else ir.FloatAttr.get(element, float(value))
+        )
+        constant = self._create("arith.constant", [element], [], {"value": number}).result
+        attributes: dict[str, ir.Attribute] = {
+            "static_low": ir.DenseI64ArrayAttr.get(lows), "static_high": ir.DenseI64ArrayAttr.get(highs),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0]),
+        }
+        padded = ir.RankedTensorType.get(shape, element)
+        operation = self._create("tensor.pad", [padded], [tensor], attributes, regions=1)
+        index = ir.IndexType.get()
+        block = operation.regions[0].blocks.append(*[index] * len(shape), arg_locs=[self.before.location] * len(shape))
+        ir.Operation.create("tensor.yield", operands=[constant], loc=self.before.location, ip=ir.InsertionPoint(block))
+        return operation.result
+
+    def _create(
+        self, name: str, results: list[ir.Type], operands: list[ir.Value], attributes: dict[str, ir.Attribute],
+        regions: int = 0,
+    ) -> ir.Operation:
+        return ir.Operation.create(
+            name, results=results, operands=operands, attributes=attributes, regions=regions,
+            loc=self.before.location, ip=ir.InsertionPoint(self.before),
+        )
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The stretch of an axis that an index runs over, and the index within it."""
+
+    offset: int
+    size: int
+    stride: int
+    index: Linear
+
+    @staticmethod
+    def of(index: Linear, extent: int, extents: Mapping[int, int]) -> _Window:
+        low, high = index.range(extents)
+        if not index.terms:
+            return _Window(low, 1, 1, Linear())
+        dim, coefficient = index.terms[0]
+        if len(index.terms) == 1 and coefficient > 0:
+            return _Window(low, extents[dim], coefficient, Linear.dim(dim))
+        if low == 0 and len(index.terms) > 1:
+            return _Window(0, extent, 1, index)
+        return _Window(low, high - low + 1, 1, index.plus(-low))
+
+
+class _Padding:
+    """Which loads of a reduction's term may be padded: its conditions keep exactly these in bounds."""
+
+    def __init__(self, node: Reduce, extents: Mapping[int, int]) -> None:
+        self.conditions = [c for c in node.conditions if c.range(extents)[0] < 0]
+        self.value = float(_PADDED_WITH.get(node.combiner, 0))
+        if not self.conditions:
+            return
+        if node.combiner not in _PADDED_WITH:
+            raise Unraisable(f"a bounded reduction by {node.combiner}")
+        sums = node.combiner in ("arith.addf", "arith.addi")
+        self.factors = _factors(node.term) if sums else [node.term] if isinstance(node.term, Load) else []
+        bounded = [
+            bound for load in self.factors if isinstance(load, Load)
+            for index, extent in zip(load.indices, ir.MemRefType(load.memref.type).shape, strict=True)
+            for bound in (index, (index * -1).plus(extent - 1))
+        ]
+        if any(condition not in bounded for condition in self.conditions):
+            raise Unraisable("bounds of a reduction that are not those of what it reads")
+
+    def allows(self, load: Load, index: Linear, extent: int) -> bool:
+        """Whether conditions keep `index` of `load` within `[0, extent)`, where it could be outside."""
+        return bool(self.conditions) and any(load is factor for factor in self.factors) and any(
+            condition in (index, (index * -1).plus(extent - 1)) for condition in self.conditions
+        )
+
+
+def _factors(node: Node) -> list[Node]:
+    """What makes the whole zero, being zero."""
+    if isinstance(node, Compute):
+        if node.name in ("arith.mulf", "arith.muli"):
+            return [factor for operand in node.operands for factor in _factors(operand)]
+        if node.name in _WIDENING:
+            return _factors(node.operands[0])
+    return [node]
+
+
+class _Body:
+    """The operations within a linalg operation."""
+
+    def __init__(self, block: ir.Block, loops: _Loops, location: ir.Location) -> None:
+        self.block = block
+        self.loops = loops
+        self.location = location
+        self.made: dict[Node, ir.Value] = {}
+
+    def value(self, node: Node) -> ir.Value:
+        if node not in self.made:
+            self.made[node] = self._make(node)
+        return self.made[node]
+
+    def _make(self, node: Node) -> ir.Value:
+        if node in self.loops.places:
+            return self.block.arguments[self.loops.places[node]]
+        if isinstance(node, Index):
+            return self._index(node.value)
+        if not isinstance(node, Compute):
+            raise Unraisable("a value that is nowhere")
+        operands = [self.value(operand) for operand in node.operands]
+        return self.create(node.name, operands, node.kind, node.attributes)
+
+    def _index(self, linear: Linear) -> ir.Value:
+        index = ir.IndexType.get()
+        total = self._number(linear.constant)
+        for dim, coefficient in linear.terms:
+            attributes: dict[str, ir.Attribute] = {
+                "dim": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.loops.dims.index(dim))
+            }
+            counter = self.create("linalg.index", [], index, attributes)
+            scaled = self.create("arith.muli", [counter, self._number(coefficient)], index, {})
+            total = self.create("arith.addi", [total, scaled], index, {})
+        return total
+
+    def _number(self, number: int) -> ir.Value:
+        index = ir.IndexType.get()
+        return self.create("arith.constant", [], index, {"value": ir.IntegerAttr.get(index, number)})
+
+    def create(
+        self, name: str, operands: list[ir.Value], kind: ir.Type | None, attributes: dict[str, ir.Attribute]
+    ) -> ir.Value:
+        operation = ir.Operation.create(
+            name, results=[] if kind is None else [kind], operands=operands, attributes=attributes,
+            loc=self.location, ip=ir.InsertionPoint(self.block),
+        )
+        return operation.results[0] if kind is not None else operands[0]
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+def _slice(offsets: list[int], sizes: list[int], strides: list[int]) -> dict[str, ir.Attribute]:
+    return {
+        "static_offsets": ir.DenseI64ArrayAttr.get(offsets), "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
+        "static_strides": ir.DenseI64ArrayAttr.get(strides),
+    }

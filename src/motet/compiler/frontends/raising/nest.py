@@ -1,0 +1,158 @@
+"""What a loop nest computes, free of its loops: statements over dimensions, each one store of one value.
+
+    for i, j { C[i, j] = reduce(k, +, 0, A[i, k] * B[k, j]) + b[j] }
+
+Dimensions are numbers; each runs from 0 up to its extent, by one. Conditions are linear expressions that must not
+be negative for an iteration to take place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from motet.compiler.frontends.raising.linear import Linear
+from motet.compiler.ir._mlir import ir
+
+
+class Unraisable(Exception):
+    """Why a nest has no tensor form; it then stays a loop nest."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of a memref; `place` is where the program says so, counting loads and stores."""
+
+    memref: ir.Value
+    indices: tuple[Linear, ...]
+    place: int
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value from outside the nest, or a constant."""
+
+    value: ir.Value
+
+
+@dataclass(frozen=True)
+class Index:
+    """A counter, or what is computed from counters linearly, as data."""
+
+    value: Linear
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """One operation on scalars."""
+
+    name: str
+    operands: tuple[Node, ...]
+    kind: ir.Type
+    attributes: dict[str, ir.Attribute]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce:
+    """`combiner` over `initial` and the terms of all iterations of `dims` that fulfil `conditions`, in any order."""
+
+    dims: tuple[int, ...]
+    conditions: tuple[Linear, ...]
+    combiner: str
+    initial: Node
+    term: Node
+    kind: ir.Type
+
+
+Node = Load | Scalar | Index | Compute | Reduce
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """A store of `value`, in all iterations of `dims` that fulfil `conditions`."""
+
+    dims: tuple[int, ...]
+    conditions: tuple[Linear, ...]
+    memref: ir.Value
+    indices: tuple[Linear, ...]
+    value: Node
+    place: int
+
+
+@dataclass
+class Nest:
+    """Statements in the order of the program, and the extents of their dimensions."""
+
+    extents: dict[int, int]
+    statements: list[Statement]
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """`node` and all below it."""
+    yield node
+    if isinstance(node, Compute):
+        for operand in node.operands:
+            yield from nodes(operand)
+    elif isinstance(node, Reduce):
+        yield from nodes(node.initial)
+        yield from nodes(node.term)
+
+
+def loads(node: Node) -> list[Load]:
+    return [found for found in nodes(node) if isinstance(found, Load)]
+
+
+def linears(node: Node) -> Iterator[Linear]:
+    """Every linear expression in `node`."""
+    for found in nodes(node):
+        if isinstance(found, Load):
+            yield from found.indices
+        elif isinstance(found, Index):
+            yield found.value
+        elif isinstance(found, Reduce):
+            yield from found.conditions
+
+
+def statement_linears(statement: Statement) -> Iterator[Linear]:
+    yield from statement.indices
+    yield from statement.conditions
+    yield from linears(statement.value)
+
+
+def free_dims(node: Node) -> frozenset[int]:
+    """The dimensions that the value of `node` depends on."""
+    if isinstance(node, Load):
+        return frozenset[int]().union(*(index.dims for index in node.indices))
+    if isinstance(node, Index):
+        return node.value.dims
+    if isinstance(node, Compute):
+        return frozenset[int]().union(*(free_dims(operand) for operand in node.operands))
+    if isinstance(node, Reduce):
+        inner = free_dims(node.term).union(*(condition.dims for condition in node.conditions))
+        return free_dims(node.initial) | (inner - frozenset(node.dims))
+    return frozenset()
+
+
+def rewrite(node: Node, linear: Callable[[Linear], Linear], dims: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Node:
+    """`node` with `linear` applied to every linear expression and `dims` to the dimensions of reductions."""
+    if isinstance(node, Load):
+        return replace(node, indices=tuple(map(linear, node.indices)))
+    if isinstance(node, Index):
+        return Index(linear(node.value))
+    if isinstance(node, Compute):
+        return replace(node, operands=tuple(rewrite(operand, linear, dims) for operand in node.operands))
+    if isinstance(node, Reduce):
+        return replace(
+            node, dims=dims(node.dims), conditions=tuple(map(linear, node.conditions)),
+            initial=rewrite(node.initial, linear, dims), term=rewrite(node.term, linear, dims),
+        )
+    return node
+
+
+def rewrite_statement(
+    statement: Statement, linear: Callable[[Linear], Linear], dims: Callable[[tuple[int, ...]], tuple[int, ...]]
+) -> Statement:
+    return replace(
+        statement, dims=dims(statement.dims), conditions=tuple(map(linear, statement.conditions)),
+        indices=tuple(map(linear, statement.indices)), value=rewrite(statement.value, linear, dims),
+    )

@@ -1,0 +1,77 @@
+"""Whether the statements of a nest may run one after the other, each over all of its iterations.
+
+    for i { A[i] = x[i];  B[i] = A[i] * 2 }    →    for i { A[i] = x[i] };  for i { B[i] = A[i] * 2 }
+
+is allowed, as `B[i]` reads what the same iteration wrote; with `A[i+1]` it would not be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.frontends.raising.linear import Linear
+from motet.compiler.frontends.raising.nest import Load, Nest, Statement, Unraisable, loads
+from motet.compiler.ir._mlir import ir
+
+VIEWS = frozenset({
+    "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",
+    "memref.reinterpret_cast", "memref.view", "memref.reshape", "memref.transpose",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Access:
+    memref: ir.Value
+    indices: tuple[Linear, ...]
+    writes: bool
+
+
+def check_order(nest: Nest) -> None:
+    """Raises Unraisable where statements of `nest` need to take turns, or where one reads what it writes."""
+    for number, later in enumerate(nest.statements):
+        _check_self(later)
+        for earlier in nest.statements[:number]:
+            _check_pair(nest, earlier, later)
+
+
+def root(memref: ir.Value) -> ir.Value:
+    """The memory that `memref` is a view of."""
+    while not isinstance(memref.owner, ir.Block) and memref.owner.operation.name in VIEWS:
+        memref = memref.owner.operation.operands[0]
+    return memref
+
+
+def _check_self(statement: Statement) -> None:
+    """What a statement reads of the memory that it writes must be the element itself."""
+    for load in loads(statement.value):
+        if root(load.memref) == root(statement.memref) and not _same(load, statement):
+            raise Unraisable("a statement reads other elements of what it writes")
+
+
+def _same(load: Load, statement: Statement) -> bool:
+    return load.memref == statement.memref and load.indices == statement.indices
+
+
+def _check_pair(nest: Nest, earlier: Statement, later: Statement) -> None:
+    shared = [dim for dim in earlier.dims if dim in later.dims and nest.extents[dim] > 1]
+    for load in loads(later.value):
+        if root(load.memref) == root(earlier.memref) and load.place < earlier.place:
+            raise Unraisable("a statement uses what was read before another one wrote there")
+    for a in _accesses(earlier):
+        for b in _accesses(later):
+            if not (a.writes or b.writes) or root(a.memref) != root(b.memref):
+                continue
+            if a.memref != b.memref or not all(_meet_only_in_one_iteration(a, b, dim) for dim in shared):
+                raise Unraisable("statements depend on one another across iterations")
+
+
+def _accesses(statement: Statement) -> list[_Access]:
+    found = [_Access(load.memref, load.indices, False) for load in loads(statement.value)]
+    return [*found, _Access(statement.memref, statement.indices, True)]
+
+
+def _meet_only_in_one_iteration(a: _Access, b: _Access, dim: int) -> bool:
+    """Whether equal elements mean equal values of `dim`: some axis has it alone, and alike, in both."""
+    return any(
+        left == right and left.dims == frozenset((dim,)) for left, right in zip(a.indices, b.indices, strict=True)
+    )

@@ -1,0 +1,76 @@
+"""raise-loops: loop nests over memrefs become operations of linalg where that is what they compute.
+
+    scf.for %i, %j, %k … { C[i, j] += A[i, k] * B[k, j] }    →    linalg.generic (a contraction)
+
+Nests that have no such form stay, and run as they are written.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from motet.compiler.frontends.raising.emit import emit_statement
+from motet.compiler.frontends.raising.nest import Nest, Unraisable
+from motet.compiler.frontends.raising.order import check_order
+from motet.compiler.frontends.raising.read import read_nest
+from motet.compiler.frontends.raising.simplify import simplify
+from motet.compiler.ir._mlir import func, ir
+
+_LOG = logging.getLogger("motet")
+_WORTHWHILE = 4096  # iterations that a nest within a loop must have; a call of a kernel costs more than fewer
+
+
+def raise_loops(function: func.FuncOp) -> None:
+    """Rewrite the nests of `function` in place. Memrefs are taken not to overlap, as everywhere."""
+    for block in function.regions[0].blocks:
+        _raise_block(block, 0)
+
+
+def _raise_block(block: ir.Block, worthwhile: int) -> None:
+    for entry in list(block.operations):
+        op = entry.operation
+        if op.name == "scf.for" and not len(op.results):
+            try:
+                nest = read_nest(op)
+                simplify(nest)
+                check_order(nest)
+                if _iterations(nest) >= worthwhile:
+                    _emit(nest, op)
+                    op.erase()
+                    continue
+            except Unraisable as reason:
+                _LOG.debug("%s: stays a loop: %s", op.location, reason)
+        if op.name in ("scf.for", "scf.if", "scf.while"):
+            for region in op.regions:
+                for inner in region.blocks:
+                    _raise_block(inner, _WORTHWHILE)
+
+
+def _iterations(nest: Nest) -> int:
+    return math.prod(nest.extents.values())
+
+
+def _emit(nest: Nest, loop: ir.Operation) -> None:
+    """All statements of `nest` before `loop`, or nothing."""
+    block = loop.block
+    before = len(block.operations)
+    try:
+        for statement in nest.statements:
+            emit_statement(statement, nest.extents, loop)
+    except Unraisable:
+        for _ in range(len(block.operations) - before):
+            _previous(block, loop).erase()
+        raise
+
+
+def _previous(block: ir.Block, operation: ir.Operation) -> ir.Operation:
+    """The operation before `operation` in its block."""
+    previous = None
+    for entry in block.operations:
+        if entry.operation == operation:
+            break
+        previous = entry.operation
+    if previous is None:
+        raise Unraisable("nothing stands before the loop")
+    return previous

@@ -1,0 +1,365 @@
+"""Reads a loop nest of `scf.for` over memrefs into statements (`nest.py`).
+
+Stores are found walking the loops; the value of each is followed from the store to the loads it comes from.
+A loop with results is a reduction where every result is its own initial value combined with terms. Bounds with
+max and min (`arith.maxsi`, `arith.minsi`) and `scf.if` become conditions on a box of iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from motet.compiler.frontends.raising.linear import Linear
+from motet.compiler.frontends.raising.nest import (
+    Compute,
+    Index,
+    Load,
+    Nest,
+    Node,
+    Reduce,
+    Scalar,
+    Statement,
+    Unraisable,
+)
+from motet.compiler.ir._mlir import ir
+
+# Operations that give the same whatever the order of the terms (floating ones up to rounding).
+COMBINERS = frozenset({
+    "arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf", "arith.maxnumf", "arith.minnumf",
+    "arith.addi", "arith.muli", "arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui", "arith.andi", "arith.ori",
+    "arith.xori",
+})  # fmt: skip
+_READ_WHERE_USED = ("arith.", "math.", "memref.load", "scf.if", "scf.yield")
+_CASTS = ("arith.index_cast", "arith.extsi")
+
+
+def read_nest(loop: ir.Operation) -> Nest:
+    """The statements of `loop`, an `scf.for` without results. Raises Unraisable."""
+    return _Reader(loop).run()
+
+
+class _Reader:
+    def __init__(self, loop: ir.Operation) -> None:
+        self.loop = loop
+        self.extents: dict[int, int] = {}
+        self.counters: dict[ir.Value, tuple[Linear, int, tuple[Linear, ...]]] = {}
+        self.statements: list[Statement] = []
+        self.nodes: dict[ir.Value, Node] = {}
+        self.load_places: dict[ir.Value, int] = {}
+        self.store_places: list[int] = []
+        self._count_places()
+
+    def run(self) -> Nest:
+        self._loop(self.loop, (), ())
+        if not self.statements:
+            raise Unraisable("nothing is stored")
+        return Nest(self.extents, self.statements)
+
+    def _count_places(self) -> None:
+        place = 0
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            nonlocal place
+            operation = op.operation
+            if operation.name == "memref.load":
+                self.load_places[operation.results[0]] = place = place + 1
+            elif operation.name == "memref.store":
+                place += 1
+                self.store_places.append(place)
+            return ir.WalkResult.ADVANCE
+
+        self.loop.walk(visit)
+
+    # -- loops and conditions --------------------------------------------------------------------
+
+    def _loop(self, loop: ir.Operation, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+        if len(loop.results):
+            if _stores(loop):
+                raise Unraisable("a loop both hands values on and stores")
+            return  # read where its results are stored
+        dim, new = self._dim(loop)
+        self._walk(loop.regions[0].blocks[0], (*dims, dim), (*conditions, *new))
+
+    def _walk(self, block: ir.Block, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+        for entry in block.operations:
+            op = entry.operation
+            if op.name == "memref.store":
+                self._store(op, dims, conditions)
+            elif op.name == "scf.for":
+                self._loop(op, dims, conditions)
+            elif op.name == "scf.if" and _stores(op):
+                self._branch(op, dims, conditions)
+            elif not op.name.startswith(_READ_WHERE_USED):
+                raise Unraisable(f"{op.name} in a loop")
+
+    def _branch(self, op: ir.Operation, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+        if len(op.results):
+            raise Unraisable("a branch both hands values on and stores")
+        wanted = self._condition(op.operands[0])
+        self._walk(op.regions[0].blocks[0], dims, (*conditions, *wanted))
+        otherwise = list(op.regions[1].blocks)
+        if otherwise and len(otherwise[0].operations) > 1:
+            if len(wanted) != 1:
+                raise Unraisable("an else branch of a condition with several parts")
+            self._walk(otherwise[0], dims, (*conditions, wanted[0] * -1 + Linear((), -1)))
+
+    def _dim(self, loop: ir.Operation) -> tuple[int, tuple[Linear, ...]]:
+        """The dimension of a loop and the conditions that its bounds stand for."""
+        counter = loop.regions[0].blocks[0].arguments[0]
+        if counter in self.counters:
+            return self.counters[counter][1:]
+        lowers = self._bounds(loop.operands[0], "arith.maxsi")
+        uppers = self._bounds(loop.operands[1], "arith.minsi")
+        step = self._linear(loop.operands[2])
+        if step.terms or step.constant < 1:
+            raise Unraisable("a step that is no positive constant")
+        dim = len(self.extents)
+        if len(lowers) == 1:
+            base = lowers[0]
+        elif step.constant == 1:
+            base = Linear((), max(lower.range(self.extents)[0] for lower in lowers))
+        else:
+            raise Unraisable("several lower bounds of a loop with a step")
+        extent = min((upper - base).range(self.extents)[1] for upper in uppers)
+        self.extents[dim] = -(-extent // step.constant)
+        if self.extents[dim] <= 0:
+            raise Unraisable("a loop that never runs")
+        value = base + Linear.dim(dim) * step.constant
+        conditions = [value - lower for lower in lowers] + [(upper - value).plus(-1) for upper in uppers]
+        new = tuple(condition for condition in conditions if condition.range(self.extents)[0] < 0)
+        self.counters[counter] = value, dim, new
+        return dim, new
+
+    def _bounds(self, value: ir.Value, name: str) -> list[Linear]:
+        owner = _owner(value)
+        if owner is not None and owner.name == name:
+            return [bound for operand in owner.operands for bound in self._bounds(operand, name)]
+        return [self._linear(value)]
+
+    def _condition(self, value: ir.Value) -> tuple[Linear, ...]:
+        """What must not be negative for `value`, an i1, to be true."""
+        owner = _owner(value)
+        if owner is None:
+            raise Unraisable("a condition on data")
+        if owner.name == "arith.constant" and ir.IntegerAttr(owner.attributes["value"]).value:
+            return ()
+        if owner.name == "arith.andi":
+            return (*self._condition(owner.operands[0]), *self._condition(owner.operands[1]))
+        if owner.name != "arith.cmpi":
+            raise Unraisable("a condition on data")
+        left, right = (self._linear(operand) for operand in owner.operands)
+        predicate = ir.IntegerAttr(owner.attributes["predicate"]).value
+        below, above = (right - left), (left - right)
+        found = {
+            0: (below, above), 2: (below.plus(-1),), 3: (below,), 4: (above.plus(-1),), 5: (above,),
+            6: (below.plus(-1), left), 7: (below, left), 8: (above.plus(-1), right), 9: (above, right),
+        }.get(predicate)  # fmt: skip
+        if found is None:
+            raise Unraisable("a condition that says two values differ")
+        limits = {6: right, 7: right, 8: left, 9: left}
+        if predicate in limits and limits[predicate].range(self.extents)[0] < 0:
+            raise Unraisable("an unsigned comparison with what may be negative")
+        return tuple(condition for condition in found if condition.range(self.extents)[0] < 0)
+
+    # -- linear expressions ----------------------------------------------------------------------
+
+    def _linear(self, value: ir.Value) -> Linear:
+        if value in self.counters:
+            return self.counters[value][0]
+        owner = _owner(value)
+        if owner is None:
+            raise Unraisable("an index from outside the nest")
+        if owner.name == "arith.constant":
+            attribute = owner.attributes["value"]
+            if isinstance(attribute, ir.IntegerAttr):
+                return Linear((), attribute.value)
+        elif owner.name in ("arith.addi", "arith.subi", "arith.muli"):
+            left, right = (self._linear(operand) for operand in owner.operands)
+            if owner.name == "arith.addi":
+                return self._fits(left + right, value)
+            if owner.name == "arith.subi":
+                return self._fits(left - right, value)
+            if not left.terms or not right.terms:
+                factor, other = (left, right) if not left.terms else (right, left)
+                return self._fits(other * factor.constant, value)
+        elif owner.name in _CASTS or owner.name == "arith.trunci":
+            return self._fits(self._linear(owner.operands[0]), value)
+        elif owner.name == "arith.extui":
+            found = self._linear(owner.operands[0])
+            if found.range(self.extents)[0] >= 0:
+                return found
+        raise Unraisable(f"{owner.name}: an index that is not linear")
+
+    def _fits(self, found: Linear, value: ir.Value) -> Linear:
+        """`found`, if narrow integers hold it: they would wrap."""
+        width = 64 if isinstance(value.type, ir.IndexType) else ir.IntegerType(value.type).width
+        low, high = found.range(self.extents)
+        if not -(1 << (width - 1)) <= low <= high < 1 << (width - 1):
+            raise Unraisable("an index that its type does not hold")
+        return found
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _store(self, op: ir.Operation, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
+        value, memref, *indices = op.operands
+        place = self.store_places[len(self.statements)]
+        self._outside(memref)
+        self.statements.append(
+            Statement(dims, conditions, memref, tuple(map(self._linear, indices)), self._node(value), place)
+        )
+
+    def _outside(self, memref: ir.Value) -> None:
+        if self._is_inside(memref):
+            raise Unraisable("a memref made in the loop")
+
+    def _is_inside(self, value: ir.Value) -> bool:
+        at = value.owner.owner.operation if isinstance(value.owner, ir.Block) else value.owner.operation
+        if isinstance(value.owner, ir.Block) and at == self.loop:
+            return True
+        parent = at if isinstance(value.owner, ir.Block) else at.parent
+        while parent is not None:
+            if parent.operation == self.loop:
+                return True
+            parent = parent.operation.parent
+        return False
+
+    def _node(self, value: ir.Value) -> Node:
+        if value not in self.nodes:
+            self.nodes[value] = self._read(value)
+        return self.nodes[value]
+
+    def _read(self, value: ir.Value) -> Node:
+        if isinstance(value.type, ir.IndexType):
+            return Index(self._linear(value))
+        if not self._is_inside(value):
+            return Scalar(value)
+        op = _owner(value)
+        if op is None:
+            raise Unraisable("a value that a loop hands on in another way than by a reduction")
+        if op.name == "memref.load":
+            self._outside(op.operands[0])
+            indices = tuple(map(self._linear, list(op.operands)[1:]))
+            return Load(op.operands[0], indices, self.load_places[value])
+        if op.name == "arith.constant":
+            return Scalar(value)
+        if op.name == "scf.for":
+            return self._reduction(op, list(op.results).index(value))
+        if len(op.regions) or len(op.results) != 1 or not op.name.startswith(("arith.", "math.")):
+            raise Unraisable(f"{op.name} in a loop")
+        operands = tuple(map(self._node, op.operands))
+        return Compute(op.name, operands, value.type, _attributes(op))
+
+    # -- reductions ------------------------------------------------------------------------------
+
+    def _reduction(self, loop: ir.Operation, number: int) -> Node:
+        initial = self._node(loop.operands[3 + number])
+        return self._chain(initial, self._contributions(loop, number), loop.results[number].type)
+
+    def _chain(self, initial: Node, parts: list[Reduce], kind: ir.Type) -> Node:
+        if not parts:
+            return initial
+        if any(a.combiner != b.combiner for a, b in pairwise(parts)):
+            raise Unraisable("a reduction that combines its terms in several ways")
+        for part in parts:
+            initial = replace(part, initial=initial, kind=kind)
+        return initial
+
+    def _contributions(self, loop: ir.Operation, number: int) -> list[Reduce]:
+        """What a loop adds to (or otherwise combines with) the initial value of one result."""
+        dim, conditions = self._dim(loop)
+        body = loop.regions[0].blocks[0]
+        yielded = body.operations[len(body.operations) - 1].operands[number]
+        parts = self._accumulated(yielded, body.arguments[1 + number])
+        return [replace(part, dims=(dim, *part.dims), conditions=(*conditions, *part.conditions)) for part in parts]
+
+    def _accumulated(self, value: ir.Value, before: ir.Value) -> list[Reduce]:
+        """The parts that turn `before` into `value`."""
+        if value == before:
+            return []
+        op = _owner(value)
+        if op is None:
+            raise Unraisable("a loop that hands on another value")
+        if op.name == "scf.for":
+            number = list(op.results).index(value)
+            return [*self._accumulated(op.operands[3 + number], before), *self._contributions(op, number)]
+        if op.name == "scf.if":
+            return self._accumulated_if(op, list(op.results).index(value), before)
+        if op.name == "arith.subf" and _depends(op.operands[0], before):
+            rest, term = op.operands
+            return [*self._accumulated(rest, before), self._part("arith.addf", self._negated(term, before), value)]
+        if op.name == "math.fma" and _depends(op.operands[2], before):
+            factors = tuple(self._term(operand, before) for operand in list(op.operands)[:2])
+            product = Compute("arith.mulf", factors, value.type, {})
+            return [*self._accumulated(op.operands[2], before), self._part("arith.addf", product, value)]
+        if op.name not in COMBINERS:
+            raise Unraisable(f"{op.name}: a loop that is no reduction")
+        left, right = op.operands
+        rest, term = (left, right) if _depends(left, before) else (right, left)
+        return [*self._accumulated(rest, before), self._part(op.name, self._term(term, before), value)]
+
+    def _accumulated_if(self, op: ir.Operation, number: int, before: ir.Value) -> list[Reduce]:
+        taken, other = (_last(region.blocks[0]).operands[number] for region in op.regions)
+        conditions = self._condition(op.operands[0])
+        if other != before:
+            raise Unraisable("a branch in a reduction whose other side changes the value")
+        parts = self._accumulated(taken, before)
+        return [replace(part, conditions=(*conditions, *part.conditions)) for part in parts]
+
+    def _part(self, combiner: str, term: Node, value: ir.Value) -> Reduce:
+        return Reduce((), (), combiner, term, term, value.type)
+
+    def _negated(self, term: ir.Value, before: ir.Value) -> Node:
+        return Compute("arith.negf", (self._term(term, before),), term.type, {})
+
+    def _term(self, value: ir.Value, before: ir.Value) -> Node:
+        if _depends(value, before):
+            raise Unraisable("a loop whose terms depend on what it has so far")
+        return self._node(value)
+
+
+def _owner(value: ir.Value) -> ir.Operation | None:
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _last(block: ir.Block) -> ir.Operation:
+    return block.operations[len(block.operations) - 1].operation
+
+
+def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
+    return {name: op.attributes[name] for name in op.attributes}
+
+
+def _stores(op: ir.Operation) -> bool:
+    found = False
+
+    def visit(nested: ir.Operation) -> ir.WalkResult:
+        nonlocal found
+        found = found or nested.operation.name == "memref.store"
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found
+
+
+def _depends(value: ir.Value, before: ir.Value) -> bool:
+    """Whether `value` is computed from `before`."""
+    if value == before:
+        return True
+    op = _owner(value)
+    if op is None:
+        return False
+    if any(_depends(operand, before) for operand in op.operands):
+        return True
+    found = False
+
+    def visit(nested: ir.Operation) -> ir.WalkResult:
+        nonlocal found
+        found = found or any(operand == before for operand in nested.operation.operands)
+        return ir.WalkResult.ADVANCE
+
+    for region in op.regions:
+        for block in region.blocks:
+            for entry in block.operations:
+                entry.operation.walk(visit)
+    return found

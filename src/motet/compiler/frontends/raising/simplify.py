@@ -1,0 +1,102 @@
+"""Fewer dimensions for the same nest: those of one iteration dropped, those that only occur together merged.
+
+    for b in 0..8, t in 0..128 { C[128*b + t] = … }        →        for i in 0..1024 { C[i] = … }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import permutations
+
+from motet.compiler.frontends.raising.linear import Linear
+from motet.compiler.frontends.raising.nest import (
+    Compute,
+    Load,
+    Nest,
+    Node,
+    Reduce,
+    Scalar,
+    free_dims,
+    nodes,
+    rewrite_statement,
+    statement_linears,
+)
+from motet.compiler.ir._mlir import ir
+
+
+def simplify(nest: Nest) -> None:
+    """Change `nest` in place."""
+    nest.statements = [replace(statement, value=_begin_with_what_is_added(statement.value))
+                       for statement in nest.statements]  # fmt: skip
+    _drop_units(nest)
+    while (pair := _mergeable(nest)) is not None:
+        outer, inner = pair
+        nest.extents[inner] *= nest.extents.pop(outer)
+        _substitute(nest, {outer: Linear()})
+
+
+def _begin_with_what_is_added(node: Node) -> Node:
+    """`reduce(+, 0, t) + b` begins with b, a bias, instead: no pass over the sums of its own."""
+    if not isinstance(node, Compute):
+        return node
+    node = replace(node, operands=tuple(map(_begin_with_what_is_added, node.operands)))
+    if node.name not in ("arith.addf", "arith.addi"):
+        return node
+    for sums, added in (node.operands, node.operands[::-1]):
+        if (
+            isinstance(sums, Reduce) and sums.combiner == node.name and isinstance(added, Load)
+            and _is_zero(sums.initial) and free_dims(added) < free_dims(sums)
+        ):
+            return replace(sums, initial=added)
+    return node
+
+
+def _is_zero(node: Node) -> bool:
+    if not isinstance(node, Scalar) or isinstance(node.value.owner, ir.Block):
+        return False
+    constant = node.value.owner.operation
+    if constant.name != "arith.constant":
+        return False
+    value = constant.attributes["value"]
+    return isinstance(value, (ir.FloatAttr, ir.IntegerAttr)) and value.value == 0
+
+
+def _linears(nest: Nest) -> list[Linear]:
+    return [found for statement in nest.statements for found in statement_linears(statement)]
+
+
+def _drop_units(nest: Nest) -> None:
+    """Drop dimensions of one iteration, except those that are all of some index: they say what an axis is."""
+    for dim in [dim for dim, extent in nest.extents.items() if extent == 1]:
+        if not any(found.single == dim for found in _linears(nest)):
+            del nest.extents[dim]
+            _substitute(nest, {dim: Linear()})
+
+
+def _substitute(nest: Nest, replaced: Mapping[int, Linear]) -> None:
+    """Put linear expressions in the place of dimensions, which are gone then."""
+    nest.statements = [
+        rewrite_statement(
+            statement, lambda linear: linear.substitute(replaced),
+            lambda dims: tuple(dim for dim in dims if dim not in replaced),
+        )
+        for statement in nest.statements
+    ]
+
+
+def _mergeable(nest: Nest) -> tuple[int, int] | None:
+    """Two dimensions of the same loops that occur as one number, the first being its more significant part."""
+    groups = [statement.dims for statement in nest.statements]
+    for statement in nest.statements:
+        groups += [node.dims for node in nodes(statement.value) if isinstance(node, Reduce)]
+    found = set(_linears(nest))
+    for outer, inner in permutations(nest.extents, 2):
+        extent = nest.extents[inner]
+        if (
+            all((outer in dims) == (inner in dims) for dims in groups)
+            and all(linear.coefficient(outer) == linear.coefficient(inner) * extent for linear in found)
+            and any(linear.coefficient(outer) for linear in found)
+        ):
+            return outer, inner
+    return None
