@@ -35,7 +35,8 @@ from motet.compiler.placement.units import Unit, Units, units_of
 FEW_TASKS = 14  # that still are placed by trying everything
 MOST_SEARCHED = 40_000  # tasks scheduled in all while searching for something better
 MOST_JOINED = 40_000  # while joining stages
-STAGE_WORTH = 0.01  # of the whole: what one stage more, which makes an estimate less sure, has to gain
+STAGE_WORTH = 0.01  # of the whole: what one stage more, which makes an estimate less sure, has to gain,
+MOST_WORTH = 0.1  # and all of them together
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def solve(problem: Problem, machine: ProgramMachine) -> tuple[Sequence[int], Sta
 
 def _merit(staging: Staging) -> float:
     """What is best has the least: when everything ends, with what each stage more has to be worth."""
-    return staging.makespan * (1 + STAGE_WORTH * max(0, len(staging.stages) - 1))
+    return staging.makespan * (1 + min(MOST_WORTH, STAGE_WORTH * max(0, len(staging.stages) - 1)))
 
 
 def _search(problem: Problem, ranks: Sequence[float], single: Sequence[Schedule]) -> list[Schedule]:

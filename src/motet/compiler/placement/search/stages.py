@@ -1,7 +1,7 @@
 """Cuts what each place does into stages: a stage is submitted as a whole, and hands on its results when it ends.
 
-    place 0:  a b │ c d                a stage ends with a task whose result another place waits for, and begins
-    place 1:      x y │ z              with one that waits for another place; stages that are as well one are joined
+    place 0:  a b │ c d                a stage ends where another place waits for it, and begins where it would have
+    place 1:      x y │ z              to wait for another place; stages that are as well one are joined
 
 Fewer stages are less work for the runtime and leave more to fusion; more let places work at the same time.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from motet.compiler.placement.search.problem import Problem, Schedule
 
@@ -51,28 +52,46 @@ def _topological(problem: Problem, order: Sequence[int]) -> list[int]:
 
 
 def _cut(problem: Problem, schedule: Schedule, order: Sequence[int]) -> list[list[int]]:
-    """Stages that end at every task that another place reads and begin at every one that reads from another."""
+    """Stages as large as they can be with nobody waiting for them: a task is part of the stage before it at its place
+    if all that it reads from elsewhere was there when that began, and nobody elsewhere waits for that before it ends.
+
+    So each stage that reads from another begins after what it reads has ended: none wait for one another in a circle.
+    """
+    stages = _cut_by_time(problem, schedule, order)
+    numbers = _ordered(problem, stages)
+    if numbers is None:  # only tasks that take no time can be in each other's way
+        stages = [[index] for index in order if not problem.tasks[index].outside]
+        numbers = list(range(len(stages)))
+    return [stages[number] for number in numbers]
+
+
+def _cut_by_time(problem: Problem, schedule: Schedule, order: Sequence[int]) -> list[list[int]]:
     places, tasks, machine = schedule.places, problem.tasks, problem.machine
+    starts, ends = schedule.starts, schedule.ends
     stages: list[list[int]] = []
-    opened: dict[int, list[int]] = {}
-
-    def apart(source: int, reader: int) -> bool:
-        """Whether work at two places, of which one reads from the other, needs two stages."""
-        return places[source] != places[reader] and not tasks[source].outside and not tasks[reader].outside
-
+    opened: dict[int, int] = {}  # the last stage of each place
+    deadlines: list[float] = []  # when somebody elsewhere waits for a stage
     for index in order:
-        place = places[index]
         if tasks[index].outside:
             continue
-        waits = any(machine.move(places[s], place, b) > 0.0 or apart(s, index) for s, b in tasks[index].inputs)
-        if place in opened and (waits or tasks[opened[place][0]].queues != tasks[index].queues):
-            del opened[place]
-        if place not in opened:
+        place = places[index]
+        arrival = max(
+            (ends[s] + machine.move(places[s], place, b) for s, b in tasks[index].inputs if places[s] != place),
+            default=0.0,
+        )
+        number = opened.get(place)
+        if number is None or arrival > starts[stages[number][0]] or ends[index] > deadlines[number] or (
+            tasks[stages[number][0]].queues != tasks[index].queues
+        ):
+            number = opened[place] = len(stages)
             stages.append([])
-            opened[place] = stages[-1]
-        opened[place].append(index)
-        if any(apart(index, reader) for reader, _ in problem.readers[index]):
-            del opened[place]
+            deadlines.append(inf)
+        stages[number].append(index)
+        waited = (
+            starts[r] - machine.move(place, places[r], b)
+            for r, b in problem.readers[index] if places[r] != place and not tasks[r].outside
+        )
+        deadlines[number] = min(deadlines[number], min(waited, default=inf))
     return stages
 
 
