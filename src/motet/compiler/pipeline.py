@@ -5,17 +5,18 @@ Runs inside a compiler worker (see `service`): native crashes here are not the u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from msgspec import structs
 
 from motet.artifact.schema import SCHEMA_VERSION, KernelInfo, Manifest, Parameter, Signature, TensorSpec, Variant
+from motet.compiler.codegen.backend import Backend, Objects, backend_of, units_of
 from motet.compiler.codegen.compose import compose
-from motet.compiler.codegen.cpu.objects import Unit, compile_units
+from motet.compiler.codegen.cpu.objects import Unit
 from motet.compiler.codegen.cpu.packing import apply_packing
-from motet.compiler.codegen.cpu.select import gains, generate, structure
+from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
@@ -28,7 +29,7 @@ from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.layout import callee, choose_orders
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
-from motet.compiler.targets.cpu import CpuTarget, base_of
+from motet.compiler.targets.family import Target
 from motet.errors import CompileError
 from motet.version import VERSION
 
@@ -55,7 +56,7 @@ class Kernels:
     reasons: dict[str, str] = field(default_factory=dict[str, str])  # why the others could not
 
 
-def build(program: Program, targets: list[CpuTarget], jobs: int, progress: Progress) -> Built:
+def build(program: Program, targets: Sequence[Target], jobs: int, progress: Progress) -> Built:
     """Compile `program` for every target, preferred first."""
     progress("normalise", 0.0)
     normalise(program)
@@ -65,7 +66,7 @@ def build(program: Program, targets: list[CpuTarget], jobs: int, progress: Progr
 
 
 def build_partitioned(
-    program: Program, kernels: Kernels, targets: list[CpuTarget], jobs: int, progress: Progress
+    program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress
 ) -> Built:
     """`build` from partitioned kernels on."""
     functions = public_functions(program.module)
@@ -75,8 +76,8 @@ def build_partitioned(
         raise CompileError(f"{reason} is not supported as an input or result") from None
     store = ParameterStore(program.parameters)
     members: dict[str, bytes] = {}
-    made: dict[tuple[str, Unit], str] = {}
-    found: dict[CpuTarget, Variant] = {}
+    made: Objects = {}
+    found: dict[Target, Variant] = {}
     wanted = worthwhile(targets, kernels)
     for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
@@ -95,12 +96,12 @@ def build_partitioned(
     return Built(manifest, members, parameters)
 
 
-def worthwhile(targets: list[CpuTarget], kernels: Kernels) -> list[CpuTarget]:
+def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
     """`targets` without those whose code would be that of their base, which is compiled for too."""
     names = {target.name for target in targets}
     return [
         target for target in targets
-        if target.base not in names or any(gains(kernel, target) for kernel in kernels.readable.values())
+        if target.base not in names or any(map(backend_of(target).gains, kernels.readable.values()))
     ]
 
 
@@ -170,21 +171,16 @@ def public_functions(module: ir.Module) -> list[ir.Operation]:
 def build_variant(
     functions: list[ir.Operation],
     kernels: Kernels,
-    target: CpuTarget,
+    target: Target,
     store: ParameterStore,
     jobs: int,
     members: dict[str, bytes],
-    made: dict[tuple[str, Unit], str],
+    made: Objects,
 ) -> Variant:
     """Code and schedules for one target; objects are added to `members`, and to `made` which unit each is of.
     Units that are the same for the target's base are its objects."""
-    compiled = compile_kernels(functions, kernels, target)
-    units = _units(compiled)
-    fresh = [unit for unit in units if (target.base, unit) not in made]
-    for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
-        path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
-        members[path] = code
-    paths = [made.get((target.base, unit)) or made[target.name, unit] for unit in units]
+    backend = backend_of(target)
+    compiled, paths = backend.assemble(compile_kernels(functions, kernels, backend), jobs, members, made)
     schedules = {}
     for function in functions:
         shapes = function_shapes(function, kernels)
@@ -195,14 +191,12 @@ def build_variant(
     )
 
 
-def compile_kernels(
-    functions: list[ir.Operation], kernels: Kernels, target: CpuTarget
-) -> dict[str, Compiled]:
+def compile_kernels(functions: list[ir.Operation], kernels: Kernels, backend: Backend) -> dict[str, Compiled]:
     """Code for every kernel, by the class that takes it or by the generic path."""
-    laid_out, codes = generate_all(functions, kernels, target)
+    laid_out, codes = generate_all(functions, kernels, backend)
     called = {callee(e.operation) for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)}
     return {
-        name: _compiled(name, kernels, laid_out, codes[name], target) for name in kernels.functions if name in called
+        name: _compiled(name, kernels, laid_out, codes[name], backend) for name in kernels.functions if name in called
     }
 
 
@@ -210,22 +204,19 @@ def _is_call(entry: ir.Operation) -> bool:
     return entry.operation.name == "func.call"
 
 
-def kernel_units(program: Program, kernels: Kernels, target: CpuTarget) -> list[Unit]:
+def kernel_units(program: Program, kernels: Kernels, target: Target) -> list[Unit]:
     """The LLVM IR of a partitioned program's kernels, each structure once."""
-    return _units(compile_kernels(public_functions(program.module), kernels, target))
+    return units_of(compile_kernels(public_functions(program.module), kernels, backend_of(target)))
 
 
-def _units(compiled: Mapping[str, Compiled]) -> list[Unit]:
-    units = {
-        code.phases[0].symbol: Unit(code.phases[0].symbol, code.llvm, code.kind == "generic")
-        for entry in compiled.values()
-        if (code := entry.code).phases
-    }
-    return list(units.values())
+def kernel_text(program: Program, kernels: Kernels, target: Target, stage: str) -> str:
+    """A partitioned program's kernels as `--emit` shows them at `llvm` or `assembly`."""
+    backend = backend_of(target)
+    return backend.text(compile_kernels(public_functions(program.module), kernels, backend), stage)
 
 
 def generate_all(
-    functions: list[ir.Operation], kernels: Kernels, target: CpuTarget
+    functions: list[ir.Operation], kernels: Kernels, backend: Backend
 ) -> tuple[dict[str, Kernel], dict[str, KernelCode | None]]:
     """Kernels with their data layouts, and code for those that some class takes.
 
@@ -248,7 +239,7 @@ def generate_all(
         for name, kernel in laid_out.items():
             key = structure(kernel)
             if key not in made:
-                made[key] = generate(kernel, target)
+                made[key] = backend.generate(kernel)
             codes[name] = made[key]
             moved = any(value.order != tuple(range(value.rank)) for value in kernel.values)
             if codes[name] is None and moved:
@@ -274,15 +265,10 @@ def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, t
 
 
 def _compiled(
-    name: str, kernels: Kernels, laid_out: Mapping[str, Kernel], code: KernelCode | None, target: CpuTarget
+    name: str, kernels: Kernels, laid_out: Mapping[str, Kernel], code: KernelCode | None, backend: Backend
 ) -> Compiled:
     if code is None:
-        from motet.compiler.codegen.cpu.generic import emit_generic
-
-        generic = emit_generic(kernels.functions[name], name, base_of(target))
-        count = len(kernels.functions[name].regions[0].blocks[0].arguments)
-        extents = tuple((f"s{i}", *extent) for i, extent in enumerate(generic.extents))
-        return Compiled(generic.code, tuple(range(count)), (None,) * count, extents)
+        return backend.generic(kernels.functions[name], name, kernels.reasons.get(name, ""))
     kernel = laid_out[name]
     packings = tuple(
         code.packings.get(i) for i, value in enumerate(kernel.values) if value.role in ("argument", "constant")

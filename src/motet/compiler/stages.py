@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from motet.compiler import pipeline
-from motet.compiler.codegen.cpu.objects import Unit, assembly
+from motet.compiler.codegen.backend import Objects
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.program import Program
 from motet.compiler.placement.passes import PASSES
 from motet.compiler.scheduling.schedule import ParameterStore
-from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location
 
 
-def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> str:
+def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
     """`program` at `stage`, one of `job.STAGES`."""
     if stage == "program":
         return str(program.module)
@@ -28,7 +28,7 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
         return str(program.module)
     if stage == "scheduled":
         members: dict[str, bytes] = {}
-        made: dict[tuple[str, Unit], str] = {}
+        made: Objects = {}
         store = ParameterStore(program.parameters)
         functions = pipeline.public_functions(program.module)
         variants = [
@@ -36,10 +36,7 @@ def emit(program: Program, stage: str, targets: list[CpuTarget], jobs: int) -> s
         ]
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"
-    units = pipeline.kernel_units(program, kernels, targets[0])
-    if stage == "llvm":
-        return "\n".join(unit.llvm for unit in units)
-    return "\n".join(assembly(unit, targets[0]) for unit in units)
+    return pipeline.kernel_text(program, kernels, targets[0], stage)
 
 
 def optimise(text: str, file: str, passes: str) -> str:

@@ -13,7 +13,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
 from motet.compiler.oracle import run_oracle
 from motet.compiler.service import VerifyReport
-from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.family import Target
 from motet.errors import CallError
 
 # How far results may be apart: |a - b| <= absolute + relative · |b|, with `absolute` relative to the largest
@@ -23,7 +23,7 @@ DEFAULT_TOLERANCE = 0.0  # integers are equal or wrong
 
 
 def verify(
-    program: Program, function: str, arrays: Mapping[str, np.ndarray], targets: list[CpuTarget], jobs: int
+    program: Program, function: str, arrays: Mapping[str, np.ndarray], targets: list[Target], jobs: int
 ) -> VerifyReport:
     """Compare `arrays["result0"]`, … with what the oracle makes of `arrays["input0"]`, …."""
     copy = Program(ir.Module.parse(str(program.module)), program.parameters)
@@ -86,7 +86,7 @@ def _signature(program: Program, function: str) -> Signature:
 
 
 def _blame(
-    program: Program, function: str, inputs: list[np.ndarray], targets: list[CpuTarget], jobs: int
+    program: Program, function: str, inputs: list[np.ndarray], targets: list[Target], jobs: int
 ) -> str:
     """The first kernel, in the order of the program, whose results differ from the oracle's. `program` is
     partitioned already; its functions are made to return every kernel's results."""

@@ -24,7 +24,7 @@ from motet.errors import CompileError, MotetError, WorkerCrash
 if TYPE_CHECKING:
     from motet.compiler.ir.program import Place, Program
     from motet.compiler.placement.rates import RateTable
-    from motet.compiler.targets.cpu import CpuTarget
+    from motet.compiler.targets.family import Target
 
 _log = logging.getLogger("motet")
 
@@ -109,7 +109,7 @@ def _read(path: str) -> bytes:
         raise CompileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def _targets(job: Job, program: Program) -> list[CpuTarget]:
+def _targets(job: Job, program: Program) -> list[Target]:
     """What code is made for: what was asked for, and the defaults of families that only the program names."""
     from motet.compiler.placement.families import program_families
     from motet.compiler.targets.families import resolve_target, target_names
@@ -128,7 +128,7 @@ def _targets(job: Job, program: Program) -> list[CpuTarget]:
     return [target for target in targets if target.family in families]
 
 
-def _host_targets(job: Job) -> list[CpuTarget]:
+def _host_targets(job: Job) -> list[Target]:
     """Those of the host, on which kernels can be compared with the oracle."""
     from motet.compiler.targets.expressions import DEFAULT_TARGETS
     from motet.compiler.targets.families import HOST, resolve_target

@@ -14,7 +14,9 @@ from motet.errors import OptionError
     ("riscv", {"vlen": "0"}, ["riscv:rv64gc"]),
     ("riscv", {"vlen": "512", "cpu": "rv64gc"}, ["riscv:rv64gc"]),
     ("host", {"cpu": "x86-64-v3+aarch64"}, ["x86-64-v3", "aarch64"]),
-    ("cuda", {"arch": "sm_80"}, []),
+    ("cuda", {"arch": "sm_80+sm_90a"}, ["cuda:sm_80", "cuda:sm_90a"]),
+    ("cuda", {"arch": "sm_80", "precision": "tf32"}, ["cuda:sm_80/tf32"]),
+    ("metal", {"arch": "sm_80"}, []),
 ])
 def test_options_choose_targets(family: str, options: dict[str, str], names: list[str]) -> None:
     assert target_names(family, options, family) == names

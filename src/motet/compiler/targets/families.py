@@ -12,14 +12,16 @@ from dataclasses import replace
 from importlib import metadata
 
 from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
+from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.expressions import DEFAULT_TARGETS
-from motet.compiler.targets.family import Family
+from motet.compiler.targets.family import Family, Target
+from motet.compiler.targets.hip import HIP
 from motet.compiler.targets.riscv import RISCV
 from motet.errors import OptionError
 
 GROUP = "motet.targets"
 HOST = "host"
-CPU = "cpu"
+PRECISION = "precision"
 
 
 def families() -> dict[str, Family]:
@@ -31,6 +33,8 @@ def families() -> dict[str, Family]:
             options=("latency", "bandwidth", "memory-bandwidth", "memory", "queues"),
         ),
         "riscv": RISCV,
+        "cuda": CUDA,
+        "hip": HIP,
     }
     for entry in metadata.entry_points(group=GROUP):
         if entry.name not in known and isinstance(found := _load(entry), Family):
@@ -56,27 +60,39 @@ def _load(entry: metadata.EntryPoint) -> Family | str:
 
 
 def target_names(family: str, options: Mapping[str, str], where: str) -> list[str]:
-    """The full names of the targets that a device expression asks for: those that `cpu` lists, joined by `+`, in
-    order of preference, else those that another option implies, else the defaults. Raises OptionError; a family that
-    is unknown has none."""
+    """The full names of the targets that a device expression asks for: those that `cpu` (`arch` for GPUs) lists,
+    joined by `+`, in order of preference, else those that another option implies, else the defaults; behind a slash
+    the precision, where it is not the default. Raises OptionError; a family that is unknown has none."""
     known = families().get(family)
     if known is None:
         return []
+    own = (known.key, *((PRECISION,) if known.precisions else ()))
     for option in options:
-        if option != CPU and option not in known.options:
-            listing = ", ".join((CPU, *known.options))
+        if option not in own and option not in known.options:
+            listing = ", ".join((*own, *known.options))
             raise OptionError(f"device {where}: option {option} is unknown; available: {listing}")
     names = list(known.defaults)
     for option, table in known.implied.items():
         if option in options:
             names = list(_one_of(options[option], table, f"device {where}: {option}"))
-    if CPU in options:
-        names = [part.strip() for part in options[CPU].split("+")]
+    if known.key in options:
+        names = [part.strip() for part in options[known.key].split("+")]
     for name in names:
         if name not in known.names:
             listing = ", ".join(known.names)
-            raise OptionError(f"device {where}: cpu {name or '(empty)'} is unknown; available: {listing}")
-    return [name if family == HOST else f"{family}:{name}" for name in names]
+            raise OptionError(f"device {where}: {known.key} {name or '(empty)'} is unknown; available: {listing}")
+    precision = _precision(known, options, where)
+    return [name if family == HOST else f"{family}:{name}{precision}" for name in names]
+
+
+def _precision(family: Family, options: Mapping[str, str], where: str) -> str:
+    given = options.get(PRECISION) if family.precisions else None
+    if given is None or given == family.precisions[0]:
+        return ""
+    if given not in family.precisions:
+        listing = ", ".join(family.precisions)
+        raise OptionError(f"device {where}: {PRECISION} {given or '(empty)'} is unknown; available: {listing}")
+    return f"/{given}"
 
 
 def driver_options(family: str, options: Mapping[str, str]) -> str:
@@ -93,12 +109,15 @@ def _one_of(value: str, table: Mapping[str, tuple[str, ...]], what: str) -> tupl
     return table[value]
 
 
-def resolve_target(name: str) -> CpuTarget:
+def resolve_target(name: str) -> Target:
     """The target with a full name. Raises OptionError."""
     family, colon, own = name.rpartition(":")
     if not colon:
         from motet.compiler.targets.native import resolve_cpu_target
 
         return resolve_cpu_target(name)
+    own, _, precision = own.partition("/")
     target = families()[family].targets[own]
-    return replace(target, family=family)
+    if isinstance(target, CpuTarget):
+        return replace(target, family=family)
+    return replace(target, family=family, precision="tf32" if precision == "tf32" else target.precision)

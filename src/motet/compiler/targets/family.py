@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 
 from motet.compiler.placement.rates import Rates
 from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.gpu import GpuTarget
+
+Target = CpuTarget | GpuTarget
 
 
 @dataclass(frozen=True)
 class Family:
     """`targets` by name, and the names of those that code is made for by default, the preferred one first.
     `native` says that there is a target of that name, which the machine that compiles is asked for. `rates` are what
-    its devices can do, for automatic placement.
+    its devices can do, for automatic placement. `key` is the option of a device expression that lists targets.
 
     `options` are those of its driver that a device expression may give: `riscv{harts=4}`. `implied` says which targets
     the value of an option stands for, where it says no other: `{"vlen": {"256": ("rv64gcv256",)}}`."""
 
     name: str
-    targets: Mapping[str, CpuTarget] = field(default_factory=dict[str, CpuTarget])
+    targets: Mapping[str, Target] = field(default_factory=dict[str, Target])
     defaults: tuple[str, ...] = ()
     native: bool = False
     rates: Rates | None = None
@@ -27,6 +30,9 @@ class Family:
     implied: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
         default_factory=dict[str, Mapping[str, tuple[str, ...]]]
     )
+
+    key: str = "cpu"
+    precisions: tuple[str, ...] = ()  # how products of f32 may be calculated, the default one first
 
     @property
     def names(self) -> tuple[str, ...]:

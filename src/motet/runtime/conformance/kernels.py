@@ -29,6 +29,7 @@ def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> C
     """The objects for the first target of `family` that `obstacle` has nothing against, or why there are none."""
     try:
         from motet.compiler.codegen.cpu.objects import Unit, compile_units
+        from motet.compiler.targets.cpu import CpuTarget
         from motet.compiler.targets.families import families
     except ImportError as error:
         return f"Motet's compiler is not installed ({error}); pip install 'motet[compile]'"
@@ -37,6 +38,9 @@ def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> C
         return f"no code can be made for {family} devices: no entry point of motet.targets describes that family"
     reasons: list[str] = []
     for name, target in known.targets.items():
+        if not isinstance(target, CpuTarget):
+            reasons.append(f"{name}: the checks' kernels are written for processors")
+            continue
         variant = Variant(family, name, target.triple, list(target.requires), [], {})
         reason = obstacle(variant)
         if reason is not None:

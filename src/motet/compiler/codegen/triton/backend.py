@@ -1,0 +1,81 @@
+"""Triton, for GPUs: kernels as Python source, compiled ahead of time without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from motet.compiler.codegen.backend import Objects
+from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
+from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of
+from motet.compiler.codegen.triton.program import Program, TritonCode
+from motet.compiler.codegen.triton.scalars import Unsupported
+from motet.compiler.codegen.triton.select import generate
+from motet.compiler.codegen.triton.worker import Made
+from motet.compiler.ir._mlir import ir
+from motet.compiler.scheduling.schedule import Compiled
+from motet.compiler.targets.gpu import GpuTarget
+from motet.errors import CompileError
+
+
+@dataclass(frozen=True)
+class TritonBackend:
+    target: GpuTarget
+
+    def gains(self, kernel: Kernel) -> bool:
+        return True
+
+    def generate(self, kernel: Kernel) -> KernelCode | None:
+        try:
+            return generate(kernel, self.target)
+        except Unsupported as reason:
+            self._fail(kernel.name, str(reason))
+
+    def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
+        self._fail(name, reason or "no class takes it")
+
+    def _fail(self, name: str, reason: str) -> NoReturn:
+        family = self.target.family
+        raise CompileError(
+            f"kernel {name}: no code can be made for {family} devices: {reason}; place its operations on another "
+            "device, such as the host"
+        )
+
+    def assemble(
+        self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects
+    ) -> tuple[dict[str, Compiled], list[str]]:
+        programs = _programs(compiled)
+        built = dict(zip(programs, compile_programs(list(programs.values()), self.target, jobs), strict=True))
+        paths: list[str] = []
+        for symbol, program in programs.items():
+            found = members_of(program, built[symbol], self.target)
+            members |= found
+            paths += list(found)[:2]
+        return {name: replace(entry, code=_settled(entry.code, built)) for name, entry in compiled.items()}, paths
+
+    def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
+        programs = list(_programs(compiled).values())
+        if stage == "llvm":
+            return "\n".join(program.forms[0].source for program in programs)
+        return "\n".join(one.assembly for one in compile_programs(programs, self.target, 1))
+
+
+def _programs(compiled: Mapping[str, Compiled]) -> dict[str, Program]:
+    """By symbol, each once: kernels of one structure share their code."""
+    return {
+        program.symbol: program
+        for entry in compiled.values()
+        if isinstance(entry.code, TritonCode)
+        for program in entry.code.programs
+    }
+
+
+def _settled(code: KernelCode, built: Mapping[str, Made]) -> KernelCode:
+    """`code` with the forms that were taken, whose grids may differ from those of the first ones."""
+    if not isinstance(code, TritonCode):
+        return code
+    programs = tuple(chosen(program, built[program.symbol]) for program in code.programs)
+    return replace(
+        code, programs=programs, phases=tuple(Phase(program.symbol, program.forms[0].tasks) for program in programs)
+    )

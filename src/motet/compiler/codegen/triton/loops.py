@@ -1,0 +1,235 @@
+"""Loops: a stage point by point. Element-wise work, movement of data, and reductions in the order of their loops.
+
+A tile is points that lie side by side in the result, or, where a tensor is read across (a transpose), a square of
+points, so that both sides are moved in whole lines. What a stage reduces is a loop in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.epilogue import Epilogue
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, merge
+from motet.compiler.codegen.kernel import Access, Kernel, Stage, item_bytes
+from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.scalars import constant, rounded
+from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, output_dtypes, source_of
+from motet.compiler.targets.gpu import GpuTarget
+
+Loop = tuple[Extent, int]
+_POINTS = 1024
+_SQUARE = 64
+_REDUCING_POINTS = 128
+
+
+@dataclass(frozen=True)
+class Task:
+    """One launch: a stage, the element-wise stages after it, where what they make is stored, and the arguments."""
+
+    kernel: Kernel
+    stage: Stage
+    epilogue: Epilogue | None
+    stored: dict[int, Place]
+    buffers: tuple[int, ...]
+    symbol: str
+    about: str
+
+    @property
+    def sources(self) -> list[Source]:
+        return [source_of(self.kernel, access, self.stage.sizes) for access in self.stage.inputs]
+
+    @property
+    def inits(self) -> list[Source | float | int | None]:
+        return [
+            source_of(self.kernel, init, self.stage.sizes) if isinstance(init, Access) else init
+            for init in self.stage.inits
+        ]
+
+    @property
+    def places(self) -> list[Place]:
+        """All memory that the launch reads and writes."""
+        found = [source.place for source in self.sources]
+        found += [init.place for init in self.inits if isinstance(init, Source)]
+        found += self.stored.values()
+        return found + (self.epilogue.places if self.epilogue else [])
+
+    def frozen(self) -> frozenset[int]:
+        """Dimensions whose own coordinate is needed: those of padded reads, and those that bodies look at."""
+        found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
+        for source in (*self.sources, *(init for init in self.inits if isinstance(init, Source))):
+            for bound in source.bounds:
+                found |= {d for d, coefficient in enumerate(bound.entry.coefficients) if coefficient}
+        return frozenset(found)
+
+    def loops(self, kind: str) -> list[Loop]:
+        """The loops of one kind, merged where everything walks two as one; the fastest in memory last."""
+        sizes = [Extent.of(size) for size in self.stage.sizes]
+        dims = [d for d, iterator in enumerate(self.stage.iterators) if iterator == kind]
+        found = merge(sizes, dims, self.places, self.frozen())
+        leading = list(self.stored.values()) if kind == "parallel" else [source.place for source in self.sources]
+        return sorted(found, key=lambda loop: _stride_rank(leading, loop[1]), reverse=True)
+
+
+def _stride_rank(places: Sequence[Place], dim: int) -> tuple[int, int]:
+    """How far a step along `dim` goes, by the first of `places` that it moves at all."""
+    for place in places:
+        stride = place.strides[dim]
+        if stride != ZERO:
+            return len(stride.symbols), abs(stride.factor)
+    return (99, 0)
+
+
+def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
+    """Any stage. Raises `Unsupported` for operations without code."""
+    parallel = task.loops("parallel")
+    reduction = task.loops("reduction")
+    across = _across(task, parallel)
+    if across is not None and not reduction:
+        return (_square(task, parallel, across),)
+    return (_line(task, parallel, reduction),)
+
+
+def _across(task: Task, parallel: Sequence[Loop]) -> Loop | None:
+    """The loop along which a large input lies, where it is not the result's."""
+    if len(parallel) < 2 or not task.stored:
+        return None
+    inner = parallel[-1][1]
+    for source in task.sources:
+        strides = source.place.strides
+        if strides[inner] in (ZERO, ONE):
+            continue
+        for loop in parallel[:-1]:
+            if strides[loop[1]] == ONE and (loop[0].known is None or loop[0].factor >= 8):
+                return loop
+    return None
+
+
+def ceiling(count: Extent, block: int) -> Expr:
+    """How many blocks of `block` cover `count`."""
+    if count.known is not None:
+        return -(-count.factor // block)
+    return count.expression if block == 1 else ["ceildiv", count.expression, block]
+
+
+def total(loops: Sequence[Loop]) -> Extent:
+    result = ONE
+    for size, _ in loops:
+        result = result * size
+    return result
+
+
+def power_of_two(count: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(0, count - 1).bit_length()
+
+
+def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop]) -> Form:
+    count = total(parallel)
+    most = _REDUCING_POINTS if reduction else _POINTS
+    block = most if count.known is None else min(most, power_of_two(count.factor))
+    w = Writer(task.kernel, task.buffers, (block,))
+    point = w.define("o", f"{w.program()} * {block} + {w.range(0)}")
+    if count.known is None or count.factor % block:
+        w.masks[0] = w.define("m", f"{point} < {w.extent(count)}")
+    at = w.decompose(Coordinate(point, frozenset({0})), parallel) if parallel else {}
+    _points(w, task, at, reduction)
+    return Form(w.module(task.symbol, task.about), ceiling(count, block), max(1, min(4, block // 32)))
+
+
+def _square(task: Task, parallel: Sequence[Loop], across: Loop) -> Form:
+    """Tiles along `across` and along the result's own fastest loop; the other loops are the program's number."""
+    inner = parallel[-1]
+    outer = [loop for loop in parallel if loop not in (inner, across)]
+    side = _SQUARE if max(item_bytes(p.dtype) for p in task.places) <= 4 else _SQUARE // 2
+    sides = [side if size.known is None else min(side, power_of_two(size.factor)) for size, _ in (across, inner)]
+    w = Writer(task.kernel, task.buffers, sides)
+    counts: list[Expr] = []
+    rest = w.program()
+    at: dict[int, Coordinate] = {}
+    for axis, (size, dim) in reversed(list(enumerate((across, inner)))):
+        blocks = f"tl.cdiv({w.extent(size)}, {sides[axis]})" if size.known is None else str(ceiling(size, sides[axis]))
+        counts.append(ceiling(size, sides[axis]))
+        point = w.define("o", f"({rest} % {blocks}) * {sides[axis]} + {w.range(axis)}")
+        rest = w.define("q", f"{rest} // {blocks}")
+        if size.known is None or size.factor % sides[axis]:
+            w.masks[axis] = w.define("m", f"{point} < {w.extent(size)}")
+        at[dim] = Coordinate(point, frozenset({axis}))
+    at |= w.decompose(Coordinate(rest), outer) if outer else {}
+    _points(w, task, at, ())
+    tasks: Expr = total(outer).expression
+    for count in counts:
+        tasks = tasks * count if isinstance(tasks, int) and isinstance(count, int) else ["*", tasks, count]
+    return Form(w.module(task.symbol, task.about), tasks, max(1, min(4, sides[0] * sides[1] // 256)))
+
+
+def _points(w: Writer, task: Task, at: dict[int, Coordinate], reduction: Sequence[Loop]) -> None:
+    stage = task.stage
+    dtypes = output_dtypes(task.kernel, stage)
+    if not stage.reductions:
+        running = [_initial(w, init, dtype, at) for init, dtype in zip(task.inits, dtypes, strict=True)]
+        made = _evaluate(w, task, running, at)
+    else:
+        made = _reduce(w, task, dtypes, at, reduction)
+    if task.epilogue is not None:
+        w.finish(task.epilogue, made[0], at, task.stored)
+        return
+    for access, value in zip(stage.outputs, made, strict=True):
+        if access.value in task.stored:
+            w.write(task.stored[access.value], at, value)
+
+
+def _initial(w: Writer, init: Source | float | int | None, dtype: str, at: dict[int, Coordinate]) -> str | None:
+    if isinstance(init, Source):
+        return w.read(init, at)
+    return None if init is None else constant(init, dtype)
+
+
+def _evaluate(
+    w: Writer, task: Task, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Combiner] = ()
+) -> list[str]:
+    """What the body yields at a point. With combiners, their operation is done in the accumulator's type."""
+    stage = task.stage
+    operands = [w.read(source, at) for source in task.sources]
+    dtypes = [task.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
+    if not found:
+        names = w.body(stage.body, [*operands, *running], dtypes, at)
+        return [names[k] for k in stage.yields]
+    kept = [each.last - len(dtypes) for each in found]
+    names = list(operands) + [name or "" for name in running]
+    body = [scalar for position, scalar in enumerate(stage.body) if position not in kept]
+    if kept == list(range(len(body), len(stage.body))):
+        names = w.body(body, [*operands, *running], dtypes, at)
+        return [
+            w.define("x", each.combine(str(running[k]), names[each.term])) for k, each in enumerate(found)
+        ]
+    names = w.body(stage.body, [*operands, *running], dtypes, at)
+    return [names[k] for k in stage.yields]
+
+
+def _reduce(
+    w: Writer, task: Task, dtypes: Sequence[str], at: dict[int, Coordinate], reduction: Sequence[Loop]
+) -> list[str]:
+    """The loops of a reduction, one in the other, running values handed from turn to turn."""
+    found = combiners(task.stage) or ()
+    state: list[str] = []
+    for init, dtype in zip(task.inits, dtypes, strict=True):
+        first = _initial(w, init, dtype, at) or constant(0, dtype)
+        state.append(w.define("r", w.spread(first, dtype)))
+    level = w.level
+    for size, dim in reduction:
+        at[dim] = Coordinate(f"k{dim}")
+        w.line(f"for k{dim} in range({w.extent(size)}):")
+        w.level += 1
+    made = _evaluate(w, task, state, at, found)
+    fresh = [w.define("n", w.spread(value, dtype)) for value, dtype in zip(made, dtypes, strict=True)]
+    for name, value in zip(state, fresh, strict=True):
+        w.line(f"{name} = {value}")
+    w.level = level
+    for _, dim in reduction:
+        del at[dim]
+    return [
+        w.define("x", rounded(name, dtype)) if found else name for name, dtype in zip(state, dtypes, strict=True)
+    ]

@@ -1,0 +1,98 @@
+"""Programs → machine code, by Triton in another process; and the members of an artifact that hold it.
+
+For every program `S` of a target: `executables/FAMILY/TARGET/S.cubin` (`.ptx`, `.hsaco`), what a launch needs to know
+in `S.json`, and the source in `S.py`, which nothing needs to run it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from motet.compiler.codegen.triton.program import Program
+from motet.compiler.codegen.triton.worker import Made, Request, Unit
+from motet.compiler.targets.gpu import GpuTarget
+from motet.errors import CompileError, OptionError, WorkerCrash
+
+_MODULE = "motet.compiler.codegen.triton.worker"
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """`S.json`: `entry` is the function in the binary; a program of the grid has `warps` warps and `shared` bytes of
+    shared memory, and `scratch` bytes of the scratch whose address is the argument before the last. The arguments are
+    `buffers` pointers, each aligned to 16 bytes, then `sizes`, then two pointers (scratch, profile)."""
+
+    kernel: str
+    entry: str
+    warps: int
+    ctas: int
+    shared: int
+    scratch: int
+    registers: int
+    spills: int
+    buffers: int
+    sizes: list[str]
+
+
+def require_triton(target: GpuTarget) -> None:
+    """Raises OptionError where Triton is not installed."""
+    if importlib.util.find_spec("triton") is None:
+        raise OptionError(
+            f"device {target.family}: code for {target.name} is made by Triton, which is not installed; "
+            "pip install 'motet[gpu]', or leave the device out"
+        )
+
+
+def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int) -> list[Made]:
+    """Each program in the first of its forms that fits the target. Raises CompileError, and OptionError where Triton
+    is not installed."""
+    if not programs:
+        return []
+    require_triton(target)
+    units = [
+        [
+            Unit(program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages)
+            for form in program.forms
+        ]
+        for program in programs
+    ]
+    request = msgspec.msgpack.encode(Request(target, units, jobs))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", _MODULE, str(os.getpid())]
+    answer = subprocess.run(command, input=request, capture_output=True, env=environment, check=False)
+    if answer.returncode:
+        words = answer.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
+        raise WorkerCrash(
+            f"kernels for {target.name}: Triton's process died ({answer.returncode}): {words[0]}", " ".join(command)
+        )
+    made = msgspec.msgpack.decode(answer.stdout, type=list[Made])
+    for program, one in zip(programs, made, strict=True):
+        if one.error:
+            raise CompileError(f"kernel {program.symbol}: no code for {target.family} {target.name}: {one.error}")
+    return made
+
+
+def members_of(program: Program, made: Made, target: GpuTarget) -> dict[str, bytes]:
+    """The binary, then its description, then the source, by their paths in the artifact."""
+    form = program.forms[made.form]
+    launch = Launch(
+        program.symbol, made.entry, form.warps, 1, made.shared, made.scratch, made.registers, made.spills,
+        len(program.buffers), list(program.sizes),
+    )
+    path = f"executables/{target.family}/{target.name}/{program.symbol}"
+    return {
+        f"{path}.{target.binary}": made.code,
+        f"{path}.json": msgspec.json.format(msgspec.json.encode(launch), indent=2),
+        f"{path}.py": form.source.encode(),
+    }
+
+
+def chosen(program: Program, made: Made) -> Program:
+    """`program` in the form that was taken, alone."""
+    return replace(program, forms=(program.forms[made.form],))

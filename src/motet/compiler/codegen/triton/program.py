@@ -1,0 +1,37 @@
+"""What the Triton code generators make: a program's source, and how it wants to be compiled and launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.kernel import KernelCode
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to write a program. `source` is a Python module that defines a function of the program's symbol under
+    `triton.jit`; `tasks` is the grid, in one dimension; `stages` is how many turns of a loop are under way at once."""
+
+    source: str
+    tasks: Expr
+    warps: int = 4
+    stages: int = 1
+
+
+@dataclass(frozen=True)
+class Program:
+    """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then numbers of the types in
+    `sizes` (`i32` or `i64`). `forms` are in order of preference: the first that fits the target is taken."""
+
+    symbol: str
+    buffers: tuple[str, ...]
+    sizes: tuple[str, ...]
+    forms: tuple[Form, ...]
+
+
+@dataclass(frozen=True)
+class TritonCode(KernelCode):
+    """A kernel's code for a GPU: one program for each phase; `llvm` is empty."""
+
+    programs: tuple[Program, ...] = ()

@@ -1,0 +1,156 @@
+"""A process that compiles Triton programs: `python -m motet.compiler.codegen.triton.worker`, a request on its standard
+input, the answer on its standard output.
+
+It loads Triton, which has an LLVM of its own, once, and nothing of MLIR; programs are compiled by forked children.
+Neither a GPU nor its driver is needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from motet.compiler.codegen.triton.cubin import Resources, read_resources
+from motet.compiler.orphans import die_with_parent
+from motet.compiler.targets.gpu import GpuTarget
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A program in one form: see `program.Program` and `program.Form`. `later` says that other forms follow, so that
+    one which does not fit, or spills, is not the last word."""
+
+    symbol: str
+    source: str
+    buffers: tuple[str, ...]
+    sizes: tuple[str, ...]
+    warps: int
+    stages: int
+
+
+class Request(msgspec.Struct, frozen=True):
+    """For every program its forms, in order of preference."""
+
+    target: GpuTarget
+    programs: list[list[Unit]]
+    jobs: int
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What became of a program: the form that was taken, the binary and what a launch needs to know; or `error`."""
+
+    form: int = 0
+    code: bytes = b""
+    assembly: str = ""
+    entry: str = ""
+    shared: int = 0
+    scratch: int = 0
+    registers: int = 0
+    spills: int = 0
+    error: str = ""
+
+
+def main() -> int:
+    die_with_parent(int(sys.argv[1]))
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
+    os.environ.pop("TRITON_INTERPRET", None)
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        made = _compile_all(request, Path(folder))
+    sys.stdout.buffer.write(msgspec.msgpack.encode(made))
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _compile_all(request: Request, folder: Path) -> list[Made]:
+    import triton  # pyright: ignore[reportUnusedImport]
+    import triton.compiler  # pyright: ignore[reportUnusedImport] # noqa: F401
+
+    tasks = [(forms, request.target, folder) for forms in request.programs]
+    jobs = min(request.jobs, len(tasks))
+    if jobs < 2:
+        return [_compile(*task) for task in tasks]
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        return pool.starmap(_compile, tasks, chunksize=1)
+
+
+def _compile(forms: list[Unit], target: GpuTarget, folder: Path) -> Made:
+    """The first form that fits and does not spill; else the one that fits and spills least."""
+    best: Made | None = None
+    reasons: list[str] = []
+    for number, unit in enumerate(forms):
+        made = _compile_form(unit, target, folder, number)
+        if made.error:
+            reasons.append(made.error)
+        elif best is None or made.spills < best.spills:
+            best = made
+        if best is not None and not best.spills:
+            break
+    return best or Made(error=reasons[0])
+
+
+def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler.errors import CompilationError
+    from triton.runtime.errors import OutOfResources
+
+    function = load(unit.source, unit.symbol, folder / f"{unit.symbol}_{number}.py")
+    names = list(function.arg_names)
+    kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
+    aligned = {(position,): [["tt.divisibility", 16]] for position in range(len(unit.buffers))}
+    source: Any = ASTSource(function, dict(zip(names, kinds, strict=True)), {}, aligned)
+    options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
+    if target.ptx:
+        options["ptx_version"] = target.ptx
+    try:
+        made: Any = triton.compile(
+            source, target=GPUTarget(target.family, target.architecture, target.warp), options=options
+        )
+    except (CompilationError, OutOfResources, RuntimeError, ValueError, AssertionError) as error:
+        return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
+    return _described(made, target, number)
+
+
+def load(source: str, symbol: str, file: Path) -> Any:
+    """The function `symbol` of a module's source, which is written to `file`: Triton reads it from there."""
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file}: no Python module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, symbol)
+
+
+def _described(made: Any, target: GpuTarget, number: int) -> Made:
+    metadata = made.metadata
+    if metadata.shared > target.shared:
+        return Made(error=f"{metadata.shared} bytes of shared memory; {target.name} has {target.shared} for a block")
+    entry = str(metadata.name)
+    content = made.asm[target.binary]
+    code = content.encode() if isinstance(content, str) else bytes(content)
+    cubin = made.asm.get("cubin")
+    resources = read_resources(cubin, entry) if cubin else Resources()
+    assembly = made.asm.get("ptx") or made.asm.get("amdgcn") or ""
+    return Made(
+        number, code, assembly, entry, int(metadata.shared), int(getattr(metadata, "global_scratch_size", 0) or 0),
+        resources.registers, resources.spills,
+    )
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

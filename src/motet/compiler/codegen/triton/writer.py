@@ -1,0 +1,295 @@
+"""Writes one program: the text of a Triton function over a tile of points.
+
+A tile has up to three axes. Every coordinate of a loop nest is an expression that varies over some of them, written
+so that expressions over different axes broadcast against each other: `i[:, None]` along axis 0 of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from motet.compiler.codegen.cpu.epilogue import Epilogue
+from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, place_of
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.codegen.triton.scalars import (
+    Unsupported,
+    carried_type,
+    constant,
+    expression,
+    from_storage,
+    number,
+    to_storage,
+)
+
+_WIDE = 1 << 31  # elements from which on offsets take 64 bits
+Axes = frozenset[int]
+NO_AXES: Axes = frozenset()
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """The index of a loop: its text, and the axes of the tile that it varies over."""
+
+    text: str
+    axes: Axes = NO_AXES
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Along one axis of a padded tensor, where a point reads it: inside are numbers from 0 to below `extent`."""
+
+    entry: Affine
+    extent: Size
+
+
+@dataclass(frozen=True)
+class Source:
+    """An access as a place in memory; `bounds` say where it is outside and gives `padding` instead."""
+
+    place: Place
+    bounds: tuple[Bound, ...] = ()
+    padding: float | int | None = None
+
+
+def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Source:
+    """`access` in a nest of loops of `sizes`. Raises `Unsupported` for a diagonal of dynamic extents."""
+    place = place_of(kernel, access, len(sizes))
+    if place is None:
+        raise Unsupported("a diagonal of dynamic extents")
+    if access.padding is None:
+        return Source(place)
+    bounds = tuple(
+        Bound(entry, extent)
+        for entry, extent in zip(access.map, kernel.values[access.value].shape, strict=True)
+        if not _always_inside(entry, extent, sizes)
+    )
+    return Source(place, bounds, access.padding if bounds else None)
+
+
+def _always_inside(entry: Affine, extent: Size, sizes: Sequence[Size]) -> bool:
+    if entry.single is not None and sizes[entry.single] == extent:
+        return True
+    low = high = entry.constant
+    for coefficient, size in zip(entry.coefficients, sizes, strict=True):
+        if not coefficient:
+            continue
+        if not isinstance(size, int):
+            return False
+        low += min(0, coefficient * (size - 1))
+        high += max(0, coefficient * (size - 1))
+    return isinstance(extent, int) and low >= 0 and high < extent
+
+
+def is_wide(kernel: Kernel) -> bool:
+    """Whether offsets may need 64 bits: some tensor is that large, or of unknown size."""
+    return any(_elements(value) is None or (_elements(value) or 0) >= _WIDE for value in kernel.values)
+
+
+def _elements(value: Value) -> int | None:
+    count = 1
+    for size in value.shape:
+        if not isinstance(size, int):
+            return None
+        count *= size
+    return count
+
+
+class Writer:
+    """The lines of one function over a tile of `shape`; its arguments are `buffers` (indices of values) and the
+    kernel's symbols."""
+
+    def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.buffers = tuple(buffers)
+        self.shape = tuple(shape)
+        self.masks: dict[int, str] = {}  # of axes whose last points may not exist
+        self.lines: list[str] = []
+        self.helpers: dict[str, str] = {}
+        self.level = 1
+        self.wide = is_wide(kernel)
+        self._count = 0
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.level + text)
+
+    def define(self, prefix: str, text: str) -> str:
+        """A new name for `text`."""
+        name = f"{prefix}{self._count}"
+        self._count += 1
+        self.line(f"{name} = {text}")
+        return name
+
+    def module(self, symbol: str, about: str) -> str:
+        """The whole source: the function `symbol` and what it calls."""
+        arguments = ", ".join([*(f"v{value}" for value in self.buffers), *map(symbol_name, self.kernel.symbols)])
+        body = "\n".join(self.lines)
+        helpers = "".join(f"@triton.jit\n{text}\n\n\n" for text in self.helpers.values())
+        library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
+        return (
+            f'"""{about}"""\n\nimport triton\nimport triton.language as tl\n{library}\n\n'
+            f"{helpers}@triton.jit\ndef {symbol}({arguments}):\n{body}\n"
+        )
+
+    # -- points ------------------------------------------------------------------------------------
+
+    @property
+    def tile(self) -> str:
+        """The tile's shape as text."""
+        return "(" + "".join(f"{size}, " for size in self.shape).rstrip() + ")"
+
+    def extent(self, extent: Extent) -> str:
+        parts = [symbol_name(symbol) for symbol in extent.symbols]
+        if extent.factor != 1 or not parts:
+            parts.insert(0, str(extent.factor))
+        return " * ".join(parts)
+
+    def program(self) -> str:
+        """The number of this program in its grid."""
+        return self.define("p", "tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
+
+    def range(self, axis: int) -> str:
+        """0, 1, … along `axis` of the tile, in its shape."""
+        if len(self.shape) == 1:
+            return f"tl.arange(0, {self.shape[axis]})"
+        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
+        return f"tl.arange(0, {self.shape[axis]})[{inside}]"
+
+    def decompose(self, linear: Coordinate, loops: Sequence[tuple[Extent, int]]) -> dict[int, Coordinate]:
+        """The coordinates of nested `loops` (extent, dimension), the outermost first, at point `linear`."""
+        found: dict[int, Coordinate] = {}
+        rest = linear.text
+        for position, (size, dim) in reversed(list(enumerate(loops))):
+            if position == 0:
+                found[dim] = Coordinate(rest, linear.axes)
+                break
+            extent = self.extent(size)
+            found[dim] = Coordinate(self.define("i", f"{rest} % ({extent})"), linear.axes)
+            rest = self.define("q", f"{rest} // ({extent})")
+        return found
+
+    def affine(self, entry: Affine, at: Mapping[int, Coordinate]) -> Coordinate:
+        parts = [str(entry.constant)] if entry.constant else []
+        axes: set[int] = set()
+        for dim, coefficient in enumerate(entry.coefficients):
+            if coefficient and dim in at:
+                parts.append(at[dim].text if coefficient == 1 else f"{at[dim].text} * {coefficient}")
+                axes |= at[dim].axes
+        return Coordinate(" + ".join(parts) or "0", frozenset(axes))
+
+    def offset(self, place: Place, at: Mapping[int, Coordinate]) -> Coordinate:
+        """The element of its value's memory that `place` is at."""
+        parts = [self.extent(part) for part in place.offset]
+        axes: set[int] = set()
+        for dim, stride in enumerate(place.strides):
+            if dim in at and stride.factor and at[dim].text != "0":
+                parts.append(at[dim].text if stride == ONE else f"{at[dim].text} * {self.extent(stride)}")
+                axes |= at[dim].axes
+        return Coordinate(" + ".join(f"({part})" if " + " in part else part for part in parts) or "0", frozenset(axes))
+
+    def mask_of(self, axes: Iterable[int]) -> list[str]:
+        return [self.masks[axis] for axis in sorted(axes) if axis in self.masks]
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def read(self, source: Source, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+        """What is at `source`: as it is carried, or, if `raw`, as it stands in memory. Points that do not exist give
+        `other`, or anything."""
+        place = source.place
+        offset = self.offset(place, at)
+        conditions = self.mask_of(offset.axes)
+        for bound in source.bounds:
+            entry = self.affine(bound.entry, at)
+            name = self.define("e", entry.text)
+            extent = bound.extent if isinstance(bound.extent, int) else symbol_name(bound.extent)
+            conditions += [f"({name} >= 0)", f"({name} < {extent})"]
+        arguments = ""
+        if conditions:
+            arguments = f", mask={' & '.join(conditions)}"
+            filling = number(source.padding, place.dtype) if source.bounds else other
+            arguments += f", other={filling}" if filling else ""
+        name = self.define("x", f"tl.load(v{place.value} + ({offset.text}){arguments})")
+        carried = name if raw else from_storage(name, place.dtype)
+        return name if carried == name else self.define("x", carried)
+
+    def write(self, place: Place, at: Mapping[int, Coordinate], value: str) -> None:
+        """Store the carried `value`."""
+        offset = self.offset(place, at)
+        text = offset.text
+        existing = {axis for axis, size in enumerate(self.shape) if size != 1}
+        axes = offset.axes
+        if not existing <= axes:
+            text = f"{text} + tl.zeros({self.tile}, tl.int32)"
+            axes = frozenset(range(len(self.shape)))
+        mask = " & ".join(self.mask_of(axes))
+        stored = to_storage(f"({value})", place.dtype)
+        self.line(f"tl.store(v{place.value} + ({text}), {stored}{f', mask={mask}' if mask else ''})")
+
+    # -- bodies ------------------------------------------------------------------------------------
+
+    def body(
+        self, body: Sequence[Scalar], operands: Sequence[str | None], dtypes: Sequence[str],
+        at: Mapping[int, Coordinate], skip: int | None = None,
+    ) -> list[str]:
+        """Names of all body values: `operands` (inputs, running values; None for what is not looked at), of
+        `dtypes`, then one per operation. The operation numbered `skip` is left out."""
+        names = [operand or "" for operand in operands]
+        kinds = list(dtypes)
+        for position, scalar in enumerate(body):
+            kinds.append(scalar.dtype)
+            if position == skip:
+                names.append("")
+            elif scalar.op == "linalg.index":
+                coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
+                names.append(self.define("x", f"{self.tensor(coordinate.text)}.to(tl.int64)"))
+            else:
+                text = expression(scalar, [names[o] for o in scalar.operands], [kinds[o] for o in scalar.operands])
+                names.append(self.define("x", text))
+        return names
+
+    def tensor(self, text: str) -> str:
+        """A Python number, as some coordinates are, as something with a type."""
+        return f"tl.full((), {text}, tl.int32)" if text.lstrip("-").isdigit() else f"({text})"
+
+    def spread(self, text: str, dtype: str) -> str:
+        """A carried value in every point of the tile, in exactly its type: what loops hand from turn to turn."""
+        return f"tl.broadcast_to({text}, {self.tile}).to({carried_type(dtype)})"
+
+    def finish(
+        self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, Place]
+    ) -> None:
+        """Run the stages of `epilogue` on the carried `value`; values in `stored` are written there."""
+        made = {epilogue.value: value}
+        if epilogue.value in stored:
+            self.write(stored[epilogue.value], at, value)
+        for step in epilogue.steps:
+            operands: list[str | None] = []
+            dtypes: list[str] = []
+            inputs = len(step.stage.inputs)
+            for position, (read, known) in enumerate(zip(step.reads, step.known, strict=True)):
+                is_input = position < inputs
+                access = step.stage.inputs[position] if is_input else step.stage.outputs[position - inputs]
+                dtype = self.kernel.values[access.value].dtype
+                if known is not None:
+                    operands.append(made[known])
+                elif isinstance(read, Place):
+                    operands.append(self.read(Source(read), at))
+                else:
+                    operands.append(None if read is None else constant(read, dtype))
+                dtypes.append(dtype)
+            names = self.body(step.stage.body, operands, dtypes, at)
+            for (output, _), k in zip(step.writes, step.stage.yields, strict=True):
+                made[output] = names[k]
+                if output in stored:
+                    self.write(stored[output], at, names[k])
+
+
+def symbol_name(symbol: str) -> str:
+    """A symbol as the name of an argument."""
+    return f"s_{symbol}"
+
+
+def output_dtypes(kernel: Kernel, stage: Stage) -> list[str]:
+    return [kernel.values[access.value].dtype for access in stage.outputs]
