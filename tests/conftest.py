@@ -12,12 +12,14 @@ settings.register_profile("motet", deadline=None, print_blob=True, suppress_heal
 settings.load_profile("motet")
 
 CACHE = "MOTET_CACHE_DIR"
+CHECKED = "MOTET_CHECK_SCHEDULES"
 _own_cache = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run a cache of its own: one that outlives it knows the version, not the state of a source tree.
-    The workers of a parallel run inherit it."""
+    The workers of a parallel run inherit it. Every schedule that is compiled is checked."""
+    os.environ[CHECKED] = "1"
     if CACHE not in os.environ:
         config.stash[_own_cache] = os.environ[CACHE] = tempfile.mkdtemp(prefix="motet-test-cache-")
 

@@ -26,6 +26,7 @@ from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.placement.faces import complete
 from motet.compiler.placement.families import device_families
+from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.scheduling.layout import callee, choose_orders
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
@@ -91,6 +92,8 @@ def build_partitioned(
         schema=SCHEMA_VERSION, producer=f"motet {VERSION}", functions=list(signatures.values()), variants=variants,
         parameters=entries, members={},
     )
+    if check_wanted():
+        check_manifest(manifest)
     if program.placement is not None:
         manifest = placed_manifest(manifest, program.placement)
     return Built(manifest, members, parameters)

@@ -1,98 +1,192 @@
-"""memory: places buffers that live at different times in the same bytes.
+"""memory: places buffers that are never needed at once in the same bytes.
 
-Static sizes: largest first, each at the lowest offset where it meets no buffer whose life overlaps its own
-(greedy by size; Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020).
-Sizes with symbols: buffers share *slots*; a slot is as large as the largest of its buffers.
+What is needed at once follows from an order of the commands, partial or total: a buffer may take the bytes of another
+where every command that touches the other has ended before the first one that writes it begins.
+
+Static sizes: largest first, each at the lowest offset, or in the smallest gap, where it meets no buffer that is needed
+at once with it; the better of the two, and of them with those first that live longest and are large (greedy by size:
+Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020). Sizes with symbols: buffers
+share *slots*; a slot is as large as the largest of its buffers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from motet.artifact.schema import Expr
 from motet.compiler.scheduling.expressions import aligned, apply
+from motet.graphs.order import members
+
+Matrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
+_Sizes = np.ndarray[tuple[int], np.dtype[Any]]
+_MANY = 1000  # buffers for which one attempt has to do
 
 
 @dataclass(frozen=True)
 class Life:
-    """A buffer of `bytes` that must exist from command `first` to command `last`, both included."""
+    """A buffer of `bytes`; `uses` is the set (`graphs/order.py`) of the commands that touch it, never empty, of which
+    all wait for the first."""
 
     bytes: Expr
-    first: int
-    last: int
+    uses: int
 
-    def meets(self, other: Life) -> bool:
-        return self.first <= other.last and other.first <= self.last
+    @property
+    def first(self) -> int:
+        return (self.uses & -self.uses).bit_length() - 1
+
+    @property
+    def last(self) -> int:
+        return self.uses.bit_length() - 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`offsets[i]` places buffer i; `total` is the arena's size."""
+    """`offsets[i]` places buffer i; `total` is the arena's size. Buffers in one slot, where sizes have symbols, have
+    equal offsets; others share no byte."""
 
     offsets: list[Expr]
     total: Expr
 
 
-def plan_memory(lives: Sequence[Life]) -> Plan:
-    """Offsets such that no two buffers alive at once overlap; all are multiples of the alignment."""
-    if all(isinstance(life.bytes, int) for life in lives):
-        return _plan_static(lives)
-    return _plan_slots(lives)
+def plan_memory(lives: Sequence[Life], closure: Sequence[int] | None = None) -> Plan:
+    """Offsets such that no two buffers needed at once overlap; all are multiples of the alignment. `closure` has all
+    commands that end before each begins; without it each waits for all before it."""
+    meet = needed_at_once(lives, closure)
+    if is_static(lives):
+        return _plan_static(lives, meet)
+    return _plan_slots(lives, meet)
+
+
+def is_static(lives: Sequence[Life]) -> bool:
+    return all(isinstance(life.bytes, int) for life in lives)
 
 
 def lower_bound(lives: Sequence[Life]) -> int:
-    """The most bytes alive at once, for static sizes: no plan can be smaller."""
-    moments = range(max((life.last for life in lives), default=-1) + 1)
-    return max(
-        (sum(_static(life) for life in lives if life.first <= moment <= life.last) for moment in moments), default=0
-    )
+    """The most bytes in use at once where one command runs after the other, for static sizes: no plan is smaller."""
+    change: dict[int, int] = {}
+    for life in lives:
+        change[life.first] = change.get(life.first, 0) + _static(life)
+        change[life.last + 1] = change.get(life.last + 1, 0) - _static(life)
+    used = most = 0
+    for moment in sorted(change):
+        used += change[moment]
+        most = max(most, used)
+    return most
+
+
+def needed_at_once(lives: Sequence[Life], closure: Sequence[int] | None = None) -> Matrix:
+    """[a, b]: whether buffers a and b must not share bytes."""
+    firsts = np.array([life.first for life in lives], np.int64)
+    if closure is None:
+        lasts = np.array([life.last for life in lives], np.int64)
+        done = lasts[:, None] < firsts[None, :]
+        return ~(done | done.T)
+    count = len(closure)
+    words = b"".join(earlier.to_bytes((count + 7) // 8, "little") for earlier in closure)
+    packed = np.frombuffer(words, np.uint8).reshape(count, (count + 7) // 8)
+    # [u, b]: whether command u has ended before buffer b is first written.
+    ended = np.unpackbits(packed[firsts], axis=1, bitorder="little")[:, :count].T.astype(bool)
+    done = np.empty((len(lives), len(lives)), bool)
+    for number, life in enumerate(lives):
+        implied = 0
+        for use in members(life.uses):
+            implied |= closure[use]
+        ends = list(members(life.uses & ~implied))
+        done[number] = ended[ends].all(axis=0)
+    return ~(done | done.T)
 
 
 def _static(life: Life) -> int:
     size = aligned(life.bytes)
-    assert isinstance(size, int)
+    if not isinstance(size, int):
+        raise TypeError(f"size {size}: expected a number")
     return size
 
 
-def _plan_static(lives: Sequence[Life]) -> Plan:
-    offsets: list[Expr] = [0] * len(lives)
-    placed: list[int] = []
-    total = 0
-    for index in sorted(range(len(lives)), key=lambda i: (-_static(lives[i]), lives[i].first, i)):
-        life, size = lives[index], _static(lives[index])
-        taken = sorted(
-            (int(str(offsets[other])), int(str(offsets[other])) + _static(lives[other]))
-            for other in placed
-            if lives[other].meets(life)
-        )
-        offset = 0
-        for begin, end in taken:
-            if begin - offset >= size:
-                break
-            offset = max(offset, end)
-        offsets[index] = offset
-        total = max(total, offset + size)
-        placed.append(index)
-    return Plan(offsets, total)
+def _plan_static(lives: Sequence[Life], meet: Matrix) -> Plan:
+    sizes = np.array([_static(life) for life in lives], np.int64)
+    lengths = np.array([life.last - life.first + 1 for life in lives], np.int64)
+    firsts = [life.first for life in lives]
+    by_size = sorted(range(len(lives)), key=lambda i: (-sizes[i], firsts[i], i))
+    attempts = [_place(by_size, sizes, meet, snug=False)]
+    if len(lives) <= _MANY:
+        by_volume = sorted(range(len(lives)), key=lambda i: (-sizes[i] * lengths[i], firsts[i], i))
+        attempts += [_place(by_size, sizes, meet, snug=True), _place(by_volume, sizes, meet, snug=True)]
+    offsets = min(attempts, key=lambda found: int((found + sizes).max(initial=0)))
+    return Plan([int(offset) for offset in offsets], int((offsets + sizes).max(initial=0)))
 
 
-def _plan_slots(lives: Sequence[Life]) -> Plan:
+def _place(order: Sequence[int], sizes: _Sizes, meet: Matrix, snug: bool) -> _Sizes:
+    """Offsets of buffers placed in `order`: in the first gap that is large enough, or in the smallest."""
+    offsets = np.zeros(len(sizes), np.int64)
+    placed = np.zeros(len(sizes), bool)
+    for index in order:
+        others = np.nonzero(meet[index] & placed)[0]
+        placed[index] = True
+        if not others.size:
+            continue
+        begins = offsets[others]
+        sequence = np.argsort(begins, kind="stable")
+        begins = begins[sequence]
+        ends = np.maximum.accumulate(begins + sizes[others][sequence])
+        starts = np.concatenate(([0], ends))
+        room = np.concatenate((begins, [np.iinfo(np.int64).max])) - starts
+        fitting = np.nonzero(room >= sizes[index])[0]
+        chosen = fitting[np.argmin(room[fitting])] if snug else fitting[0]
+        offsets[index] = starts[chosen]
+    return offsets
+
+
+def _plan_slots(lives: Sequence[Life], meet: Matrix) -> Plan:
     slots: list[list[int]] = []
     for index in sorted(range(len(lives)), key=lambda i: (lives[i].first, i)):
-        free = next(
-            (slot for slot in slots if not any(lives[other].meets(lives[index]) for other in slot)), None
-        )
-        if free is None:
-            slots.append([index])
+        free = [slot for slot in slots if not meet[index, slot].any()]
+        size = lives[index].bytes
+        same = [slot for slot in free if any(lives[other].bytes == size for other in slot)]
+        if free:
+            (same or free)[0].append(index)
         else:
-            free.append(index)
+            slots.append([index])
     offsets: list[Expr] = [0] * len(lives)
-    total: Expr = 0
+    below = _Sum()
     for slot in slots:
-        size: Expr = 0
+        at = below.expression()
+        sizes: list[Expr] = []
         for index in slot:
-            offsets[index] = total
-            size = apply("max", size, aligned(lives[index].bytes))
-        total = apply("+", total, size)
-    return Plan(offsets, total)
+            offsets[index] = at
+            size = aligned(lives[index].bytes)
+            if size not in sizes:
+                sizes.append(size)
+        largest = sizes[0]
+        for size in sizes[1:]:
+            largest = apply("max", largest, size)
+        below.add(largest)
+    return Plan(offsets, below.expression())
+
+
+class _Sum:
+    """A sum in which equal terms are one, so that expressions stay flat."""
+
+    def __init__(self) -> None:
+        self._terms: list[Expr] = []
+        self._counts: list[int] = []
+        self._number = 0
+
+    def add(self, term: Expr) -> None:
+        if isinstance(term, int):
+            self._number += term
+        elif term in self._terms:
+            self._counts[self._terms.index(term)] += 1
+        else:
+            self._terms.append(term)
+            self._counts.append(1)
+
+    def expression(self) -> Expr:
+        total: Expr = 0
+        for term, count in zip(self._terms, self._counts, strict=True):
+            total = apply("+", total, apply("*", term, count))
+        return apply("+", total, self._number)

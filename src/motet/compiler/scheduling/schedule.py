@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.artifact.schema import Buffer, Command, Expr, Parameter, Schedule
+from motet.artifact.schema import Command, Expr, Parameter, Schedule
 from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import KernelCode, Packing, item_bytes
 from motet.compiler.codegen.reader import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.partition.roles import ALIASES
+from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
 from motet.compiler.scheduling.expressions import apply, product, substitute
 from motet.compiler.scheduling.layout import callee
-from motet.compiler.scheduling.memory import Life, plan_memory
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
+
+DEFAULTS = Options()
+# What a thread of a processor does, for comparing commands with each other: seconds, operations and bytes per second.
+_LAUNCH, _FLOPS, _BANDWIDTH = 2e-6, 5e10, 1e10
 
 
 @dataclass(frozen=True)
@@ -30,24 +34,6 @@ class Compiled:
     operands: tuple[int, ...]
     packings: tuple[Packing | None, ...]
     extents: tuple[tuple[str, str, int, int], ...]  # (symbol, "argument" | "result", index, axis)
-
-
-@dataclass(eq=False)
-class Storage:
-    """Memory that one or more values of the function are."""
-
-    kind: str  # input, result, parameter, arena
-    bytes: Expr
-    index: int = 0
-    key: str = ""
-    shape: tuple[int, ...] = ()
-    packing: Packing | None = None
-    first: int = -1
-    last: int = -1
-    extents: tuple[Expr, ...] = ()  # of a tensor in the arena, and
-    dtype: str = ""
-    writers: list[int] = field(default_factory=list[int])
-    readers: list[int] = field(default_factory=list[int])
 
 
 @dataclass
@@ -68,22 +54,28 @@ class ParameterStore:
 
 
 def schedule_function(
-    function: ir.Operation, shapes: Shapes, kernels: Mapping[str, Compiled], parameters: ParameterStore
+    function: ir.Operation, shapes: Shapes, kernels: Mapping[str, Compiled], parameters: ParameterStore,
+    options: Options = DEFAULTS,
 ) -> Schedule:
-    """The schedule of `function`, whose body is calls of `kernels`, sizes and aliases."""
-    return _Scheduler(function, shapes, kernels, parameters).run()
+    """The schedule of `function`, whose body is calls of `kernels`, sizes and aliases.
+
+    Raises: CompileError: its arena cannot keep to the limit that `options` have.
+    """
+    return _Scheduler(function, shapes, kernels, parameters, options).run()
 
 
 class _Scheduler:
     def __init__(
-        self, function: ir.Operation, shapes: Shapes, kernels: Mapping[str, Compiled], parameters: ParameterStore
+        self, function: ir.Operation, shapes: Shapes, kernels: Mapping[str, Compiled], parameters: ParameterStore,
+        options: Options,
     ) -> None:
+        self.options = options
         self.function = function
         self.shapes = shapes
         self.kernels = kernels
         self.parameters = parameters
         self.storage: dict[ir.Value, Storage] = {}
-        self.commands: list[tuple[Command, list[Storage], int]] = []  # with its buffers, the first written of them
+        self.recorded: list[Recorded] = []
         self.scratch = 0
 
     def run(self) -> Schedule:
@@ -100,7 +92,7 @@ class _Scheduler:
             if operation.name == "func.call":
                 self._dispatch(operation)
         for source, target in copies:
-            self._record(Command("copy", []), [source, target], 1)
+            self.recorded.append(Recorded(Command("copy", []), [source, target], 1))
         return self._finish()
 
     def _bind_arguments(self, block: ir.Block) -> None:
@@ -129,14 +121,19 @@ class _Scheduler:
     def _place_results(self, terminator: ir.Operation) -> list[tuple[Storage, Storage]]:
         """Let results be computed where the caller wants them; what cannot be is copied there at the end."""
         destinations = self._destinations(len(terminator.operands))
+        arguments = self.function.regions[0].blocks[0].arguments
+        over = [None if target is None else self.storage[arguments[target]] for target in destinations]
+        saved: dict[Storage, Storage] = {}
         copies: list[tuple[Storage, Storage]] = []
         for index, operand in enumerate(terminator.operands):
             storage = self.storage[operand]
             if storage.kind == "arena" and not self._is_read(destinations[index]):
-                storage.kind, storage.index = "result", index
-            else:
-                copies.append((storage, Storage("result", storage.bytes, index)))
-        return copies
+                storage.kind, storage.index, storage.over = "result", index, over[index]
+                continue
+            if storage in over and storage is not over[index]:  # another result may be copied over it first
+                storage = saved.setdefault(storage, Storage("arena", storage.bytes))
+            copies.append((storage, Storage("result", storage.bytes, index, over=over[index])))
+        return [*saved.items(), *copies]
 
     def _destinations(self, count: int) -> list[int | None]:
         if "res_attrs" not in self.function.attributes:
@@ -171,7 +168,7 @@ class _Scheduler:
         self.scratch = max(self.scratch, code.scratch)
         for phase in code.phases:
             command = Command("dispatch", [], phase.symbol, substitute(phase.tasks, bindings), sizes)
-            self._record(command, buffers, reads)
+            self.recorded.append(Recorded(command, buffers, reads, _seconds(code, buffers)))
 
     def _operand(self, value: ir.Value, packing: Packing | None) -> Storage:
         storage = self.storage[value]
@@ -181,70 +178,24 @@ class _Scheduler:
         size = packed_elements(shape, packing) * item_bytes(dtype_of(value.type))
         return Storage("parameter", size, key=storage.key, packing=packing, shape=shape)
 
-    def _record(self, command: Command, buffers: list[Storage], first_written: int) -> None:
-        number = len(self.commands)
-        for position, storage in enumerate(buffers):
-            if storage.first < 0:
-                storage.first = number
-            storage.last = number
-            (storage.writers if position >= first_written else storage.readers).append(number)
-        self.commands.append((command, buffers, first_written))
-
-    # -- the finished schedule -------------------------------------------------------------------
-
     def _finish(self) -> Schedule:
-        storages = list(dict.fromkeys(s for _, buffers, _ in self.commands for s in buffers))
-        arena = [s for s in storages if s.kind == "arena"]
-        plan = plan_memory([Life(s.bytes, s.first, s.last) for s in arena])
-        offset = dict(zip(arena, plan.offsets, strict=True))
-        numbers: dict[Storage, int] = {}
-        table: dict[tuple[str, int, str, str], int] = {}
-        buffers: list[Buffer] = []
-        for storage in storages:
-            buffer = self._buffer(storage, offset.get(storage, 0))
-            key = (buffer.kind, buffer.index, str(buffer.offset), str(buffer.bytes))
-            if buffer.kind == "arena" or key not in table:
-                table[key] = len(buffers)
-                buffers.append(buffer)
-            numbers[storage] = table[key]
-        after = self._dependences(storages, offset)
-        commands = [
-            Command(c.op, [numbers[s] for s in used], c.kernel, c.tasks, c.sizes, after[i])
-            for i, (c, used, _) in enumerate(self.commands)
-        ]
-        return Schedule(buffers, commands, plan.total, self.scratch)
-
-    def _buffer(self, storage: Storage, offset: Expr) -> Buffer:
-        if storage.kind == "parameter":
-            index = self.parameters.index(storage.key, storage.packing, storage.shape)
-            return Buffer("parameter", storage.bytes, index)
-        if storage.kind == "arena":
-            return Buffer("arena", storage.bytes, 0, offset, list(storage.extents), storage.dtype)
-        return Buffer("input" if storage.kind == "input" else "result", storage.bytes, storage.index)
-
-    def _dependences(self, storages: Sequence[Storage], offset: Mapping[Storage, Expr]) -> list[list[int]]:
-        after: list[set[int]] = [set() for _ in self.commands]
-        for storage in storages:
-            accesses = sorted({*storage.writers, *storage.readers})
-            written = set(storage.writers)
-            for position, later in enumerate(accesses):
-                for earlier in accesses[:position]:
-                    if later in written or earlier in written:
-                        after[later].add(earlier)
-        arena = sorted(offset, key=lambda s: s.first)
-        for position, later in enumerate(arena):
-            for earlier in arena[:position]:
-                if earlier.last < later.first and _share(earlier, offset[earlier], later, offset[later]):
-                    after[later.first].update(earlier.readers, earlier.writers)
-        return [sorted(earlier) for earlier in after]
+        parameters = {
+            storage: self.parameters.index(storage.key, storage.packing, storage.shape)
+            for entry in self.recorded
+            for storage in entry.storages
+            if storage.kind == "parameter"
+        }
+        try:
+            return arrange(self.recorded, parameters, self.scratch, self.options)
+        except CompileError as error:
+            name = ir.StringAttr(self.function.attributes["sym_name"]).value
+            raise CompileError(f"function {name!r}: {error.message}") from None
 
 
-def _share(a: Storage, a_offset: Expr, b: Storage, b_offset: Expr) -> bool:
-    sizes = (a.bytes, a_offset, b.bytes, b_offset)
-    if all(isinstance(size, int) for size in sizes):
-        a_bytes, a_start, b_bytes, b_start = (int(str(size)) for size in sizes)
-        return a_start < b_start + b_bytes and b_start < a_start + a_bytes
-    return a_offset == b_offset
+def _seconds(code: KernelCode, storages: Sequence[Storage]) -> float:
+    """How long a phase of a kernel may take, roughly; what depends on symbols is left out."""
+    moved = sum(storage.bytes for storage in storages if isinstance(storage.bytes, int))
+    return _LAUNCH + max(code.flops / _FLOPS, moved / _BANDWIDTH) / len(code.phases)
 
 
 def argument_attributes(function: ir.Operation, count: int) -> list[ir.DictAttr | None]:

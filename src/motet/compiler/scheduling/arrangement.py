@@ -1,0 +1,141 @@
+"""arrangement: turns commands in program order, and the memory they work with, into a schedule.
+
+Free of MLIR: what a function's kernels are is known here by what they read and write alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import Buffer, Command, Expr, Schedule
+from motet.compiler.codegen.kernel import Packing
+from motet.compiler.scheduling.concurrency import FILLING, Memory, plan_concurrent
+from motet.compiler.scheduling.dependences import Access, Range, find_dependences
+from motet.compiler.scheduling.memory import Life
+from motet.compiler.scheduling.streams import assign_streams
+from motet.graphs.order import bit_set, members, reduce_order
+
+
+@dataclass(eq=False)
+class Storage:
+    """Memory that one or more values of the function are. A result that is written to an input's memory has that
+    input's storage as `over`."""
+
+    kind: str  # input, result, parameter, arena
+    bytes: Expr
+    index: int = 0
+    key: str = ""
+    shape: tuple[int, ...] = ()
+    packing: Packing | None = None
+    extents: tuple[Expr, ...] = ()  # of a tensor in the arena, and
+    dtype: str = ""
+    over: Storage | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A command in the order of the program: it only reads the first `reads` storages. `seconds` is how long it may
+    take; only how commands compare matters."""
+
+    command: Command
+    storages: Sequence[Storage]
+    reads: int
+    seconds: float = 1.0
+
+    @property
+    def fills(self) -> bool:
+        """Whether it leaves no part of a machine idle for long. How many tasks it has may depend on symbols: many."""
+        return self.command.op == "dispatch" and not (
+            isinstance(self.command.tasks, int) and self.command.tasks < FILLING
+        )
+
+
+@dataclass(frozen=True)
+class Options:
+    """`memory_limit` is the bytes that an arena may have, where the user says; `streams` how many the commands of one
+    function are spread over, at most."""
+
+    memory_limit: int | None = None
+    streams: int = 1
+
+
+def arrange(
+    recorded: Sequence[Recorded], parameters: Mapping[Storage, int], scratch: int, options: Options
+) -> Schedule:
+    """The schedule of commands. `parameters` has the index of every parameter's storage.
+
+    Raises: CompileError: no plan of the arena keeps to the limit.
+    """
+    storages = list(dict.fromkeys(storage for entry in recorded for storage in entry.storages))
+    arena = [storage for storage in storages if storage.kind == "arena"]
+    memory = _plan(recorded, arena, options)
+    offsets = dict(zip(arena, memory.plan.offsets, strict=True))
+    slots = not isinstance(memory.plan.total, int)
+    order, _ = reduce_order(find_dependences([_access(entry, offsets, slots) for entry in recorded]))
+    streams = assign_streams(
+        order, [entry.seconds for entry in recorded], [entry.fills for entry in recorded], options.streams
+    )
+    buffers, numbers = _buffers(storages, offsets, parameters)
+    commands = [
+        Command(
+            entry.command.op, [numbers[storage] for storage in entry.storages], entry.command.kernel,
+            entry.command.tasks, entry.command.sizes, list(members(order[number])), entry.reads,
+            streams.queues[number], streams.waits[number],
+        )
+        for number, entry in enumerate(recorded)
+    ]
+    return Schedule(buffers, commands, memory.plan.total, scratch, memory.least, memory.serial)
+
+
+def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Options) -> Memory:
+    uses: dict[Storage, list[int]] = {storage: [] for storage in arena}
+    for number, entry in enumerate(recorded):
+        for storage in entry.storages:
+            if storage.kind == "arena":
+                uses[storage].append(number)
+    return plan_concurrent(
+        find_dependences([_access(entry, {}, False) for entry in recorded]),
+        [entry.seconds for entry in recorded], [entry.fills for entry in recorded],
+        [Life(storage.bytes, bit_set(uses[storage])) for storage in arena], options.memory_limit,
+    )
+
+
+def _access(entry: Recorded, offsets: Mapping[Storage, Expr], slots: bool) -> Access:
+    """What a command reads and writes: bytes of the arena for storages that have a place there, else their own.
+    Storages in one slot are taken for the same bytes."""
+
+    def range_of(storage: Storage) -> Range:
+        if storage not in offsets:
+            return Range(storage.over or storage, storage.bytes)
+        if slots:
+            return Range(f"slot at {offsets[storage]}", 1)
+        return Range("arena", storage.bytes, offsets[storage])
+
+    used = [range_of(storage) for storage in entry.storages]
+    return Access(used[: entry.reads], used[entry.reads :])
+
+
+def _buffers(
+    storages: Sequence[Storage], offsets: Mapping[Storage, Expr], parameters: Mapping[Storage, int]
+) -> tuple[list[Buffer], dict[Storage, int]]:
+    """The schedule's buffers, and which each storage is: a caller's array or a parameter stands there once."""
+    numbers: dict[Storage, int] = {}
+    table: dict[tuple[str, int, str], int] = {}
+    buffers: list[Buffer] = []
+    for storage in storages:
+        buffer = _buffer(storage, offsets, parameters)
+        key = (buffer.kind, buffer.index, str(buffer.bytes))
+        if buffer.kind == "arena" or key not in table:
+            table[key] = len(buffers)
+            buffers.append(buffer)
+        numbers[storage] = table[key]
+    return buffers, numbers
+
+
+def _buffer(storage: Storage, offsets: Mapping[Storage, Expr], parameters: Mapping[Storage, int]) -> Buffer:
+    if storage.kind == "parameter":
+        return Buffer("parameter", storage.bytes, parameters[storage])
+    if storage.kind == "arena":
+        return Buffer("arena", storage.bytes, 0, offsets[storage], list(storage.extents), storage.dtype)
+    return Buffer("input" if storage.kind == "input" else "result", storage.bytes, storage.index)
