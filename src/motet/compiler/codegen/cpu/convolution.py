@@ -117,7 +117,7 @@ def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
         return None
     if convolution.stored.strides[convolution.filter_dim] == ONE:
         plan = _plan_channels(convolution, target)
-        return None if plan is None else _Channels(convolution, plan).run()
+        return None if plan is None else Channels(convolution, plan).run()
     if _pixels_are_flat(convolution):
         return _Pixels(convolution, _plan_pixels(convolution, target)).run()
     return None
@@ -312,6 +312,24 @@ def window_of(
     )
 
 
+def window_rows(f: Frame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
+    """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
+    if not padded:
+        return 0, w.taps
+    top = f.isub(f.imul(row, w.stride), w.low)
+    above = _at_least_zero(f, f.isub(0, top))
+    below = _at_least_zero(f, f.isub(w.image, top))
+    low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
+    high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
+    return low, high
+
+
+def _at_least_zero(f: Frame, value: Index) -> Index:
+    if isinstance(value, int):
+        return max(0, value)
+    return f.select(f.icmp_signed(">", value, f.index(0)), value, f.index(0))
+
+
 def _pixels_are_flat(c: Convolution) -> bool:
     """Whether every place of the result's space walks output rows and columns as one dimension."""
     column, row = c.columns.out, c.rows.out
@@ -343,11 +361,11 @@ class Plan:
         return self.lanes * self.vectors
 
 
-def _lanes(c: Convolution, target: CpuTarget) -> int:
+def lanes_of(c: Convolution, target: CpuTarget) -> int:
     return max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
 
 
-def _tile(rows: int, columns: int, lanes: int, target: CpuTarget) -> tuple[int, int]:
+def register_tile(rows: int, columns: int, lanes: int, target: CpuTarget) -> tuple[int, int]:
     """The register tile (rows, vectors) that covers `rows x columns` in the fewest cycles: a step costs its
     multiply-adds or its loads, whichever are more, and never less than the latency that few accumulators show."""
     needed = -(-columns // lanes)
@@ -380,20 +398,20 @@ def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[i
 def _plan_channels(c: Convolution, target: CpuTarget) -> Plan | None:
     if any(c.kernel.values[p.value].role != "constant" for p in c.filters):
         return None
-    lanes = _lanes(c, target)
-    tile_rows, vectors = _tile(c.columns.size, c.filter_count, lanes, target)
+    lanes = lanes_of(c, target)
+    tile_rows, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
     copies = c.padding is not None or (c.channels > 1 and c.channel_step != 1)
     row_bytes = c.columns.reach * c.channels * item_bytes(c.product.dtype) if copies else 0
     block, wanted = _rows_per_task(c, row_bytes, target)
     panels = -(-c.filter_count // (lanes * vectors))
     splits = max(1, min(panels, -(-wanted // (c.rows.size // block))))
-    packing = _packing(c, lanes * vectors)
+    packing = filter_packing(c, lanes * vectors)
     if packing is None:
         return None
     return Plan(lanes, tile_rows, vectors, block, -(-panels // splits), copies, packing)
 
 
-def _packing(c: Convolution, width: int) -> Packing | None:
+def filter_packing(c: Convolution, width: int) -> Packing | None:
     """Filters as [outer][panel][window row][window column][channel][width]."""
     value = c.kernel.values[c.filters[0].value]
     access = c.main.inputs[c.product.rhs.input]
@@ -414,11 +432,11 @@ def _packing(c: Convolution, width: int) -> Packing | None:
 
 
 def _plan_pixels(c: Convolution, target: CpuTarget) -> Plan:
-    lanes = _lanes(c, target)
+    lanes = lanes_of(c, target)
     copies = c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
     row_bytes = c.columns.size * c.channels * copies * item_bytes(c.product.dtype)
     block, wanted = _rows_per_task(c, row_bytes, target)
-    tile_rows, vectors = _tile(c.filter_count, block * c.columns.size, lanes, target)
+    tile_rows, vectors = register_tile(c.filter_count, block * c.columns.size, lanes, target)
     tiles = -(-c.filter_count // tile_rows)
     splits = max(1, min(tiles, -(-wanted // (c.rows.size // block))))
     return Plan(lanes, tile_rows, vectors, block, -(-tiles // splits), True)
@@ -427,7 +445,7 @@ def _plan_pixels(c: Convolution, target: CpuTarget) -> Plan:
 # -- emission ------------------------------------------------------------------------------------
 
 
-class _Emitter:
+class Emitter:
     """The task loop, and what both ways share."""
 
     def __init__(self, c: Convolution, plan: Plan) -> None:
@@ -551,7 +569,7 @@ class _Emitter:
         return total
 
 
-class _Channels(_Emitter):
+class Channels(Emitter):
     """Vectors along filters."""
 
     def __init__(self, c: Convolution, plan: Plan) -> None:
@@ -571,7 +589,7 @@ class _Channels(_Emitter):
         image = self.image_at(f, at)
         if plan.copies:
             self._copy_rows(f, image, first, scratch)
-        filters = [self._filters_at(f, place, at) for place in c.filters]
+        filters = [self.filters_at(f, place, at) for place in c.filters]
         p0 = f.imul(split, plan.panels)
         p1 = f.imin(f.iadd(p0, plan.panels), self.panel_count)
         whole = c.filter_count // plan.width
@@ -590,7 +608,7 @@ class _Channels(_Emitter):
             return max(a, b)
         return f.select(f.icmp_signed(">", a, f.index(b)), a, f.index(b))
 
-    def _filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+    def filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
         index: Index = 0
         for size, dim in self.c.outer:
             if place.strides[dim] != Extent(0):
@@ -695,8 +713,8 @@ class _Channels(_Emitter):
         f = Frame(c.kernel, function)
         a, panels = f.arguments[2], f.arguments[3 : 3 + count]
         column, row, w = f.arguments[3 + count : 6 + count]
-        views = Views(f, c.places, self._coordinates(f, column, row, w, count), c.columns.out, c.filter_dim)
-        lanes = self._tile_lanes(tail)
+        views = Views(f, c.places, self.coordinates(f, column, row, w, count), c.columns.out, c.filter_dim)
+        lanes = self.tile_lanes(tail)
         sums = [self.initial(f, views, r, v * plan.lanes, lane) for r in range(height) for v, lane in enumerate(lanes)]
         copied = plan.copies
         factors = Factors(
@@ -713,7 +731,7 @@ class _Channels(_Emitter):
         f.ret_void()
         return function
 
-    def _coordinates(self, f: Frame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
+    def coordinates(self, f: Frame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
         c = self.c
         at: list[Index] = [0] * len(c.main.sizes)
         for position, (_, dim) in enumerate(c.outer):
@@ -724,7 +742,7 @@ class _Channels(_Emitter):
                 at[window.out] = coordinate
         return at
 
-    def _tile_lanes(self, tail: bool) -> list[Lanes]:
+    def tile_lanes(self, tail: bool) -> list[Lanes]:
         """The vectors of a panel; those of the last one that hold no filter at all are left out."""
         plan = self.plan
         left = self.c.filter_count % plan.width if tail else plan.width
@@ -746,7 +764,7 @@ class _Channels(_Emitter):
         return [*loops, Depth(c.columns.taps, column, per_column), Depth(c.channels, channel, width)]
 
 
-class _Pixels(_Emitter):
+class _Pixels(Emitter):
     """Vectors along the pixels of the result, which are walked as one dimension."""
 
     def __init__(self, c: Convolution, plan: Plan) -> None:
@@ -767,7 +785,7 @@ class _Pixels(_Emitter):
         c, plan = self.c, self.plan
         first = f.imul(block, plan.block)
         self._copy_rows(f, self.image_at(f, at), first, scratch)
-        filters = [self._filters_at(f, place, at) for place in c.filters]
+        filters = [self.filters_at(f, place, at) for place in c.filters]
         aligned = self._aligned(f)
         outer = [f.index(at[dim]) for _, dim in c.outer]
         vectors = -(-self.pixels // plan.lanes)
@@ -805,7 +823,7 @@ class _Pixels(_Emitter):
         if aligned is not None:
             f.fence("seq_cst")  # streamed stores are not ordered with those that tell others of the task's end
 
-    def _filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+    def filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
         offset: Index = 0
         for _, dim in self.c.outer:
             offset = f.iadd(offset, f.imul(f.extent(place.strides[dim]), at[dim]))

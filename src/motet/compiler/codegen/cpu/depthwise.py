@@ -19,7 +19,7 @@ from llvmlite import ir
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.body import constant
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.convolution import Window, initial_of, is_windowed, window_of
+from motet.compiler.codegen.cpu.convolution import Window, initial_of, is_windowed, window_of, window_rows
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
 from motet.compiler.codegen.cpu.micro import (
@@ -301,7 +301,7 @@ class _Emitter:
         image = f.at(f.pointer(c.image.value), offset, MEMORY_TYPES[c.image.dtype])
 
         def line(row: Index, _: list[ir.Value]) -> None:
-            window_rows = self._window_rows(f, row)
+            present = window_rows(f, c.rows, c.padded, row)
             for segment in self.segments:
                 begin = segment.begin
                 pieces, size, longer = balanced(segment.count, plan.pixels)
@@ -313,7 +313,7 @@ class _Emitter:
                     ) -> None:
                         column = f.iadd(begin, f.imul(t, pixels))
                         self._panels(f, p0, p1, lambda channel, lanes: self._tile(
-                            f, image, at, taps, pixels, row, column, channel, lanes, window_rows))
+                            f, image, at, taps, pixels, row, column, channel, lanes, present))
 
                     f.loop(0, count, 1, tile)
                     begin += pixels * count
@@ -335,26 +335,9 @@ class _Emitter:
         with f.if_then(f.icmp_signed(">", f.index(p1), f.index(whole))):
             tile(whole * plan.width, rest)
 
-    def _window_rows(self, f: Frame, row: Index) -> tuple[Index, Index]:
-        """The window's rows that meet the image for output row `row`, as a range that may be empty."""
-        w = self.c.rows
-        if not self.c.padded:
-            return 0, w.taps
-        top = f.isub(f.imul(row, w.stride), w.low)
-        above = self._at_least_zero(f, f.isub(0, top))
-        below = self._at_least_zero(f, f.isub(w.image, top))
-        low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
-        high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
-        return low, high
-
-    def _at_least_zero(self, f: Frame, value: Index) -> Index:
-        if isinstance(value, int):
-            return max(0, value)
-        return f.select(f.icmp_signed(">", value, f.index(0)), value, f.index(0))
-
     def _tile(
         self, f: Frame, image: ir.Value, at: list[Index], taps: tuple[int, ...], pixels: int, row: Index,
-        column: Index, channel: Index, lanes: list[Lanes], window_rows: tuple[Index, Index],
+        column: Index, channel: Index, lanes: list[Lanes], present: tuple[Index, Index],
     ) -> None:
         """`pixels` neighbouring results of output row `row` from `column` on, the channels of one panel."""
         c = self.c
@@ -375,7 +358,7 @@ class _Emitter:
             tap_row = f.at(filters, f.imul(k, c.tap_steps[0]), MEMORY_TYPES[c.filters.dtype])
             return self._products(f, image, f.iadd(where, left), tap_row, taps, pixels, lanes, values)
 
-        sums = f.loop(*window_rows, 1, window_row, sums)
+        sums = f.loop(*present, 1, window_row, sums)
         for t in range(pixels):
             for v, lane in enumerate(lanes):
                 value = narrow(f, sums[t * len(lanes) + v], c.output.dtype)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu import contraction, convolution, depthwise, dot_products, loops
+from motet.compiler.codegen.cpu import contraction, convolution, depthwise, direct, dot_products, loops
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
-CLASSES = (dot_products, contraction, convolution, depthwise, loops)
+CLASSES = (dot_products, contraction, direct, convolution, depthwise, loops)
 
 
 def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
