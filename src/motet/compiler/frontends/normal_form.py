@@ -9,6 +9,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
+from motet.compiler.frontends.gpu.lower_launches import lower_launches
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
@@ -100,6 +101,9 @@ def _require_public(module: ir.Module, file: str) -> None:
 def _lower(module: ir.Module) -> None:
     """Calls are inlined, and dialects that upstream lowers to linalg are lowered."""
     dialects = _dialects(module)
+    if "gpu" in dialects:
+        lower_launches(module)
+        dialects = _dialects(module)
     InlineCalls().run(module)
     if "tosa" in dialects:
         AnchorOperations().run(module)

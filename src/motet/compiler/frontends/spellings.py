@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable
 
 from motet.compiler.frontends.device_spellings import device_edits
+from motet.compiler.frontends.gpu.spellings import launch_edits
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
 
 Rule = Callable[[Source, int], list[Edit]]
@@ -26,7 +27,7 @@ def modernise(source: Source) -> Edited:
 
     Raises CompileError for spellings that are known and not supported, at their place.
     """
-    edits = device_edits(source)
+    edits = [*device_edits(source), *launch_edits(source)]
     for index, token in enumerate(source.tokens):
         if rule := RULES.get(token.text):
             edits += rule(source, index)

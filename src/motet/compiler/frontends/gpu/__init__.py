@@ -1,0 +1,6 @@
+"""Programs that launch kernels on a GPU (the dialect `gpu`), as programs of loops.
+
+`spellings.py` makes text without its kernels' module parse; `checks.py` has what a launch must keep to; `kernels.py`
+makes one block of each kernel; `threads.py` runs the threads of a workgroup one after the other between barriers;
+`lower_launches.py` puts them together and takes the host's side: memory, copies and tokens.
+"""

@@ -1,0 +1,103 @@
+"""What a launch must keep to: its kernel is there, its sizes are positive and within what GPUs have, and its tokens
+are those of operations of the same block.
+
+Counts and types of arguments, and tokens that would wait for themselves, are refused by upstream when parsing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from motet.compiler.frontends.gpu.spellings import LAUNCH
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir
+from motet.errors import CompileError
+
+AXES = "xyz"
+# CUDA C++ Programming Guide, technical specifications per compute capability (the same from 5.0 to 12.0).
+_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+_BLOCK_LIMITS = (1024, 1024, 64)
+_THREADS = 1024
+_TOKEN = "!gpu.async.token"
+
+
+def segments(launch: ir.Operation) -> list[list[ir.Value]]:
+    """The operands of a launch by what they are: waited for, 3 of the grid, 3 of the block, …"""
+    sizes = [0, *ir.DenseI32ArrayAttr(launch.attributes["operandSegmentSizes"])]
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    operands = list(launch.operands)
+    return [operands[begin:end] for begin, end in pairwise(ends)]
+
+
+def constant(value: ir.Value) -> int | None:
+    """The number that an integer value is, if the program says it as a constant."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return None
+    attribute = value.owner.operation.attributes["value"]
+    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
+
+
+def check_sizes(launch: ir.Operation) -> None:
+    """Raises CompileError for sizes of the grid or of blocks, known when compiling, that no GPU takes."""
+    parts = segments(launch)
+    grid, block = ([constant(part[0]) for part in parts[begin : begin + 3]] for begin in (1, 4))
+    for what, sizes, limits in (("grid", grid, _GRID_LIMITS), ("block", block, _BLOCK_LIMITS)):
+        for axis, size, limit in zip(AXES, sizes, limits, strict=True):
+            if size is not None and not 1 <= size <= limit:
+                raise CompileError(
+                    f"{launch.name}: the {what} has size {size} in {axis}; expected 1 to {limit}",
+                    locate(launch.location),
+                )
+    threads = math.prod(size for size in block if size is not None)
+    if threads > _THREADS:
+        raise CompileError(
+            f"{launch.name}: a block of {threads} threads; expected at most {_THREADS}", locate(launch.location)
+        )
+
+
+def find_kernel(module: ir.Module, launch: ir.Operation) -> ir.Operation:
+    """The `gpu.func` that `launch` names. Raises CompileError where the module does not have it."""
+    symbol = ir.SymbolRefAttr(launch.attributes["kernel"]).value
+    for entry in module.body.operations:
+        container = entry.operation
+        if container.name == "gpu.module" and _symbol(container) == symbol[0]:
+            for inner in container.regions[0].blocks[0].operations:
+                if inner.operation.name == "gpu.func" and _symbol(inner.operation) == symbol[1]:
+                    return inner.operation
+    raise CompileError(
+        f"{LAUNCH}: kernel @{'::@'.join(symbol)} is not in this file; expected `gpu.module @{symbol[0]}` with "
+        f"`gpu.func @{symbol[-1]}`",
+        locate(launch.location),
+    )
+
+
+def _symbol(operation: ir.Operation) -> str:
+    return ir.StringAttr(operation.attributes["sym_name"]).value
+
+
+def axis_of(operation: ir.Operation) -> int:
+    """The axis that an id or size is of: 0 for x, 1 for y, 2 for z."""
+    written = str(operation.attributes["dimension"])
+    return next(axis for axis, letter in enumerate(AXES) if f"dim {letter}>" in written)
+
+
+def is_token(value: ir.Value) -> bool:
+    return str(value.type) == _TOKEN
+
+
+def check_tokens(operations: Sequence[ir.Operation]) -> None:
+    """Raises CompileError for tokens that are not of an operation of `gpu`."""
+    for operation in operations:
+        foreign = [value for value in operation.operands if is_token(value) and _is_foreign(value)]
+        handed = not operation.name.startswith("gpu.") and any(map(is_token, operation.results))
+        if foreign or handed:
+            raise CompileError(
+                f"{operation.name}: a token from outside of this function or from a loop or branch; expected tokens of "
+                "operations of gpu before it", locate(operation.location),
+            )
+
+
+def _is_foreign(token: ir.Value) -> bool:
+    return isinstance(token.owner, ir.Block) or not token.owner.operation.name.startswith("gpu.")

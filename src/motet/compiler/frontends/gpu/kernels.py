@@ -1,0 +1,156 @@
+"""Kernels as functions of one block each, with the operations that say who a thread is at the top.
+
+    gpu.func @k(%x: memref<…>) kernel {              func.func @k(%x: memref<…>, <workgroup and private memory>) {
+      cf.cond_br %c, ^a, ^b                    →       %i = gpu.thread_id x
+      …                                                scf.if %c { … }
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.frontends.gpu.checks import AXES, axis_of
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.errors import CompileError
+
+IDS = ("gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim")
+_DERIVED = ("gpu.global_id", "gpu.lane_id", "gpu.subgroup_id", "gpu.num_subgroups", "gpu.subgroup_size")
+_KNOWN = (*IDS, *_DERIVED, "gpu.barrier", "gpu.all_reduce", "gpu.return")
+_SUBGROUP = 32  # threads: what lanes and subgroups are counted by
+_STRUCTURED = "lower-affine,func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,lift-cf-to-scf"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`block`, which `module` holds, ends in a return; its arguments are the kernel's, then workgroup memory, then
+    private memory."""
+
+    module: ir.Module
+    block: ir.Block
+    arguments: int
+    workgroup: int
+
+
+def read_kernel(kernel: ir.Operation) -> Kernel:
+    """A copy of `kernel`, a `gpu.func`. Raises CompileError for what the host cannot run."""
+    _check(kernel)
+    copy = kernel.clone()
+    first = copy.regions[0].blocks[0]
+    arguments = len(ir.FunctionType(ir.TypeAttr(copy.attributes["function_type"]).value).inputs)
+    workgroup = (
+        ir.IntegerAttr(copy.attributes["workgroup_attributions"]).value
+        if "workgroup_attributions" in copy.attributes else 0
+    )
+    kinds = [argument.type for argument in first.arguments]
+    holder = ir.Module.create(loc=kernel.location)
+    function = ir.Operation.create(
+        "func.func", regions=1, loc=kernel.location, ip=ir.InsertionPoint(holder.body),
+        attributes={
+            "sym_name": copy.attributes["sym_name"],
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(kinds, [])),
+        },
+    )  # fmt: skip
+    for block in list(copy.regions[0].blocks):
+        block.append_to(function.regions[0])
+    copy.erase()
+    for block in function.regions[0].blocks:
+        last = block.operations[len(block.operations) - 1].operation
+        if last.name == "gpu.return":
+            ir.Operation.create("func.return", loc=last.location, ip=ir.InsertionPoint(last))
+            last.erase()
+    run_pipeline(holder, _STRUCTURED)
+    body = holder.body.operations[0].operation.regions[0].blocks[0]
+    _Ids(body).run()
+    return Kernel(holder, body, arguments, workgroup)
+
+
+def within(operation: ir.Operation) -> list[ir.Operation]:
+    """All operations in the regions of `operation`, inner ones first."""
+    found: list[ir.Operation] = []
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        found.append(inner.operation)
+        return ir.WalkResult.ADVANCE
+
+    operation.walk(visit)
+    return found[:-1]  # the last one is itself
+
+
+def _check(kernel: ir.Operation) -> None:
+    for operation in within(kernel):
+        if operation.name.startswith("gpu.") and operation.name not in _KNOWN:
+            raise CompileError(
+                f"{operation.name}: this operation in a kernel is not supported on the host; expected loads, stores, "
+                "barriers, gpu.all_reduce, and the ids and sizes of threads and blocks", locate(operation.location),
+            )
+        if operation.name == "func.call":
+            raise CompileError(
+                "func.call: calls in kernels are not supported; expected the callee's operations in its place",
+                locate(operation.location),
+            )
+
+
+class _Ids:
+    """Moves what says who a thread is to the top of a kernel, each once, and computes the rest from it."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.block = block
+        self.first = block.operations[0].operation
+        self.top = ir.Operation.create(
+            "arith.constant", results=[ir.IndexType.get()],
+            attributes={"value": ir.IntegerAttr.get(ir.IndexType.get(), _SUBGROUP)},
+            loc=ir.Location.unknown(), ip=ir.InsertionPoint.at_block_begin(block),
+        )  # fmt: skip
+        self.made: dict[tuple[str, int], ir.Value] = {}
+
+    def run(self) -> None:
+        function = self.block.owner
+        found = [op for op in within(function.operation) if op.name in (*IDS, *_DERIVED)]
+        for operation in found:
+            operation.results[0].replace_all_uses_with(self._value(operation))
+        for operation in found:
+            operation.erase()
+
+    def _value(self, operation: ir.Operation) -> ir.Value:
+        name = operation.name
+        if "dimension" in operation.attributes:
+            axis = axis_of(operation)
+            if name == "gpu.global_id":
+                first = self._binary("arith.muli", self._id("gpu.block_id", axis), self._id("gpu.block_dim", axis))
+                return self._binary("arith.addi", first, self._id("gpu.thread_id", axis))
+            return self._id(name, axis)
+        size = self.top.results[0]
+        if name == "gpu.subgroup_size":
+            return self._binary("arith.maxui", size, size)
+        if name == "gpu.num_subgroups":
+            threads = self._id("gpu.block_dim", 0)
+            for axis in (1, 2):
+                threads = self._binary("arith.muli", threads, self._id("gpu.block_dim", axis))
+            return self._binary("arith.ceildivui", threads, size)
+        return self._binary("arith.remui" if name == "gpu.lane_id" else "arith.divui", self._linear(), size)
+
+    def _linear(self) -> ir.Value:
+        """The number of the thread in its block, x fastest."""
+        number = self._id("gpu.thread_id", 2)
+        for axis in (1, 0):
+            above = self._binary("arith.muli", number, self._id("gpu.block_dim", axis))
+            number = self._binary("arith.addi", above, self._id("gpu.thread_id", axis))
+        return number
+
+    def _id(self, name: str, axis: int) -> ir.Value:
+        if (name, axis) not in self.made:
+            dimension = ir.Attribute.parse(f"#gpu<dim {AXES[axis]}>")
+            self.made[name, axis] = ir.Operation.create(
+                name, results=[ir.IndexType.get()], attributes={"dimension": dimension},
+                loc=self.top.location, ip=ir.InsertionPoint.at_block_begin(self.block),
+            ).result  # fmt: skip
+        return self.made[name, axis]
+
+    def _binary(self, name: str, left: ir.Value, right: ir.Value) -> ir.Value:
+        """After all ids, and before what uses them."""
+        operation = ir.Operation.create(
+            name, results=[ir.IndexType.get()], operands=[left, right], loc=self.top.location,
+            ip=ir.InsertionPoint(self.first),
+        )
+        return operation.result

@@ -1,0 +1,133 @@
+"""lower-launches: launches of kernels become loops over blocks and threads, and memory of a GPU this host's.
+
+    %t = gpu.launch_func async [%s] @m::@k blocks in (%b, %1, %1) threads in (%n, %1, %1) args(%x : …)
+      →  scf.for %block = 0 to %b { scf.for %thread = 0 to %n { <the body of @k> } }
+
+Everything runs in the order in which the program launches it, which every order of its tokens allows: a token can
+only be waited for by what comes after. So tokens vanish, and so does what only speaks of them.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from motet.compiler.frontends.gpu.checks import axis_of, check_sizes, check_tokens, find_kernel, is_token, segments
+from motet.compiler.frontends.gpu.kernels import Kernel, read_kernel, within
+from motet.compiler.frontends.gpu.threads import Threads, create, loop
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.errors import CompileError
+
+_LOG = logging.getLogger("motet")
+_FORGOTTEN = ("gpu.wait", "gpu.host_register", "gpu.host_unregister", "gpu.set_default_device")
+_WORKGROUP_BYTES = 232448  # of one block at most: 227 KiB, as on compute capability 9.0
+
+
+def lower_launches(module: ir.Module) -> None:
+    """Rewrite `module` in place; nothing of the dialect `gpu` is left.
+
+    Raises CompileError, at the operation, for launches that no GPU would take and for what the host cannot run.
+    """
+    run_pipeline(module, "gpu-kernel-outlining")
+    functions = [entry for entry in module.body.operations if isinstance(entry, func.FuncOp)]
+    for function in functions:
+        operations = [op for op in within(function.operation) if op.name.startswith("gpu.")]
+        check_tokens(within(function.operation))
+        _warn_of_leaks(function, operations)
+        for operation in operations:
+            _lower(module, operation)
+        for operation in reversed(operations):
+            operation.erase()
+    for entry in list(module.body.operations):
+        if entry.operation.name in ("gpu.module", "gpu.binary"):
+            entry.operation.erase()
+    if "gpu.container_module" in module.operation.attributes:
+        del module.operation.attributes["gpu.container_module"]
+
+
+def _warn_of_leaks(function: func.FuncOp, operations: list[ir.Operation]) -> None:
+    returned = [value for op in within(function.operation) if op.name == "func.return" for value in op.operands]
+    freed = [value for op in operations if op.name == "gpu.dealloc" for value in op.operands]
+    for operation in operations:
+        if operation.name == "gpu.alloc" and not any(operation.results[0] == value for value in (*returned, *freed)):
+            _LOG.warning(
+                "%s: gpu.alloc: memory that is never freed; expected a gpu.dealloc of it; it is freed when the "
+                "function returns", locate(operation.location) or function.name.value,
+            )
+
+
+def _lower(module: ir.Module, operation: ir.Operation) -> None:
+    """Create what stands for `operation` before it."""
+    operands = [value for value in operation.operands if not is_token(value)]
+    match operation.name:
+        case "gpu.launch_func":
+            check_sizes(operation)
+            _launch(operation, read_kernel(find_kernel(module, operation)))
+        case "gpu.alloc":
+            sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0])}
+            memory = create("memref.alloc", [operation.results[0].type], operands, operation, sizes)
+            operation.results[0].replace_all_uses_with(memory.result)
+        case "gpu.dealloc":
+            create("memref.dealloc", [], operands, operation)
+        case "gpu.memcpy":
+            create("memref.copy", [], operands[::-1], operation)
+        case "gpu.memset":
+            _fill(operands[0], operands[1], operation)
+        case name if name not in _FORGOTTEN:
+            raise CompileError(
+                f"{name}: this operation is not supported on the host; expected launches, gpu.alloc, gpu.dealloc, "
+                "gpu.memcpy, gpu.memset and gpu.wait", locate(operation.location),
+            )
+        case _:
+            pass
+
+
+def _fill(memory: ir.Value, value: ir.Value, at: ir.Operation) -> None:
+    sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
+    fill = create("linalg.fill", [], [value, memory], at, sizes, regions=1)
+    block = fill.regions[0].blocks.append(value.type, value.type, arg_locs=[at.location] * 2)
+    ir.Operation.create("linalg.yield", operands=[block.arguments[0]], loc=at.location, ip=ir.InsertionPoint(block))
+
+
+def _launch(launch: ir.Operation, kernel: Kernel) -> None:
+    parts = segments(launch)
+    grid, sizes = ([_index(part[0], launch) for part in parts[begin : begin + 3]] for begin in (1, 4))
+    arguments = list(kernel.block.arguments)
+    known = dict(zip(arguments[: kernel.arguments], parts[11], strict=True))
+    at, ids = launch, dict[int, ir.Value]()
+    for axis in (2, 1, 0):
+        at, ids[axis] = loop(grid[axis], at, launch.location)
+    shared = arguments[kernel.arguments : kernel.arguments + kernel.workgroup]
+    _check_workgroup(shared, launch)
+    for memory in shared:
+        attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+        known[memory] = create("memref.alloc", [memory.type], [], at, attributes).result
+    for entry in kernel.block.operations:
+        operation = entry.operation
+        if operation.name in ("gpu.block_id", "gpu.block_dim", "gpu.grid_dim"):
+            values = {"gpu.block_id": ids, "gpu.block_dim": sizes, "gpu.grid_dim": grid}[operation.name]
+            known[operation.results[0]] = values[axis_of(operation)]
+    Threads(sizes, at).run(kernel.block, known, arguments[kernel.arguments + kernel.workgroup :])
+
+
+def _check_workgroup(memories: list[ir.Value], launch: ir.Operation) -> None:
+    total = 0
+    for memory in memories:
+        kind = ir.MemRefType(memory.type)
+        bits = "".join(filter(str.isdigit, str(kind.element_type))) or "64"
+        elements = 1
+        for extent in kind.shape:
+            elements *= extent
+        total += elements * max(8, int(bits)) // 8
+    if total > _WORKGROUP_BYTES:
+        raise CompileError(
+            f"{launch.name}: a block needs {total} bytes of workgroup memory; expected at most {_WORKGROUP_BYTES}",
+            locate(launch.location),
+        )
+
+
+def _index(value: ir.Value, at: ir.Operation) -> ir.Value:
+    """A size as an index, a constant staying one."""
+    if isinstance(value.type, ir.IndexType):
+        return value
+    return create("arith.index_cast", [ir.IndexType.get()], [value], at).result
