@@ -31,6 +31,7 @@ GROUP = "motet.drivers"
 BUILT_IN = {
     "host": "motet.runtime.devices.host.driver",
     "null": "motet.runtime.devices.null",
+    "cuda": "motet.runtime.devices.cuda.driver",
     "riscv": "motet.runtime.devices.riscv.driver",
 }
 
@@ -233,7 +234,7 @@ class Driver(Protocol):
     """What an entry point of `motet.drivers` names. `api` is the `API_VERSION` it was written for.
 
     It may also have `conformance_exempt`, a mapping of checks of the conformance suite to reasons why they cannot be
-    made of its devices.
+    made of its devices, and `conformance_in_processes`, the checks that leave the process unable to use them.
     """
 
     api: int

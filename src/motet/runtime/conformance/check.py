@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from motet.runtime.conformance.trial import Trial
 
 Array = np.ndarray[Any, Any]
+Verdict = Literal["pass", "fail", "skip"]
+VERDICTS: tuple[Verdict, ...] = ("pass", "fail", "skip")
 
 
 class Failure(Exception):
@@ -44,7 +46,7 @@ class Outcome:
     """What came of a check: `reason` says what failed, or why it was skipped; `seconds` is how long it took."""
 
     check: Check
-    verdict: Literal["pass", "fail", "skip"]
+    verdict: Verdict
     reason: str
     seconds: float
 

@@ -7,11 +7,9 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import expect, expect_equal, expect_error
-from motet.runtime.conformance.kernels import KERNELS
+from motet.runtime.conformance.kernels import EDGES, GATHERED, KERNELS
 from motet.runtime.conformance.trial import Trial, affine_of, finish
 from motet.runtime.device import Reference, Work
-
-EDGES = (0, 1, -1, 1 << 32, (1 << 63) - 1, -(1 << 63), 123_456_789_012_345)
 
 
 def obstacles(trial: Trial) -> None:
@@ -37,16 +35,16 @@ def load_lists_kernels(trial: Trial) -> None:
 def load_garbage(trial: Trial) -> None:
     """What is no code, or a part of it, is a DeviceError when it is loaded; the device goes on."""
     expect_error(DeviceError, lambda: trial.device.load([b"no code at all"], ["no.o"]), "load of garbage", ["no.o"])
-    part = trial.code.objects["kernels"][:200]
-    expect_error(DeviceError, lambda: trial.device.load([part], ["part.o"]), "load of a part of an object", ["part.o"])
+    objects, names = trial.code.files("kernels")
+    objects[0] = objects[0][:200]
+    expect_error(DeviceError, lambda: trial.device.load(objects, names), "load of a part of an object", names[:1])
     trial.check_works(trial.device, "what was read after that")
 
 
 def load_unresolved(trial: Trial) -> None:
     """Code that calls what nothing defines is a DeviceError that names it, when it is loaded."""
-    code = trial.code.objects["unresolved"]
-    expect_error(DeviceError, lambda: trial.device.load([code], ["unresolved.o"]), "load",
-                 ["motet_conformance_missing"])
+    files = trial.code.files("unresolved")
+    expect_error(DeviceError, lambda: trial.device.load(*files), "load", ["motet_conformance_missing"])
 
 
 def load_objects_together(trial: Trial) -> None:
@@ -93,23 +91,24 @@ def sizes_arrive(trial: Trial) -> None:
 def references_have_offsets(trial: Trial) -> None:
     """A kernel gets the address of each reference, at any offset of its external, in their order."""
     data = trial.bytes_of(10_007)
-    places = [int(place) for place in trial.random.integers(0, data.size, 60)]
-    source, out = trial.upload(data), trial.upload(np.zeros(64, np.uint8))
+    places = [int(place) for place in trial.random.integers(0, data.size, GATHERED)]
+    source, out = trial.upload(data), trial.upload(np.zeros(GATHERED + 4, np.uint8))
     references = [Reference(1, 3, len(places)), *(Reference(0, place, 1) for place in places)]
     work = Work("launch", tuple(references), "gather", len(places))
     recorded = trial.device.record(trial.load(), [work], 2, 0)
     finish(trial.device.submit(recorded, [source, out]), "launch")
-    expected = np.zeros(64, np.uint8)
-    expected[3:63] = data[places]
+    expected = np.zeros(GATHERED + 4, np.uint8)
+    expected[3:-1] = data[places]
     expect_equal(trial.download(out, expected), expected, "a byte from behind each address")
 
 
 def many_buffers(trial: Trial) -> None:
     """A launch may refer to hundreds of buffers."""
-    data = trial.bytes_of(400)
-    buffers = [trial.upload(np.zeros(400, np.uint8)), *(trial.upload(data[index : index + 1]) for index in range(400))]
-    finish(trial.launch(trial.load(), "gather", buffers, 400), "launch")
-    expect_equal(trial.download(buffers[0], data), data, "a byte of each of 400 buffers")
+    data = trial.bytes_of(GATHERED)
+    pieces = [trial.upload(data[index : index + 1]) for index in range(GATHERED)]
+    out = trial.upload(np.zeros(GATHERED, np.uint8))
+    finish(trial.launch(trial.load(), "gather", [out, *pieces], GATHERED), "launch")
+    expect_equal(trial.download(out, data), data, f"a byte of each of {GATHERED} buffers")
 
 
 def scratch_is_private(trial: Trial) -> None:

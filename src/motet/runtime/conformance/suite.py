@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 from motet.errors import DeviceError
 from motet.runtime.conformance import code, commands, faults, life, memory, profiling, program, threads, timelines
-from motet.runtime.conformance.check import Check, Failure, Outcome, Skip, checks_of
+from motet.runtime.conformance.check import VERDICTS, Check, Failure, Outcome, Skip, checks_of
 from motet.runtime.conformance.trial import Subject, Trial
 from motet.runtime.device import open_device
 
@@ -61,10 +65,13 @@ def run_checks(
         yield run_check(check, subject, limit)
 
 
-def run_check(check: Check, subject: Subject, limit: float = LIMIT) -> Outcome:
-    """One check, in a thread that is left behind if it does not end within `limit` seconds."""
+def run_check(check: Check, subject: Subject, limit: float = LIMIT, *, alone: bool = False) -> Outcome:
+    """One check, in a thread that is left behind if it does not end within `limit` seconds; in a process of its own
+    where it would spoil this one, unless it is `alone` in this one."""
     if check.name in subject.exempt:
         return Outcome(check, "skip", f"exempt: {subject.exempt[check.name]}", 0.0)
+    if check.name in subject.in_processes and not alone:
+        return _run_in_a_process(check, subject.uri, limit)
     outcome: list[Outcome] = []
     begin = time.perf_counter()
 
@@ -87,3 +94,32 @@ def run_check(check: Check, subject: Subject, limit: float = LIMIT) -> Outcome:
     if not outcome:
         return Outcome(check, "fail", f"it did not end within {limit:g} s", time.perf_counter() - begin)
     return outcome[0]
+
+
+_ALONE = """
+import os, sys
+from motet.runtime.conformance.suite import run_alone
+outcome = run_alone(*sys.argv[1:])
+print(outcome.verdict, outcome.reason, flush=True)
+os._exit(0)
+"""
+
+
+def run_alone(uri: str, name: str, limit: str) -> Outcome:
+    """One check, by its name, in this process."""
+    return run_check(select([name])[0], Subject(uri), float(limit), alone=True)
+
+
+def _run_in_a_process(check: Check, uri: str, limit: float) -> Outcome:
+    begin = time.perf_counter()
+    command = [sys.executable, "-c", _ALONE, uri, check.name, str(limit)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * limit, check=False)
+    except subprocess.TimeoutExpired:
+        return Outcome(check, "fail", f"its process did not end within {2 * limit:g} s", time.perf_counter() - begin)
+    word, _, reason = done.stdout.strip().partition(" ")
+    said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+    died = Outcome(check, "fail", f"its process ended with status {done.returncode}, and said: {said}", 0.0)
+    told = [Outcome(check, verdict, reason, 0.0) for verdict in VERDICTS if word == verdict]
+    return replace((told or [died])[0], seconds=time.perf_counter() - begin)

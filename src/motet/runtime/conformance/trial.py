@@ -44,6 +44,11 @@ class Subject:
         self.driver: Driver = load_driver(self.info.family)
 
     @property
+    def in_processes(self) -> frozenset[str]:
+        """The checks after which nothing in the process can use a device of the driver any more."""
+        return frozenset(getattr(self.driver, "conformance_in_processes", ()))
+
+    @property
     def exempt(self) -> dict[str, str]:
         """The checks that the driver says do not fit its devices, with its reasons."""
         return dict(getattr(self.driver, "conformance_exempt", {}))
@@ -182,8 +187,7 @@ class Trial:
 
     def load(self, device: Device | None = None) -> Executable:
         """All kernels of the suite, loaded."""
-        objects = [self.code.objects["kernels"], self.code.objects["helper"]]
-        return (device or self.device).load(objects, ["kernels.o", "helper.o"])
+        return (device or self.device).load(*self.code.files("kernels", "helper"))
 
     def variant(self, *features: str) -> Variant:
         """The code as an artifact holds it; `features` are further ones that it needs."""

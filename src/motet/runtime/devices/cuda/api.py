@@ -1,0 +1,339 @@
+"""The calls of NVIDIA's driver that the device needs, each an error where it fails; nothing else here knows of them.
+
+Handles are opaque to callers. Addresses and sizes are numbers, times are seconds. What works in a context does so in
+the one that is current in the thread. Reference: CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from motet.errors import DeviceError
+
+OUT_OF_MEMORY = 2
+INVALID_HANDLE = 400
+_NOT_READY = 600
+_NON_BLOCKING = 1  # of streams: they do not wait for the legacy default stream
+_NO_TIMING = 2  # of events
+_PORTABLE = 1  # of host memory: pinned for every context
+_LOG = 8192  # bytes of what the compiler of PTX has to say
+_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+
+Handle = Any
+
+
+class CudaError(Exception):
+    """A call that failed: its `code` and `name`, the `call`, and what else the driver said."""
+
+    def __init__(self, code: int, name: str, call: str, log: str = "") -> None:
+        self.code = code
+        self.name = name
+        self.call = call
+        self.log = log
+        super().__init__(f"{call}: {name}" + (f": {log}" if log else ""))
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the driver tells of a GPU. `capability` is (9, 0) of an H100; `shared` the most bytes of shared memory
+    that a block can have."""
+
+    name: str
+    uuid: str
+    capability: tuple[int, int]
+    memory: int
+    multiprocessors: int
+    shared: int
+
+
+class Launch(NamedTuple):
+    """A kernel and how it is launched; `parameters` is the address of a `void*` for each of its parameters."""
+
+    function: Handle
+    programs: int
+    threads: int
+    shared: int
+    parameters: int
+
+
+class CudaApi:
+    """The driver, through NVIDIA's `cuda-bindings`."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        attributes = driver.CUfunction_attribute
+        self._dynamic_shared = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+    # -- GPUs and contexts -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        _check(self._driver, "cuInit", self._driver.cuInit(0))
+
+    def count(self) -> int:
+        return int(self._call("cuDeviceGetCount"))
+
+    def gpu(self, ordinal: int) -> Gpu:
+        device = self._call("cuDeviceGet", ordinal)
+        kinds = self._driver.CUdevice_attribute
+
+        def attribute(name: str) -> int:
+            return int(self._call("cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
+
+        name = bytes(self._call("cuDeviceGetName", 128, device)).split(b"\0")[0].decode(errors="replace")
+        capability = (attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR"))
+        return Gpu(
+            name, _uuid_text(bytes(self._call("cuDeviceGetUuid", device).bytes)), capability,
+            int(self._call("cuDeviceTotalMem", device)), attribute("MULTIPROCESSOR_COUNT"),
+            attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        )
+
+    def retain(self, ordinal: int) -> Handle:
+        """The primary context of a GPU, which every library of the process shares."""
+        return self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", ordinal))
+
+    def release(self, ordinal: int) -> None:
+        self._call("cuDevicePrimaryCtxRelease", self._call("cuDeviceGet", ordinal))
+
+    def push(self, context: Handle) -> None:
+        if (result := self._driver.cuCtxPushCurrent(context))[0]:
+            _check(self._driver, "cuCtxPushCurrent", result)
+
+    def pop(self) -> None:
+        if (result := self._driver.cuCtxPopCurrent())[0]:
+            _check(self._driver, "cuCtxPopCurrent", result)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def pool_create(self, ordinal: int) -> Handle:
+        """A pool of a GPU's memory that keeps what is given back to it."""
+        driver = self._driver
+        properties = driver.CUmemPoolProps()
+        properties.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = ordinal
+        pool = self._call("cuMemPoolCreate", properties)
+        threshold = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        self._call("cuMemPoolSetAttribute", pool, threshold, driver.cuuint64_t((1 << 64) - 1))
+        return pool
+
+    def pool_allocate(self, pool: Handle, size: int, stream: Handle) -> int:
+        return int(self._call("cuMemAllocFromPoolAsync", size, pool, stream))
+
+    def pool_trim(self, pool: Handle) -> None:
+        """Gives what nobody uses back to the system."""
+        self._call("cuMemPoolTrimTo", pool, 0)
+
+    def pool_destroy(self, pool: Handle) -> None:
+        self._call("cuMemPoolDestroy", pool)
+
+    def free(self, address: int, stream: Handle) -> None:
+        self._call("cuMemFreeAsync", address, stream)
+
+    def host_allocate(self, size: int) -> int:
+        """Memory of the host that a GPU can move from and to by itself."""
+        return int(self._call("cuMemHostAlloc", size, _PORTABLE))
+
+    def host_free(self, address: int) -> None:
+        self._call("cuMemFreeHost", address)
+
+    def is_pinned(self, address: int) -> bool:
+        """Whether memory of the host is such memory."""
+        attribute = self._driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        code, kind = self._driver.cuPointerGetAttribute(attribute, address)
+        return int(code) == 0 and int(kind) == int(self._driver.CUmemorytype.CU_MEMORYTYPE_HOST)
+
+    def ordinal_of(self, address: int) -> int | None:
+        """The GPU that an address belongs to; None for no GPU's."""
+        attribute = self._driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        code, ordinal = self._driver.cuPointerGetAttribute(attribute, address)
+        return int(ordinal) if int(code) == 0 else None
+
+    # -- streams and events ----------------------------------------------------------------------
+
+    def stream_create(self) -> Handle:
+        return self._call("cuStreamCreate", _NON_BLOCKING)
+
+    def stream_destroy(self, stream: Handle) -> None:
+        self._call("cuStreamDestroy", stream)
+
+    def stream_wait(self, stream: Handle, event: Handle) -> None:
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def stream_synchronize(self, stream: Handle) -> None:
+        self._call("cuStreamSynchronize", stream)
+
+    def event_create(self, timed: bool = False) -> Handle:
+        return self._call("cuEventCreate", 0 if timed else _NO_TIMING)
+
+    def event_destroy(self, event: Handle) -> None:
+        self._call("cuEventDestroy", event)
+
+    def event_record(self, event: Handle, stream: Handle) -> None:
+        if (result := self._driver.cuEventRecord(event, stream))[0]:
+            _check(self._driver, "cuEventRecord", result)
+
+    def event_query(self, event: Handle) -> bool:
+        """Whether the work before an event has ended."""
+        result = self._driver.cuEventQuery(event)
+        if not result[0]:
+            return True
+        if int(result[0]) == _NOT_READY:
+            return False
+        _check(self._driver, "cuEventQuery", result)
+        return True
+
+    def event_synchronize(self, event: Handle) -> None:
+        self._call("cuEventSynchronize", event)
+
+    def elapsed(self, first: Handle, second: Handle) -> float:
+        return float(self._call("cuEventElapsedTime", first, second)) * 1e-3
+
+    # -- moving ----------------------------------------------------------------------------------
+
+    def upload(self, target: int, source: int, size: int, stream: Handle) -> None:
+        self._call("cuMemcpyHtoDAsync", target, source, size, stream)
+
+    def download(self, target: int, source: int, size: int, stream: Handle) -> None:
+        self._call("cuMemcpyDtoHAsync", target, source, size, stream)
+
+    def copy(self, target: int, source: int, size: int, stream: Handle) -> None:
+        self._call("cuMemcpyDtoDAsync", target, source, size, stream)
+
+    def copy_peer(
+        self, target: int, context: Handle, source: int, other: Handle, size: int, stream: Handle
+    ) -> None:
+        """To memory of `context` from memory of `other`, another GPU's."""
+        self._call("cuMemcpyPeerAsync", target, context, source, other, size, stream)
+
+    def fill(self, target: int, byte: int, size: int, stream: Handle) -> None:
+        self._call("cuMemsetD8Async", target, byte, size, stream)
+
+    # -- code ------------------------------------------------------------------------------------
+
+    def module_load(self, image: bytes) -> Handle:
+        """A cubin, or PTX as text, which is compiled for the GPU. Errors carry what the compiler said."""
+        options = self._driver.CUjit_option
+        log = bytearray(_LOG)
+        names = [options.CU_JIT_ERROR_LOG_BUFFER, options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+        result = self._driver.cuModuleLoadDataEx(image + b"\0", len(names), names, [log, len(log)])
+        if result[0]:
+            said = bytes(log).split(b"\0")[0].decode(errors="replace")
+            _check(self._driver, "cuModuleLoadDataEx", result, " ".join(said.split()))
+        return result[1]
+
+    def module_function(self, module: Handle, name: str) -> Handle:
+        return self._call("cuModuleGetFunction", module, name.encode())
+
+    def module_unload(self, module: Handle) -> None:
+        self._call("cuModuleUnload", module)
+
+    def allow_shared(self, function: Handle, size: int) -> None:
+        """Lets a kernel have more shared memory than the 48 KiB that all have."""
+        self._call("cuFuncSetAttribute", function, self._dynamic_shared, size)
+
+    def launch(self, launch: Launch, stream: Handle) -> None:
+        function, programs, threads, shared, parameters = launch
+        result = self._driver.cuLaunchKernel(
+            function, programs, 1, 1, threads, 1, 1, shared, stream, parameters, 0
+        )
+        if result[0]:
+            _check(self._driver, "cuLaunchKernel", result)
+
+    # -- graphs ----------------------------------------------------------------------------------
+
+    def graph_create(self) -> Handle:
+        return self._call("cuGraphCreate", 0)
+
+    def graph_destroy(self, graph: Handle) -> None:
+        self._call("cuGraphDestroy", graph)
+
+    def kernel_node(self, launch: Launch) -> Handle:
+        """What the two calls below take."""
+        node = self._driver.CUDA_KERNEL_NODE_PARAMS()
+        node.func = launch.function
+        node.gridDimX, node.gridDimY, node.gridDimZ = launch.programs, 1, 1
+        node.blockDimX, node.blockDimY, node.blockDimZ = launch.threads, 1, 1
+        node.sharedMemBytes = launch.shared
+        node.kernelParams = launch.parameters
+        return node
+
+    def graph_add_kernel(self, graph: Handle, after: Sequence[Handle], node: Handle) -> Handle:
+        return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+
+    def graph_add_copy(
+        self, graph: Handle, after: Sequence[Handle], target: int, source: int, size: int, context: Handle
+    ) -> Handle:
+        copy = self._copy_node(target, source, size)
+        return self._call("cuGraphAddMemcpyNode", graph, list(after), len(after), copy, context)
+
+    def graph_add_nothing(self, graph: Handle, after: Sequence[Handle]) -> Handle:
+        return self._call("cuGraphAddEmptyNode", graph, list(after), len(after))
+
+    def graph_instantiate(self, graph: Handle) -> Handle:
+        return self._call("cuGraphInstantiate", graph, 0)
+
+    def executable_set_kernel(self, executable: Handle, place: Handle, node: Handle) -> None:
+        self._call("cuGraphExecKernelNodeSetParams", executable, place, node)
+
+    def executable_set_copy(
+        self, executable: Handle, place: Handle, target: int, source: int, size: int, context: Handle
+    ) -> None:
+        copy = self._copy_node(target, source, size)
+        self._call("cuGraphExecMemcpyNodeSetParams", executable, place, copy, context)
+
+    def executable_launch(self, executable: Handle, stream: Handle) -> None:
+        if (result := self._driver.cuGraphLaunch(executable, stream))[0]:
+            _check(self._driver, "cuGraphLaunch", result)
+
+    def executable_destroy(self, executable: Handle) -> None:
+        self._call("cuGraphExecDestroy", executable)
+
+    def _copy_node(self, target: int, source: int, size: int) -> Handle:
+        device = self._driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy = self._driver.CUDA_MEMCPY3D()
+        copy.srcMemoryType = copy.dstMemoryType = device
+        copy.srcDevice, copy.dstDevice = source, target
+        copy.WidthInBytes, copy.Height, copy.Depth = size, 1, 1
+        return copy
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        result = getattr(self._driver, name)(*arguments)
+        if result[0]:
+            _check(self._driver, name, result)
+        return result[1] if len(result) > 1 else None
+
+
+def load_api() -> CudaApi:
+    """The driver of this machine, started. Raises DeviceError that says what is missing."""
+    try:
+        ctypes.CDLL(_LIBRARY)
+    except OSError:
+        raise DeviceError(f"no NVIDIA driver ({_LIBRARY})") from None
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ImportError:
+        raise DeviceError("cuda-bindings is not installed; pip install 'motet[cuda]'") from None
+    api = CudaApi(driver)
+    try:
+        api.start()
+    except CudaError as error:
+        raise DeviceError(f"the NVIDIA driver does not start: {error}") from error
+    return api
+
+
+def _check(driver: Any, call: str, result: Sequence[Any], log: str = "") -> None:
+    """Raises what a call that failed gave."""
+    code = int(result[0])
+    _, name = driver.cuGetErrorName(result[0])
+    raise CudaError(code, name.decode() if isinstance(name, bytes) else f"error {code}", call, log)
+
+
+def _uuid_text(uuid: bytes) -> str:
+    """As `nvidia-smi -L` writes it."""
+    digits = uuid.hex()
+    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -1,0 +1,249 @@
+"""Recorded work: kernels and copies with their dependences, as a CUDA graph, or one after the other if they are few.
+
+The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets. A graph is made
+once, and *instantiated* a few times, each instance for the addresses it was last submitted with: the same ones again
+need one call, others update the nodes that they change. Source: CUDA C++ Programming Guide, section on CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motet.errors import DeviceError
+from motet.runtime import recording
+from motet.runtime.device import Buffer, Work
+from motet.runtime.devices.cuda.api import Handle, Launch
+from motet.runtime.devices.cuda.lifetime import Resources
+from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, pack_size
+
+if TYPE_CHECKING:
+    from motet.runtime.devices.cuda.device import CudaDevice
+
+_FEW = 2  # commands that are not worth a graph
+_INSTANCES = 4
+_MOST_PROGRAMS = (1 << 31) - 1
+_SCRATCH_ALIGNMENT = 128
+
+Numbers = np.ndarray[Any, np.dtype[np.uint64]]
+Allocate = Callable[[int], Buffer]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A launch, a copy of `bytes` bytes, or, where both are absent, nothing; `first` is where its parameters begin.
+    `scratch` are the bytes of memory that it needs, `kernel` its name or `copy`."""
+
+    launch: Launch | None
+    bytes: int
+    first: int
+    after: tuple[int, ...]
+    kernel: str
+    scratch: int = 0
+
+
+@dataclass(eq=False)
+class _Graph:
+    """A graph, the places of its commands in it, and what each launch is set with."""
+
+    handle: Handle
+    places: list[Handle]
+    nodes: list[Handle]
+
+
+@dataclass(eq=False)
+class _Instance:
+    """A graph that can be launched, the buffers it is set for, and all its parameters."""
+
+    handle: Handle
+    bases: tuple[int, ...]
+    values: Numbers
+    scratch: Buffer | None
+
+
+class CudaCommandBuffer:
+    """See `motet.runtime.device.CommandBuffer`. Submitted with the device's lock held, and its context current."""
+
+    def __init__(
+        self, device: CudaDevice, resources: Resources, executable: CudaExecutable, work: Sequence[Work],
+        externals: int, scratch: int,
+    ) -> None:
+        uri = device.info.uri
+        self.context = device.current.context
+        self.executable = executable
+        self.externals = externals
+        self.needed = recording.check_work(uri, work, executable.by_name, externals)
+        self._api = device.api
+        self._resources = resources
+        values: list[int] = []
+        moving: list[tuple[int, int, int]] = []  # where an address stands, of which external, at which offset
+        drafts: list[tuple[Work, Kernel | None, int]] = []
+        for index, item in enumerate(work):
+            kernel = executable.by_name[item.kernel] if item.op == "launch" else None
+            first = len(values)
+            for number, reference in enumerate(item.references):
+                moving.append((first + number, reference.external, reference.offset))
+                values.append(0)
+            if kernel is not None:
+                values += _sizes(f"device {uri}: command {index}", item, kernel)
+                values += [0, 0]  # the hidden ones
+            drafts.append((item, kernel, first))
+        self._values: Numbers = np.array(values, np.uint64)
+        self._pointers: Numbers = self._values.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
+        self.commands = [self._command(item, kernel, first, scratch) for item, kernel, first in drafts]
+        self.kernels = tuple(dict.fromkeys(c.kernel for c in self.commands if c.launch is not None))
+        places, which, offsets = zip(*moving, strict=True) if moving else ((), (), ())
+        self._places = np.array(places, np.intp)
+        self._which = np.array(which, np.intp)
+        self._offsets: Numbers = np.array(offsets, np.uint64)
+        self._command_of = np.repeat(
+            np.arange(len(drafts)), np.diff([*(first for *_, first in drafts), len(values)])
+        )
+        self._graph: _Graph | None = None
+        self._instances: list[_Instance] = []
+        self.is_graph = sum(c.launch is not None or c.bytes > 0 for c in self.commands) > _FEW
+
+    def _command(self, item: Work, kernel: Kernel | None, first: int, scratch: int) -> Command:
+        if kernel is None:
+            return Command(None, item.references[0].bytes, first, item.after, "copy")
+        if item.tasks == 0:
+            return Command(None, 0, first, item.after, item.kernel)
+        address = int(self._pointers[0]) + 8 * first
+        launch = Launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
+        each = -(-max(kernel.facts.scratch, scratch) // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
+        return Command(launch, 0, first, item.after, item.kernel, each * item.tasks)
+
+    # -- submitting ------------------------------------------------------------------------------
+
+    def run_graph(self, bases: tuple[int, ...], stream: Handle, allocate: Allocate) -> Buffer | None:
+        """Launches the graph. What it gives has to be alive until the work has ended."""
+        instance = next((instance for instance in self._instances if instance.bases == bases), None)
+        if instance is None:
+            instance = self._instance_for(bases, allocate)
+        self._api.executable_launch(instance.handle, stream)
+        return instance.scratch
+
+    def run_in_order(
+        self, bases: tuple[int, ...], stream: Handle, allocate: Allocate,
+        before: Callable[[Command], None] | None = None, after: Callable[[Command], None] | None = None,
+    ) -> Buffer | None:
+        """Puts one command after the other on a stream; gives what `run_graph` does."""
+        most = max((command.scratch for command in self.commands), default=0)
+        scratch = allocate(most) if most else None
+        self._point_to(bases)
+        for command in self.commands:
+            if command.scratch and scratch is not None:
+                self._values[self._scratch_place(command)] = scratch.address
+            if before is not None:
+                before(command)
+            if command.launch is not None:
+                self._api.launch(command.launch, stream)
+            elif command.bytes:
+                source, target = (int(value) for value in self._values[command.first : command.first + 2])
+                self._api.copy(target, source, command.bytes, stream)
+            if after is not None:
+                after(command)
+        return scratch
+
+    def _point_to(self, bases: tuple[int, ...]) -> None:
+        if self._places.size:
+            self._values[self._places] = np.array(bases, np.uint64)[self._which] + self._offsets
+
+    def _scratch_place(self, command: Command) -> int:
+        facts = self.executable.by_name[command.kernel].facts
+        return command.first + facts.buffers + len(facts.sizes)
+
+    # -- graphs ----------------------------------------------------------------------------------
+
+    def _instance_for(self, bases: tuple[int, ...], allocate: Allocate) -> _Instance:
+        """An instance set for `bases`: a new one, or the one that was not used for longest."""
+        if len(self._instances) < _INSTANCES:
+            return self._instantiate(bases, allocate)
+        instance = self._instances.pop(0)
+        self._instances.append(instance)
+        self._point_to(bases)
+        self._set_scratch(instance.scratch)
+        instance.bases = ()  # until it is set: a call may fail
+        for number in np.unique(self._command_of[self._values != instance.values]):
+            self._update(instance.handle, int(number))
+        instance.values[:] = self._values
+        instance.bases = bases
+        return instance
+
+    def _instantiate(self, bases: tuple[int, ...], allocate: Allocate) -> _Instance:
+        total = sum(command.scratch for command in self.commands)
+        scratch = allocate(total) if total else None
+        self._point_to(bases)
+        self._set_scratch(scratch)
+        is_new = self._graph is None
+        if self._graph is None:
+            self._graph = self._build()
+        handle = self._api.graph_instantiate(self._graph.handle)
+        api = self._api
+        self._resources.add(lambda: api.executable_destroy(handle))
+        if not is_new:  # it begins with the parameters that the graph was built with
+            for number in range(len(self.commands)):
+                self._update(handle, number)
+        instance = _Instance(handle, bases, self._values.copy(), scratch)
+        self._instances.append(instance)
+        return instance
+
+    def _set_scratch(self, scratch: Buffer | None) -> None:
+        if scratch is None:
+            return
+        address = scratch.address
+        for command in self.commands:
+            if command.scratch:
+                self._values[self._scratch_place(command)] = address
+                address += command.scratch
+
+    def _build(self) -> _Graph:
+        api = self._api
+        graph = _Graph(api.graph_create(), [], [])
+        handle = graph.handle
+        self._resources.add(lambda: api.graph_destroy(handle))
+        for command in self.commands:
+            after = [graph.places[index] for index in dict.fromkeys(command.after)]
+            node = None
+            if command.launch is not None:
+                node = api.kernel_node(command.launch)
+                place = api.graph_add_kernel(handle, after, node)
+            elif command.bytes:
+                source, target = (int(value) for value in self._values[command.first : command.first + 2])
+                place = api.graph_add_copy(handle, after, target, source, command.bytes, self.context)
+            else:
+                place = api.graph_add_nothing(handle, after)
+            graph.places.append(place)
+            graph.nodes.append(node)
+        return graph
+
+    def _update(self, handle: Handle, number: int) -> None:
+        graph, command = self._graph, self.commands[number]
+        if graph is None:
+            return
+        if command.launch is not None:
+            self._api.executable_set_kernel(handle, graph.places[number], graph.nodes[number])
+        elif command.bytes:
+            source, target = (int(value) for value in self._values[command.first : command.first + 2])
+            self._api.executable_set_copy(handle, graph.places[number], target, source, command.bytes, self.context)
+
+
+def _sizes(where: str, item: Work, kernel: Kernel) -> list[int]:
+    """The sizes of a launch as they are handed over. Raises DeviceError for a launch that does not fit its kernel."""
+    facts = kernel.facts
+    if len(item.references) != facts.buffers:
+        raise DeviceError(f"{where}: kernel {item.kernel}: {len(item.references)} buffers; expected {facts.buffers}")
+    if len(item.sizes) != len(facts.sizes):
+        raise DeviceError(f"{where}: kernel {item.kernel}: {len(item.sizes)} sizes; expected {len(facts.sizes)}")
+    if item.tasks > _MOST_PROGRAMS:
+        raise DeviceError(f"{where}: kernel {item.kernel}: {item.tasks:,} tasks; expected at most {_MOST_PROGRAMS:,}")
+    packed: list[int] = []
+    for value, kind in zip(item.sizes, facts.sizes, strict=True):
+        number = pack_size(value, kind)
+        if number is None:
+            raise DeviceError(f"{where}: kernel {item.kernel}: a size of {value:,}; expected {kind}")
+        packed.append(number)
+    return packed

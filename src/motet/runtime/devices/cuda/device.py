@@ -1,0 +1,406 @@
+"""A GPU as a device: memory from a pool, queues that are streams, and recorded work as graphs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError, DeviceLost, MotetError, OutOfMemoryError
+from motet.runtime import recording
+from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.devices.cuda import faults
+from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu, Handle
+from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
+from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Resources
+from motet.runtime.devices.cuda.memory import CudaBuffer, Pool
+from motet.runtime.devices.cuda.profiling import Profiler
+from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle
+from motet.runtime.devices.cuda.queue import CudaQueue, Finish, Issue
+from motet.runtime.devices.cuda.staging import SMALL, Ring, Staging
+from motet.runtime.recording import bytes_of
+from motet.runtime.timeline import Point
+
+
+class CudaDevice:
+    """See `motet.runtime.device.Device`. With `check`, each command is waited for before the next is begun, so that a
+    fault is told of the kernel that it is of."""
+
+    def __init__(self, api: CudaApi, info: DeviceInfo, gpu: Gpu, ordinal: int, queues: int, check: bool) -> None:
+        self.info = info
+        self.api = api
+        self.gpu = gpu
+        self.process = os.getpid()
+        self.lock = threading.RLock()
+        self.lost: MotetError | None = None
+        self._ordinal = ordinal
+        self._check = check
+        self._closed = False
+        self._lifetimes = Lifetimes()
+        self._profiler: Profiler | None = None
+        self._rings: dict[int, Ring] = {}
+        self.current = Current(api, api.retain(ordinal))
+        with self.current:
+            self._pool = Pool(api, ordinal, gpu.memory)
+            self._staging = Staging(api)
+            self._queues = [CudaQueue(self, number) for number in range(queues)]
+
+    @property
+    def queues(self) -> int:
+        return len(self._queues)
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of the blocks that buffers are in."""
+        return self._pool.used
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> Buffer:
+        self.check_usable()
+        recording.check_size(self.info.uri, size)
+        if size > self.gpu.memory:
+            raise OutOfMemoryError(size, self.info.uri)
+        with self.lock:
+            self.check_usable()
+            try:
+                with self.current:
+                    return self._allocate(size)
+            except CudaError as error:
+                raise self._failure(error, size) from error
+
+    def _allocate(self, size: int) -> CudaBuffer:
+        """With the context current. Raises CudaError, OutOfMemoryError."""
+        self._lifetimes.collect()
+        try:
+            address = self._pool.allocate(size)
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+            for queue in self._queues:  # what has ended, and nobody has asked about, may hold memory
+                queue.advance()
+            try:
+                address = self._pool.allocate(size)
+            except CudaError as again:
+                raise faults.passing_error(self.info.uri, again, size) from again
+        return CudaBuffer(self, address, size, self._pool)
+
+    def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
+        return None
+
+    def adopt_address(self, address: int, size: int, owner: object) -> CudaBuffer:
+        """Memory of this GPU that belongs to `owner`, as a buffer that keeps it alive. Raises DeviceError for an
+        address that is another device's."""
+        self.check_usable()
+        found = self.api.ordinal_of(address) if size else self._ordinal
+        if found != self._ordinal:
+            whose = "no GPU's" if found is None else f"that of GPU {found}"
+            raise DeviceError(f"device {self.info.uri}: memory at {address:#x} is {whose}; expected its own")
+        return CudaBuffer(self, address, size, owner=owner)
+
+    def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        self._own(buffer)
+        return None
+
+    def write(
+        self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
+        queue: int = 0,
+    ) -> Point:
+        own, lane = self._own(target), self._queue(queue)
+        recording.check_transfer(self.info.uri, "write", own, source, offset, writes_array=False)
+        data, address, staging = bytes_of(source), own.address + offset, self._staging
+        by_itself, by_thread = self._ways(data)
+
+        def issue(stream: Handle) -> Finish | None:
+            if by_thread:
+                self._ring(queue).upload(address, data, stream)
+                return None
+            if by_itself or not data.size:
+                if data.size:
+                    self.api.upload(address, data.ctypes.data, data.size, stream)
+                return None
+            slot = staging.take(data.size)
+            slot.array[: data.size] = data
+            self.api.upload(address, slot.address, data.size, stream)
+            return lambda: staging.give(slot)
+
+        timed = self._timed("write", queue, data.size, issue)
+        return lane.submit(timed, waits, (own, source), for_host=True, by_thread=by_thread)
+
+    def read(
+        self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
+        queue: int = 0,
+    ) -> Point:
+        own, lane = self._own(source), self._queue(queue)
+        recording.check_transfer(self.info.uri, "read", own, target, offset, writes_array=True)
+        data, address, staging = bytes_of(target), own.address + offset, self._staging
+        by_itself, by_thread = self._ways(data)
+
+        def issue(stream: Handle) -> Finish | None:
+            if by_thread:
+                self._ring(queue).download(data, address, stream)
+                return None
+            if by_itself or not data.size:
+                if data.size:
+                    self.api.download(data.ctypes.data, address, data.size, stream)
+                return None
+            slot = staging.take(data.size)
+            self.api.download(slot.address, address, data.size, stream)
+
+            def finish() -> None:
+                data[...] = slot.array[: data.size]
+                staging.give(slot)
+
+            return finish
+
+        timed = self._timed("read", queue, data.size, issue)
+        return lane.submit(timed, waits, (own, target), for_host=True, by_thread=by_thread)
+
+    def _ways(self, data: np.ndarray[Any, Any]) -> tuple[bool, bool]:
+        """How an array of the host is moved: by the GPU itself, else by the queue's thread, else through a slot."""
+        if data.size <= SMALL:
+            return False, False
+        by_itself = self.api.is_pinned(data.ctypes.data)
+        return by_itself, not by_itself
+
+    def _ring(self, queue: int) -> Ring:
+        if queue not in self._rings:
+            self._rings[queue] = self._staging.ring()
+        return self._rings[queue]
+
+    def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
+        """`source` may also be a buffer of another GPU."""
+        origin, own, lane = self._readable(source), self._own(target), self._queue(queue)
+        recording.check_copy(self.info.uri, origin, own)
+
+        def issue(stream: Handle) -> Finish | None:
+            if origin.device is self and origin.bytes:
+                self.api.copy(own.address, origin.address, origin.bytes, stream)
+            elif origin.bytes:
+                there = origin.device.current.context
+                self.api.copy_peer(
+                    own.address, self.current.context, origin.address, there, origin.bytes, stream
+                )
+            return None
+
+        return lane.submit(self._timed("copy", queue, origin.bytes, issue), waits, (origin, own))
+
+    def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
+        own, lane = self._own(target), self._queue(queue)
+        recording.check_byte(self.info.uri, byte)
+
+        def issue(stream: Handle) -> Finish | None:
+            if own.bytes:
+                self.api.fill(own.address, byte, own.bytes, stream)
+            return None
+
+        return lane.submit(self._timed("fill", queue, own.bytes, issue), waits, (own,))
+
+    def _timed(self, kind: str, queue: int, size: int, issue: Issue) -> Issue:
+        """The same, noted where the device is profiled."""
+
+        def timed(stream: Handle) -> Finish | None:
+            profiler = self._profiler
+            if profiler is None:
+                return issue(stream)
+            begin = profiler.mark(stream)
+            finish = issue(stream)
+            profiler.note(kind, kind, queue, size, begin, stream)
+            return finish
+
+        return timed
+
+    # -- code and work ---------------------------------------------------------------------------
+
+    def obstacle(self, variant: Variant) -> str | None:
+        return obstacle(variant, self.gpu.capability)
+
+    def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
+        with self._working() as resources:
+            kernels = load_kernels(self.info.uri, self.api, resources, objects, names, self.gpu.shared)
+            return CudaExecutable(self, kernels, resources)
+
+    @contextlib.contextmanager
+    def _working(self) -> Generator[Resources, None, None]:
+        """New resources, in the context. Raises DeviceError for what the driver refuses."""
+        self.check_usable()
+        with self.lock:
+            self.check_usable()
+            try:
+                with self.current:
+                    self._lifetimes.collect()
+                    yield self._lifetimes.new()
+            except CudaError as error:
+                raise self._failure(error) from error
+
+    def record(
+        self, executable: Executable, work: Sequence[Work], externals: int, scratch: int
+    ) -> CommandBuffer:
+        self.check_usable()
+        if not isinstance(executable, CudaExecutable) or executable.device is not self:
+            raise DeviceError(
+                f"device {self.info.uri}: record: the executable is another device's; load its code here"
+            )
+        if scratch < 0:
+            raise DeviceError(f"device {self.info.uri}: record: {scratch} bytes of scratch; expected 0 or more")
+        return CudaCommandBuffer(self, self._lifetimes.new(), executable, work, externals, scratch)
+
+    def submit(
+        self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
+    ) -> Point:
+        if not isinstance(work, CudaCommandBuffer) or work.executable.device is not self:
+            raise DeviceError(f"device {self.info.uri}: submit: work that was recorded by another device")
+        own = [self._own(buffer) for buffer in buffers]
+        recording.check_buffers(self.info.uri, own, work.needed)
+        lane = self._queue(queue)
+        bases = tuple([buffer.address for buffer in own])
+        holds: list[object] = [work, own]
+
+        def issue(stream: Handle) -> Finish | None:
+            if self._profiler is not None:
+                holds.append(self._run_profiled(work, bases, stream, self._profiler, queue))
+            elif self._check:
+                holds.append(self._run_checked(work, bases, stream))
+            elif work.is_graph:
+                holds.append(work.run_graph(bases, stream, self._allocate))
+            else:
+                holds.append(work.run_in_order(bases, stream, self._allocate))
+            return None
+
+        return lane.submit(issue, waits, holds, work.kernels)
+
+    def _run_profiled(
+        self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle, profiler: Profiler, queue: int
+    ) -> Buffer | None:
+        begun: list[Handle] = []
+
+        def before(_: Command) -> None:
+            begun.append(profiler.mark(stream))
+
+        def after(command: Command) -> None:
+            kind = "launch" if command.launch is not None else "copy"
+            profiler.note(command.kernel, kind, queue, command.bytes, begun.pop(), stream)
+
+        return work.run_in_order(bases, stream, self._allocate, before, after)
+
+    def _run_checked(self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle) -> Buffer | None:
+        def after(command: Command) -> None:
+            try:
+                self.api.stream_synchronize(stream)
+            except CudaError as error:
+                if not self.lose(error, [command.kernel], alone=True):
+                    raise
+
+        return work.run_in_order(bases, stream, self._allocate, None, after)
+
+    # -- errors ----------------------------------------------------------------------------------
+
+    def lose(self, error: CudaError, kernels: Sequence[str] = (), *, alone: bool = False) -> bool:
+        """Ends everything if an error is final, and says whether it is. `kernels` may have been at work beside those
+        that are in flight, unless they were `alone`."""
+        if not faults.is_final(error):
+            return False
+        with self.lock:
+            if self.lost is None:
+                at_work = [] if alone else [name for queue in self._queues for name in queue.kernels()]
+                final = faults.final_error(self.info.uri, error, [*kernels, *at_work])
+                self.lost = final if isinstance(final, DeviceLost) else faults.lost_by(final)
+                for queue in self._queues:
+                    queue.fail(final)
+        return True
+
+    def passing(self, error: CudaError) -> MotetError:
+        return faults.passing_error(self.info.uri, error)
+
+    def _failure(self, error: CudaError, size: int = 0) -> MotetError:
+        """What a call that failed raises."""
+        if self.lose(error) and self.lost is not None:
+            return self.lost
+        return faults.passing_error(self.info.uri, error, size)
+
+    # -- its life --------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """What is queued ends now. The GPU goes on with what it works at, whose points are poisoned in the end."""
+        self.check_usable()
+        error = DeviceError(f"device {self.info.uri}: aborted")
+        with self.lock:
+            for queue in self._queues:
+                queue.abort(error)
+
+    def profile(self, on: bool) -> list[Event]:
+        """While it is on, the commands of a submission run one after the other."""
+        self.check_usable()
+        with self.lock:
+            profiler, self._profiler = self._profiler, None
+            try:
+                with self.current:
+                    events = profiler.end() if profiler is not None else []
+                    if on:
+                        self._profiler = Profiler.begin(self.api, self._pool.stream)
+            except CudaError as error:
+                raise self._failure(error) from error
+        return events
+
+    def close(self) -> None:
+        if os.getpid() != self.process:
+            return
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+        for queue in self._queues:
+            queue.drain()
+        for queue in self._queues:
+            queue.stop()
+        with self.lock:
+            self._staging.close(lost=self.lost is not None)
+            with contextlib.suppress(CudaError):  # of a context that is lost, nothing can be given back
+                self._give_back()
+
+    def _give_back(self) -> None:
+        if self.lost is None:
+            with self.current:
+                self._lifetimes.close()
+                for queue in self._queues:
+                    queue.destroy()
+                self._pool.destroy()
+        self.api.release(self._ordinal)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        self.check_process()
+        if self._closed:
+            raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        if self.lost is not None:
+            raise self.lost
+
+    def check_process(self) -> None:
+        """A child of a fork has none of what the driver keeps for its parent."""
+        if os.getpid() != self.process:
+            raise DeviceError(
+                f"device {self.info.uri}: opened before a fork, in the parent process; start processes that use it by "
+                "spawn"
+            )
+
+    def _queue(self, number: int) -> CudaQueue:
+        self.check_usable()
+        if not 0 <= number < len(self._queues):
+            raise DeviceError(f"device {self.info.uri}: queue {number}; there are {len(self._queues)}, from 0 on")
+        return self._queues[number]
+
+    def _own(self, buffer: Buffer) -> CudaBuffer:
+        if not isinstance(buffer, CudaBuffer) or buffer.device is not self:
+            raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of its own")
+        return buffer
+
+    def _readable(self, buffer: Buffer) -> CudaBuffer:
+        if isinstance(buffer, CudaBuffer) and buffer.device.lost is None:
+            return buffer
+        return self._own(buffer)

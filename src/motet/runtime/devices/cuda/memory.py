@@ -1,0 +1,130 @@
+"""Memory of a GPU: a pool of the driver, and in front of it the blocks that were used before, by size.
+
+A block comes back when its buffer is gone, which no work in flight is without; it can so be given out again at once,
+on any stream, without a word to the driver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Handle
+
+if TYPE_CHECKING:
+    from motet.runtime.devices.cuda.device import CudaDevice
+
+_SMALLEST = 512
+_STEPS = 4  # sizes per power of two: at most a fifth of a block is wasted
+_LARGE = 1 << 21  # from here on, sizes are multiples of this
+_KEPT = 4  # the part of the memory, one in so many, that unused blocks may take
+
+
+def rounded(size: int) -> int:
+    """The size of the block that `size` bytes get."""
+    if size <= _SMALLEST:
+        return _SMALLEST
+    if size >= _LARGE:
+        return -(-size // _LARGE) * _LARGE
+    step = max(_SMALLEST, (1 << (size - 1).bit_length() - 1) // _STEPS)
+    return -(-size // step) * step
+
+
+class CudaBuffer:
+    """Memory of one device: a block of its pool, or `owner`'s."""
+
+    __slots__ = ("__weakref__", "_pool", "address", "bytes", "device", "owner")
+
+    def __init__(
+        self, device: CudaDevice, address: int, size: int, pool: Pool | None = None, owner: object = None
+    ) -> None:
+        self.device = device
+        self.address = address
+        self.bytes = size
+        self.owner = owner
+        self._pool = pool
+
+    def __del__(self) -> None:
+        pool = getattr(self, "_pool", None)
+        if pool is not None:
+            pool.give_back(self.address, self.bytes)
+
+
+class Pool:
+    """Blocks of one GPU. Called with the GPU's context current, but `give_back`, which may be called anywhere."""
+
+    def __init__(self, api: CudaApi, ordinal: int, capacity: int) -> None:
+        self._api = api
+        self._capacity = capacity
+        self._given_back: deque[tuple[int, int]] = deque()
+        self._unused: dict[int, list[int]] = {}
+        self._unused_bytes = 0
+        self._lock = threading.Lock()
+        self._stream: Handle = api.stream_create()
+        self._handle: Handle = api.pool_create(ordinal)
+        self.used = 0
+
+    @property
+    def stream(self) -> Handle:
+        """A stream on which nothing else is done."""
+        return self._stream
+
+    def allocate(self, size: int) -> int:
+        """The address of a block for `size` bytes. Raises CudaError."""
+        block = rounded(size)
+        with self._lock:
+            self._take_back()
+            kept = self._unused.get(block)
+            if kept:
+                self._unused_bytes -= block
+                address = kept.pop()
+            else:
+                address = self._new(block)
+            self.used += block
+        return address
+
+    def give_back(self, address: int, size: int) -> None:
+        """Only leaves a note: buffers go at any moment, inside `allocate` too."""
+        self._given_back.append((address, size))
+
+    def destroy(self) -> None:
+        """Everything goes, what is in use too."""
+        with self._lock:
+            self._take_back()
+            self._release_unused()
+            self._api.pool_destroy(self._handle)
+            self._api.stream_destroy(self._stream)
+
+    def _take_back(self) -> None:
+        while self._given_back:
+            address, size = self._given_back.popleft()
+            block = rounded(size)
+            self._unused.setdefault(block, []).append(address)
+            self._unused_bytes += block
+            self.used -= block
+
+    def _new(self, block: int) -> int:
+        if self._unused_bytes + block > self._capacity // _KEPT:
+            self._release_unused()
+        try:
+            return self._ask(block)
+        except CudaError as error:
+            if error.code != OUT_OF_MEMORY:
+                raise
+        self._release_unused()
+        self._api.stream_synchronize(self._stream)
+        self._api.pool_trim(self._handle)
+        return self._ask(block)
+
+    def _ask(self, block: int) -> int:
+        address = self._api.pool_allocate(self._handle, block, self._stream)
+        self._api.stream_synchronize(self._stream)  # from here on it may be used on every stream
+        return address
+
+    def _release_unused(self) -> None:
+        for addresses in self._unused.values():
+            for address in addresses:
+                self._api.free(address, self._stream)
+        self._unused.clear()
+        self._unused_bytes = 0

@@ -1,0 +1,182 @@
+"""Code on a GPU: the kernels of a variant, each a binary or PTX and a description of how it is launched.
+
+A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`:
+
+    {"kernel": "K", "entry": "k_0", "warps": 4, "ctas": 1, "shared": 49152, "scratch": 0, "registers": 64,
+     "spills": 0, "buffers": 3, "sizes": ["i32", "i32"]}
+
+`entry` is its name in the binary, `shared` its dynamic shared memory in bytes, `scratch` the bytes of global memory
+that each of its programs works in. Its parameters are `buffers` pointers, the sizes, and two pointers more: the
+scratch of all programs, and 0. Other objects (`K.py`, the source) are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError
+from motet.runtime.devices.cuda.api import CudaApi, CudaError, Handle
+from motet.runtime.devices.cuda.lifetime import Resources
+
+if TYPE_CHECKING:
+    from motet.runtime.devices.cuda.device import CudaDevice
+
+FAMILY = "cuda"
+WARP = 32  # threads
+_PLAIN_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
+_BINARIES = (".cubin", ".ptx")
+_IGNORED = (".py", ".ttir", ".ttgir", ".llir")
+_FEATURE = re.compile(r"sm_(\d+)(\d)(a|f)?|ptx(\d+)(\d)")
+_SIZES: Mapping[str, tuple[int, int]] = {"i32": (-(1 << 31), 1 << 32), "i64": (-(1 << 63), 1 << 63)}
+
+
+class KernelFacts(msgspec.Struct, frozen=True):
+    """What the description of a kernel says; see above."""
+
+    kernel: str
+    entry: str
+    warps: int
+    shared: int
+    buffers: int
+    sizes: list[str]
+    ctas: int = 1
+    scratch: int = 0
+    registers: int = 0
+    spills: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel, ready to launch."""
+
+    facts: KernelFacts
+    function: Handle
+
+    @property
+    def threads(self) -> int:
+        return self.facts.warps * WARP
+
+
+class CudaExecutable:
+    """See `motet.runtime.device.Executable`."""
+
+    def __init__(self, device: CudaDevice, kernels: Mapping[str, Kernel], resources: Resources) -> None:
+        self.device = device
+        self._resources = resources
+        self.by_name = dict(kernels)
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return list(self.by_name)
+
+
+def obstacle(variant: Variant, capability: tuple[int, int]) -> str | None:
+    """Why a GPU of a compute capability cannot run a variant."""
+    if variant.family != FAMILY:
+        return f"for {variant.family} devices"
+    own = f"sm_{capability[0]}{capability[1]}"
+    for feature in variant.features or [variant.target]:
+        match = _FEATURE.fullmatch(feature)
+        if match is None:
+            return f"needs {feature}, which no GPU is known to have"
+        if not _runs(match, capability):
+            return f"its code is for {feature}, and this GPU is {own}; compile it with cuda{{cpu={own}}}"
+    return None
+
+
+def _runs(feature: re.Match[str], capability: tuple[int, int]) -> bool:
+    major, minor, kind, ptx_major, ptx_minor = feature.groups()
+    if ptx_major is not None:
+        return capability >= (int(ptx_major), int(ptx_minor))
+    needed = (int(major), int(minor))
+    if kind == "a":
+        return capability == needed
+    return capability[0] == needed[0] and capability[1] >= needed[1]
+
+
+def load_kernels(
+    device: str, api: CudaApi, resources: Resources, objects: Sequence[bytes], names: Sequence[str], most_shared: int
+) -> dict[str, Kernel]:
+    """Loads what `names` call `objects`, into modules that are `resources`. Raises DeviceError."""
+    images: dict[str, tuple[str, bytes]] = {}
+    facts: dict[str, tuple[str, KernelFacts]] = {}
+    for index, content in enumerate(objects):
+        name = names[index] if index < len(names) else f"object {index}"
+        path = PurePosixPath(name)
+        if path.suffix in _BINARIES:
+            images[path.stem] = (name, content)
+        elif path.suffix == ".json":
+            facts[path.stem] = (name, _read_facts(device, name, content))
+        elif path.suffix not in _IGNORED:
+            raise DeviceError(f"device {device}: load: {name}: expected .cubin, .ptx or .json")
+    if lonely := images.keys() ^ facts.keys():
+        stem = min(lonely)
+        name, missing = (images[stem][0], "description .json") if stem in images else (facts[stem][0], "binary")
+        raise DeviceError(f"device {device}: load: {name}: its {missing} is not there")
+    modules: dict[bytes, Handle] = {}
+    kernels: dict[str, Kernel] = {}
+    for stem, (name, content) in images.items():
+        described = facts[stem][1]
+        if described.kernel in kernels:
+            raise DeviceError(f"device {device}: load: {name}: kernel {described.kernel} is there twice")
+        _check_facts(device, facts[stem][0], described, most_shared)
+        if content not in modules:
+            module = modules[content] = _load(device, api, name, content)
+            resources.add(lambda module=module: api.module_unload(module))
+        kernels[described.kernel] = Kernel(described, _function(device, api, name, modules[content], described))
+    return kernels
+
+
+def _read_facts(device: str, name: str, content: bytes) -> KernelFacts:
+    try:
+        return msgspec.json.decode(content, type=KernelFacts)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DeviceError(f"device {device}: load: {name}: {error}") from error
+
+
+def _check_facts(device: str, name: str, facts: KernelFacts, most_shared: int) -> None:
+    if facts.ctas != 1:
+        raise DeviceError(f"device {device}: load: {name}: {facts.ctas} blocks a cluster; expected 1")
+    if not 1 <= facts.warps <= 32:
+        raise DeviceError(f"device {device}: load: {name}: {facts.warps} warps; expected 1 to 32")
+    if facts.buffers < 0 or facts.shared < 0 or facts.scratch < 0:
+        raise DeviceError(f"device {device}: load: {name}: a negative number; expected 0 or more")
+    if facts.shared > most_shared:
+        raise DeviceError(
+            f"device {device}: load: {name}: {facts.shared:,} bytes of shared memory; this GPU has {most_shared:,}"
+        )
+    if unknown := [size for size in facts.sizes if size not in _SIZES]:
+        raise DeviceError(f"device {device}: load: {name}: a size of type {unknown[0]}; expected {' or '.join(_SIZES)}")
+
+
+def _load(device: str, api: CudaApi, name: str, content: bytes) -> Handle:
+    try:
+        return api.module_load(content)
+    except CudaError as error:
+        raise DeviceError(f"device {device}: load: {name}: {error}") from error
+
+
+def _function(device: str, api: CudaApi, name: str, module: Handle, facts: KernelFacts) -> Handle:
+    try:
+        function = api.module_function(module, facts.entry)
+        if facts.shared > _PLAIN_SHARED:
+            api.allow_shared(function, facts.shared)
+    except CudaError as error:
+        raise DeviceError(f"device {device}: load: {name}: {facts.entry}: {error}") from error
+    return function
+
+
+def pack_size(value: int, kind: str) -> int | None:
+    """The eight bytes, as a number, from which a parameter of this type reads `value`; None if it does not fit."""
+    least, beyond = _SIZES[kind]
+    return int(np.uint64(value % (1 << 64))) if least <= value < beyond else None
+
+
