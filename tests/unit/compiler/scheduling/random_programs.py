@@ -1,0 +1,203 @@
+"""Random programs for the scheduler: commands over tensors, what they compute, and ways to run their schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from tests.unit.runtime.devices.host.test_native import compile_ir
+
+from motet.artifact.schema import Command, Schedule, Signature, TensorSpec
+from motet.compiler.scheduling.arrangement import Recorded, Storage
+from motet.runtime.concrete import make_concrete
+from motet.runtime.devices.host.loader import Code, load_objects
+from motet.runtime.devices.host.native import NativeCommand, NativeProgram
+from motet.runtime.devices.host.threads import HostThreads
+
+# out[i] = 3 * a[i % na] + b[i % nb] + addend, for every task i. `mix` makes the result at once; `begin` makes a
+# workspace of it, and `finish` the result of that and b.
+PLACES = {"mix": (0, 1, 2), "begin": (0, 1, 3), "finish": (3, 1, 2)}
+_IR = """
+define void @NAME(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %pa = getelementptr ptr, ptr %buffers, i64 FIRST
+  %a = load ptr, ptr %pa
+  %pb = getelementptr ptr, ptr %buffers, i64 SECOND
+  %b = load ptr, ptr %pb
+  %po = getelementptr ptr, ptr %buffers, i64 THIRD
+  %out = load ptr, ptr %po
+  %na = load i64, ptr %sizes
+  %pnb = getelementptr i64, ptr %sizes, i64 1
+  %nb = load i64, ptr %pnb
+  %padd = getelementptr i64, ptr %sizes, i64 2
+  %addend = load i64, ptr %padd
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %n, %loop ]
+  %ia = urem i64 %i, %na
+  %ib = urem i64 %i, %nb
+  %pla = getelementptr i64, ptr %a, i64 %ia
+  %va = load i64, ptr %pla
+  %plb = getelementptr i64, ptr %b, i64 %ib
+  %vb = load i64, ptr %plb
+  %t = mul i64 %va, 3
+  %u = add i64 %t, %vb
+  %v = add i64 %u, %addend
+  %pout = getelementptr i64, ptr %out, i64 %i
+  store i64 %v, ptr %pout
+  %n = add i64 %i, 1
+  %c = icmp slt i64 %n, %end
+  br i1 %c, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def load_code() -> Code:
+    texts = []
+    for name, (first, second, third) in PLACES.items():
+        text = _IR.replace("NAME", name).replace("FIRST", str(first)).replace("SECOND", str(second))
+        texts.append(text.replace("THIRD", str(third)))
+    return load_objects([compile_ir("\n".join(texts))], {})
+
+
+def mix(a: np.ndarray, b: np.ndarray, count: int, addend: int) -> np.ndarray:
+    i = np.arange(count)
+    return 3 * a[i % len(a)] + b[i % len(b)] + addend
+
+
+@dataclass
+class RandomProgram:
+    """A program of `seed`: commands in program order, and the values that numpy gives its results."""
+
+    seed: int
+    most: int = 40
+    recorded: list[Recorded] = field(default_factory=list)
+    inputs: list[np.ndarray] = field(default_factory=list)
+    expected: list[np.ndarray] = field(default_factory=list)
+    over: list[int | None] = field(default_factory=list)  # of results: the input whose memory they are
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng(self.seed)
+        self._values: dict[Storage, np.ndarray] = {}
+        for index in range(int(self.random.integers(1, 4))):
+            array = self.random.integers(-9, 9, self._length())
+            self.inputs.append(array)
+            self._values[Storage("input", array.nbytes, index)] = array
+        self._given = list(self._values)
+        self._window = int(self.random.integers(2, 30))
+        for _ in range(int(self.random.integers(1, self.most))):
+            self._add()
+        self._return()
+
+    def _length(self) -> int:
+        return int(self.random.choice([1, 2, 7, 8, 9, 31, 64, 100, 200]))
+
+    def _choose(self) -> Storage:
+        known = list(self._values)
+        near = known[-self._window :] if self.random.random() < 0.8 else known
+        return near[int(self.random.integers(len(near)))]
+
+    def _add(self) -> None:
+        left, right = self._choose(), self._choose()
+        a, b, count = self._values[left], self._values[right], self._length()
+        out = Storage("arena", 8 * count)
+        addend = int(self.random.integers(100))
+        seconds = float(self.random.random())
+        if self.random.random() < 0.8:
+            command = Command("dispatch", [], "mix", count, [len(a), len(b), addend])
+            self.recorded.append(Recorded(command, [left, right, out], 2, seconds))
+            self._values[out] = mix(a, b, count, addend)
+            return
+        work = Storage("arena", 8 * count)
+        used = [left, right, out, work]
+        begin = Command("dispatch", [], "begin", count, [len(a), len(b), addend])
+        finish = Command("dispatch", [], "finish", count, [count, len(b), 1])
+        self.recorded += [Recorded(begin, used, 2, seconds), Recorded(finish, used, 2, seconds)]
+        self._values[out] = mix(mix(a, b, count, addend), b, count, 1)
+
+    def _return(self) -> None:
+        made = [storage for storage in self._values if storage.kind == "arena"]
+        chosen = self.random.permutation(len(made))[: int(self.random.integers(1, 4))]
+        copied: set[int] = set()
+        for number in chosen:
+            storage, index = made[number], len(self.expected)
+            value = self._values[storage]
+            self.expected.append(value)
+            fitting = [i for i, array in enumerate(self.inputs) if len(array) == len(value) and i not in copied]
+            if fitting:
+                copied.add(fitting[0])
+                self.over.append(fitting[0])
+                result = Storage("result", value.nbytes, index, over=self._given[fitting[0]])
+            else:
+                self.over.append(None)
+                if self.random.random() < 0.5:
+                    storage.kind, storage.index = "result", index
+                    continue
+                result = Storage("result", value.nbytes, index)
+            self.recorded.append(Recorded(Command("copy", []), [storage, result], 1))
+
+    @property
+    def signature(self) -> Signature:
+        inputs = [TensorSpec(f"i{n}", [len(array)], "i64") for n, array in enumerate(self.inputs)]
+        results = [
+            TensorSpec(f"r{n}", [len(array)], "i64", over)
+            for n, (array, over) in enumerate(zip(self.expected, self.over, strict=True))
+        ]
+        return Signature("f", inputs, results, [])
+
+    def arrays(self) -> list[np.ndarray]:
+        """New arrays of the inputs and results; a result that is written to an input is that array."""
+        inputs = [array.copy() for array in self.inputs]
+        results = [
+            np.full(len(value), -1) if over is None else inputs[over]
+            for value, over in zip(self.expected, self.over, strict=True)
+        ]
+        return [*inputs, *results]
+
+
+def run_in_order(program: RandomProgram, schedule: Schedule, order: list[int]) -> list[np.ndarray]:
+    """The results of the commands one after the other in `order`, by numpy."""
+    arrays = program.arrays()
+    arena = np.full(int(str(schedule.arena)) // 8, -1)
+    first = {"input": 0, "result": len(program.inputs)}
+
+    def view(number: int) -> np.ndarray:
+        buffer = schedule.buffers[number]
+        if buffer.kind != "arena":
+            return arrays[first[buffer.kind] + buffer.index]
+        begin = int(str(buffer.offset)) // 8
+        return arena[begin : begin + int(str(buffer.bytes)) // 8]
+
+    for number in order:
+        command = schedule.commands[number]
+        if command.op == "copy":
+            source, target = command.buffers
+            view(target)[...] = view(source)
+            continue
+        a, b, out = (view(command.buffers[place]) for place in PLACES[command.kernel])
+        na, nb, addend = (int(str(size)) for size in command.sizes)
+        out[...] = mix(a[:na], b[:nb], int(str(command.tasks)), addend)
+    return arrays[len(program.inputs) :]
+
+
+def run_on_host(
+    program: RandomProgram, schedule: Schedule, code: Code, threads: HostThreads
+) -> list[np.ndarray]:
+    """The results of the host's threads, which run what may run at once at once."""
+    concrete = make_concrete(program.signature, schedule, {}, lambda index: 0, "f")
+    commands = []
+    for work in concrete.work:
+        places = tuple((reference.external, reference.offset) for reference in work.references)
+        if work.op == "copy":
+            commands.append(NativeCommand(0, 0, places, (), work.references[0].bytes))
+        else:
+            commands.append(NativeCommand(code.address(work.kernel), work.tasks, places, work.sizes))
+    native = NativeProgram(
+        threads, commands, concrete.externals, 0, (code,), [work.after for work in concrete.work]
+    )
+    arrays = program.arrays()
+    arena = np.full(concrete.arena // 8 + 1, -1)
+    native.run([array.ctypes.data for array in (*arrays, arena)])
+    return arrays[len(program.inputs) :]

@@ -1,0 +1,164 @@
+"""Schedules of random programs: proven free of races, equal to serial execution in every order they allow; and that
+the proof fails where a schedule is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec import structs
+from tests.unit.compiler.scheduling.random_programs import RandomProgram, load_code, run_in_order, run_on_host
+
+from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSpec
+from motet.compiler.scheduling.arrangement import Options, arrange
+from motet.compiler.scheduling.checker import check_schedule
+from motet.errors import CompileError
+from motet.runtime.devices.host.loader import Code
+from motet.runtime.devices.host.threads import HostThreads
+
+
+@pytest.fixture(scope="module")
+def code() -> Code:
+    return load_code()
+
+
+def plan(program: RandomProgram) -> Schedule:
+    """With and without streams and limits, by seed."""
+    options = Options(streams=(1, 2, 5)[program.seed % 3])
+    free = arrange(program.recorded, {}, 0, options)
+    if program.seed % 4:
+        return free
+    assert isinstance(free.serial, int)
+    limit = free.serial + program.seed % 7 * 64
+    tight = arrange(program.recorded, {}, 0, Options(limit, options.streams))
+    assert isinstance(tight.arena, int) and tight.arena <= limit
+    return tight
+
+
+def some_order(schedule: Schedule, random: np.random.Generator, by_streams: bool) -> list[int]:
+    """An order of the commands that `after`, or streams and waits, allow, drawn at random."""
+    last: dict[int, int] = {}
+    waits = []
+    for number, command in enumerate(schedule.commands):
+        own = [last[command.stream]] if command.stream in last else []
+        waits.append({*command.waits, *own} if by_streams else set(command.after))
+        last[command.stream] = number
+    order: list[int] = []
+    left = set(range(len(waits)))
+    while left:
+        ready = [number for number in left if waits[number] <= set(order)]
+        order.append(ready[int(random.integers(len(ready)))])
+        left.remove(order[-1])
+    return order
+
+
+def verify(seeds: range, code: Code) -> None:
+    threads = HostThreads(4)
+    for seed in seeds:
+        program = RandomProgram(seed)
+        schedule = plan(program)
+        check_schedule(schedule, program.signature, f"seed {seed}")
+        for by_streams in (False, True):
+            order = some_order(schedule, program.random, by_streams)
+            for result, expected in zip(run_in_order(program, schedule, order), program.expected, strict=True):
+                np.testing.assert_array_equal(result, expected, f"seed {seed}, order {order}")
+        for result, expected in zip(run_on_host(program, schedule, code, threads), program.expected, strict=True):
+            np.testing.assert_array_equal(result, expected, f"seed {seed}, host")
+
+
+def test_random_programs_give_serial_results_in_every_order_allowed(code: Code) -> None:
+    verify(range(300), code)
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_programs_give_serial_results_in_every_order_allowed(code: Code) -> None:
+    verify(range(10_000), code)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_dependence_of_a_schedule_is_needed(seed: int) -> None:
+    program = RandomProgram(seed)
+    schedule = arrange(program.recorded, {}, 0, Options())
+    for number, command in enumerate(schedule.commands):
+        for wait in command.after:
+            fewer = structs.replace(command, after=[earlier for earlier in command.after if earlier != wait])
+            commands = [*schedule.commands[:number], fewer, *schedule.commands[number + 1 :]]
+            with pytest.raises(CompileError, match=r"may run at once"):
+                check_schedule(structs.replace(schedule, commands=commands), program.signature)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_buffers_in_use_at_once_that_share_a_byte_are_found(seed: int) -> None:
+    program = RandomProgram(seed)
+    schedule = arrange(program.recorded, {}, 0, Options())
+    uses = [[n for n, c in enumerate(schedule.commands) if b in c.buffers] for b in range(len(schedule.buffers))]
+    arena = [number for number, buffer in enumerate(schedule.buffers) if buffer.kind == "arena"]
+    for a in arena:
+        for b in arena:
+            if a == b or uses[a][-1] < uses[b][0] or uses[b][-1] < uses[a][0]:
+                continue
+            other = schedule.buffers[b]
+            moved = structs.replace(schedule.buffers[a], offset=int(str(other.offset)) + int(str(other.bytes)) - 1)
+            buffers = [*schedule.buffers[:a], moved, *schedule.buffers[a + 1 :]]
+            with pytest.raises(CompileError):
+                check_schedule(structs.replace(schedule, buffers=buffers), program.signature)
+
+
+N = Signature("f", [TensorSpec("x", ["n"], "f32")], [TensorSpec("y", ["n"], "f32")], [])
+SIZE = ["*", "n", 4]
+SLOT = ["*", ["ceildiv", SIZE, 64], 64]
+
+
+def chain(offsets: list, sizes: list) -> Schedule:
+    """Three commands, each of which reads what the one before made; the two in between lie in the arena."""
+    buffers = [
+        Buffer("input", SIZE), *(Buffer("arena", size, 0, offset) for size, offset in zip(sizes, offsets, strict=True)),
+        Buffer("result", SIZE),
+    ]
+    commands = [
+        Command("dispatch", [n, n + 1], "k", "n", after=[n - 1] if n else [], reads=1) for n in range(len(buffers) - 1)
+    ]
+    return Schedule(buffers, commands, ["*", SLOT, 2])
+
+
+def test_extents_with_symbols_are_told_apart_where_they_are_for_all_values() -> None:
+    check_schedule(chain([0, SLOT], [SIZE, SIZE]), N)
+    check_schedule(chain([64, ["+", SLOT, 64]], [SIZE, SIZE]), N)
+    check_schedule(chain([0, ["max", SLOT, 640]], [SIZE, 640]), N)
+    check_schedule(chain([0, ["*", SLOT, 2]], [["*", "n", 8], SIZE]), N)
+    check_schedule(chain([0, 128, ["+", SLOT, 128]], [100, SIZE, SIZE]), N)
+    for offsets, sizes in (
+        ([0, 0], [SIZE, SIZE]),
+        ([0, "n"], [SIZE, SIZE]),
+        ([0, ["-", SLOT, 64]], [SIZE, SIZE]),
+        ([64, SLOT], [SIZE, SIZE]),
+        ([0, SLOT], [["*", "n", 8], SIZE]),
+        ([0, ["min", SLOT, 640]], [SIZE, SIZE]),
+    ):
+        with pytest.raises(CompileError, match=r"share bytes of the arena"):
+            check_schedule(chain(offsets, sizes), N)
+
+
+def test_an_input_that_was_written_over_is_not_read() -> None:
+    signature = Signature("f", [TensorSpec("x", [4], "f32")], [TensorSpec("y", [4], "f32", 0)], [])
+    buffers = [Buffer("input", 16), Buffer("result", 16), Buffer("arena", 16)]
+    over = Command("dispatch", [0, 1], "k", reads=1)
+    late = Command("dispatch", [0, 2], "k", after=[0], reads=1)
+    with pytest.raises(CompileError, match=r"command 1 reads input buffer 0 after buffer 1 was written over it"):
+        check_schedule(Schedule(buffers, [over, late], 64), signature)
+    early = [structs.replace(late, after=[]), structs.replace(over, after=[0])]
+    check_schedule(Schedule(buffers, early, 64), signature)
+
+
+def test_what_nothing_wrote_is_not_read() -> None:
+    buffers = [Buffer("arena", 16), Buffer("result", 16)]
+    with pytest.raises(CompileError, match=r"command 0 reads buffer 0 before anything writes it"):
+        check_schedule(Schedule(buffers, [Command("copy", [0, 1])], 64), Signature("f", [], [N.results[0]], []))
+
+
+def test_a_stream_without_its_wait_is_found() -> None:
+    good = chain([0, SLOT], [SIZE, SIZE])
+    moved = [structs.replace(good.commands[0], stream=1), *good.commands[1:]]
+    with pytest.raises(CompileError, match=r"streams and waits: commands 0 and 1 may run at once"):
+        check_schedule(structs.replace(good, commands=moved), N)
+    moved[1] = structs.replace(moved[1], waits=[0])
+    check_schedule(structs.replace(good, commands=moved), N)
