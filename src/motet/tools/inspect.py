@@ -25,6 +25,7 @@ Examples:
   motet inspect model.motet
   motet inspect model.motet --json
   motet inspect model.motet --measure     the steps of a plan over devices, as estimated and as measured here
+  motet inspect model.motet --html report.html --trace trace.json     a page to look at, with what motet run traced
 """
 
 GENERIC = "generic"
@@ -41,12 +42,29 @@ def inspect_artifact(
     )] = False,
     device: arguments.Bindings = None,
     placement: arguments.Placement = "default",
+    html: Annotated[str | None, typer.Option(
+        "--html", metavar="FILE.html", show_default=False,
+        help="Write a page that shows the graph, the timeline, the memory plan and the kernels, and say nothing else.",
+    )] = None,
+    trace: Annotated[str | None, typer.Option(
+        "--trace", metavar="FILE.json", show_default=False,
+        help="What motet run --trace wrote of it: the page shows what was measured beside what was predicted.",
+    )] = None,
     json: arguments.Json = False,
 ) -> None:
     from motet.tools.opening import open_bound
 
+    if trace is not None and html is None:
+        raise OptionError(f"--trace {trace}: what it says is shown in a page; expected --html FILE.html with it")
+    if html is not None and (json or measure):
+        raise OptionError(f"--html {html}: not with {'--json' if json else '--measure'}; expected one of them")
     opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement)
     artifact = opened.artifact
+    if html is not None:
+        from motet.tools.report.page import write_report
+
+        write_report(artifact, file, html, bindings, trace)
+        return
     measured = _measure(artifact, bindings, file) if measure else None
     if json:
         import msgspec

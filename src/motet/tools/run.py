@@ -151,7 +151,10 @@ def write_trace(session: Session, function: Function, arrays: Sequence[Array], t
     def find(uri: str, symbol: str) -> KernelInfo | None:
         return kernels[uri].find(symbol) if uri in kernels else None
 
-    other = {"devices": {name: {"uri": uri, "target": variant.target} for name, (uri, variant) in bound.items()}}
+    other = {
+        "devices": {name: {"uri": uri, "target": variant.target} for name, (uri, variant) in bound.items()},
+        "inputs": [list(array.shape) for array in arrays],
+    }
     with atomic_file(Path(target)) as stream:
         stream.write(chrome_trace(events, function.name, find, other).encode())
     typer.echo(f"{target}: {len(events)} events on {len({traced.device for traced in events})} devices", err=True)

@@ -1,0 +1,122 @@
+"""Which device each of a program's is: those of a trace, else those that this machine has, else what is preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
+from motet.compiler.placement.rates import Rates, RateTable
+from motet.errors import DeviceError, OptionError
+from motet.runtime.device import DeviceInfo, probe
+from motet.runtime.selection import HOST, bind, needed_families, regions_of
+from motet.runtime.uri import family_of, split_uri
+
+if TYPE_CHECKING:
+    from motet.tools.report.measured import Trace
+
+_CLASSES = {
+    "contraction": "contraction", "convolution": "convolution", "depthwise": "convolution", "loops": "elementwise",
+    "rows": "reduction", "generic": "generic",
+}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A device of the program, the physical one that it is, and what runs there. `note` says why it is no other, or
+    that it is not here; `name` is empty where the program names no devices."""
+
+    name: str
+    uri: str
+    family: str
+    variant: Variant
+    rates: Rates
+    description: str = ""
+    threads: int = 1
+    note: str = ""
+    peak: float = 0.0  # operations on 32-bit floats per second; those of the fastest class of kernels by default
+
+    def __post_init__(self) -> None:
+        if not self.peak:
+            object.__setattr__(self, "peak", _fastest(self.rates))
+
+    @property
+    def title(self) -> str:
+        return f"@{self.name} · {self.uri}" if self.name else self.uri
+
+    def seconds(self, kind: str, flops: float, moved: float) -> float:
+        """An estimate for a kernel of class `kind`, as the compiler's model of costs makes them."""
+        return self.rates.launch + max(
+            flops / float(getattr(self.rates, _CLASSES.get(kind, "elementwise"))), moved / self.rates.memory
+        )
+
+    def limit(self, flops: float, moved: float) -> float:
+        """The least seconds that the device could take: for its arithmetic, or for its bytes."""
+        return max(flops / self.peak, moved / self.rates.memory)
+
+
+def _fastest(rates: Rates) -> float:
+    return max(rates.contraction, rates.convolution, rates.elementwise, rates.reduction, rates.generic)
+
+
+def bound_devices(
+    manifest: Manifest, bindings: Mapping[str, str], rates: RateTable, trace: Trace | None, where: str
+) -> list[Bound]:
+    """One for each device of the program, in their order; one without a name where it names none. Raises OptionError
+    for a trace whose devices the artifact has no code for, DeviceError for `bindings` that cannot be."""
+    if trace is not None and trace.devices:
+        return _of_trace(manifest, rates, trace)
+    families = needed_families(manifest.devices, manifest.variants, bindings)
+    present = [info for family in families for info in probe(family)]
+    try:
+        choices = bind(manifest.devices, manifest.variants, bindings, present, where, regions=regions_of(manifest))
+    except DeviceError as error:
+        if bindings:
+            raise
+        return _preferred(manifest, rates, str(error))
+    return [
+        Bound(
+            choice.device.name, choice.info.uri, choice.info.family, choice.variant, rates.of(choice.info.family),
+            choice.info.name, max(1, choice.info.threads), choice.note,
+        )
+        for choice in choices
+    ]
+
+
+def _of_trace(manifest: Manifest, rates: RateTable, trace: Trace) -> list[Bound]:
+    names = [device.name for device in manifest.devices] or [""]
+    found: list[Bound] = []
+    for name in names:
+        given = trace.devices.get(name)
+        if given is None:
+            raise OptionError(f"--trace {trace.path}: a trace of another program: it has no device @{name}; "
+                              f"there are: {', '.join(f'@{each}' for each in trace.devices)}")
+        uri, target = given
+        family = family_of(uri)
+        variants = [v for v in manifest.variants if v.target == target and v.family in (family, "cpu")]
+        if not variants and target:
+            raise OptionError(f"--trace {trace.path}: a trace of another program: device {uri} ran code for {target}; "
+                              f"the artifact has {', '.join(v.target for v in manifest.variants)}")
+        variant = variants[0] if variants else Variant(family, "", "", [], [], {})
+        info = next((info for info in probe(family) if info.uri == split_uri(uri)[0]), DeviceInfo("", uri))
+        found.append(Bound(name, uri, family, variant, rates.of(family), info.name, max(1, info.threads)))
+    return found
+
+
+def _preferred(manifest: Manifest, rates: RateTable, reason: str) -> list[Bound]:
+    """What the program would rather have, where this machine cannot run it."""
+    devices: Sequence[LogicalDevice] = manifest.devices or [
+        LogicalDevice("", [Alternative(variant.family) for variant in manifest.variants])
+    ]
+    found: list[Bound] = []
+    for device in devices:
+        families = [alternative.family for alternative in device.alternatives if alternative.family] or [HOST]
+        variant = next(
+            (each for family in families for each in manifest.variants if each.family == family),
+            next(iter(manifest.variants), Variant(families[0], "", "", [], [], {})),
+        )
+        found.append(
+            Bound(device.name, variant.family, variant.family, variant, rates.of(variant.family), note=reason)
+        )
+    return found

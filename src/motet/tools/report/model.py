@@ -1,0 +1,286 @@
+"""A function as the page shows it: operations on devices, and the values that pass between them.
+
+A kernel's phases are one operation: commands that follow each other on the same buffers. Who writes a buffer is who
+uses it first: schedules are written in an order in which they can run. Extents that are not known are those of a
+trace, else `NOMINAL`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.kernels import KernelTable
+from motet.artifact.schema import Buffer, Command, Expr, KernelInfo, Manifest, Plan, Schedule, Signature, Step
+from motet.errors import CallError
+from motet.runtime.expressions import evaluate
+from motet.tools.report.binding import Bound
+from motet.tools.show import show_expression
+
+NOMINAL = 64  # what an extent is taken for that is only known when the function is called
+
+Kind = Literal["input", "kernel", "copy", "transfer", "result"]
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor: `type` is what people read, empty where it is not known; `bytes` its size."""
+
+    name: str
+    type: str
+    bytes: int
+    extents: tuple[int, ...] = ()
+
+
+@dataclass(eq=False)
+class Operation:
+    """A node. `device` is a number in the list of bound devices; `commands` are the numbers of its commands in the
+    schedule of its step, `symbols` theirs; `parameters` are bytes of constants that it reads."""
+
+    kind: Kind
+    name: str
+    device: int
+    step: int = -1
+    commands: list[int] = field(default_factory=list[int])
+    symbols: list[str] = field(default_factory=list[str])
+    tasks: int = 0
+    info: KernelInfo | None = None
+    reads: list[Value] = field(default_factory=list[Value])
+    writes: list[Value] = field(default_factory=list[Value])
+    parameters: int = 0
+    source: int = -1  # of a transfer: the device that it comes from
+
+    @property
+    def flops(self) -> int:
+        return 0 if self.info is None else self.info.flops
+
+    @property
+    def bytes(self) -> int:
+        """What it moves: as the compiler counted, else all that it touches."""
+        if self.info is not None and self.info.bytes:
+            return self.info.bytes
+        if self.kind in ("copy", "transfer"):
+            return sum(value.bytes for value in self.writes)
+        return self.parameters + sum(value.bytes for value in {*self.reads, *self.writes})
+
+
+@dataclass(eq=False)
+class Life:
+    """A buffer in the arena of a region: its place, and the first and last of the region's operations that use it."""
+
+    name: str
+    type: str
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(eq=False)
+class Region:
+    """What runs in one piece on one device: its operations by number, in order, and its arena."""
+
+    name: str
+    device: int
+    step: int
+    schedule: Schedule
+    operations: list[int]
+    lives: list[Life]
+    arena: int
+
+
+@dataclass(eq=False)
+class Program:
+    """A function: operations, inputs first, results last, each after what it reads."""
+
+    signature: Signature
+    devices: Sequence[Bound]
+    plan: Plan
+    symbols: Mapping[str, int]
+    operations: list[Operation] = field(default_factory=list[Operation])
+    regions: list[Region] = field(default_factory=list[Region])
+    values: dict[int, Value] = field(default_factory=dict[int, Value])  # of the plan, by number
+
+    def edges(self) -> list[tuple[int, int, Value]]:
+        """From who makes a value to who reads it."""
+        makers: dict[Value, int] = {}
+        found: list[tuple[int, int, Value]] = []
+        for number, operation in enumerate(self.operations):
+            found += [(makers[value], number, value) for value in dict.fromkeys(operation.reads) if value in makers]
+            makers.update(dict.fromkeys(operation.writes, number))
+        return found
+
+
+def read_program(
+    manifest: Manifest, signature: Signature, devices: Sequence[Bound],
+    shapes: Sequence[Sequence[int]] | None = None,
+) -> Program:
+    """The function with `signature`; `shapes` are those of its inputs in a call, where one is known."""
+    symbols = {symbol.name: NOMINAL for symbol in signature.symbols}
+    for symbol in signature.symbols:
+        if shapes is not None and symbol.input < len(shapes) and symbol.axis < len(shapes[symbol.input]):
+            symbols[symbol.name] = int(shapes[symbol.input][symbol.axis])
+    plan = manifest.plans.get(signature.name)
+    regions = manifest.regions
+    if plan is None:
+        plan, regions = whole(signature), {signature.name: signature}
+    return _Reader(Program(signature, devices, plan, symbols), regions).run()
+
+
+def whole(signature: Signature) -> Plan:
+    """The plan of a function that is one region."""
+    inputs = list(range(len(signature.inputs)))
+    results = list(range(len(inputs), len(inputs) + len(signature.results)))
+    step = Step("run", 0, inputs, results, signature.name)
+    return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])
+
+
+class _Reader:
+    def __init__(self, program: Program, regions: Mapping[str, Signature]) -> None:
+        self.program = program
+        self.regions = regions
+        self.values = program.values
+        self.where: dict[int, int] = {}  # the device that makes each
+
+    def run(self) -> Program:
+        program = self.program
+        plan, signature = program.plan, program.signature
+        for number, spec, device in zip(plan.inputs, signature.inputs, plan.input_devices, strict=True):
+            name = spec.name or f"input {plan.inputs.index(number)}"
+            self.values[number] = self._value(name, spec.shape, spec.dtype, program.symbols)
+            self.where[number] = device
+            program.operations.append(Operation("input", name, device, writes=[self.values[number]]))
+        for number, step in enumerate(plan.steps):
+            if step.op == "transfer":
+                self._transfer(number, step)
+            else:
+                self._run(number, step)
+        for index, (number, spec) in enumerate(zip(plan.results, signature.results, strict=True)):
+            name = spec.name or f"result {index}"
+            program.operations.append(
+                Operation("result", name, plan.result_devices[index], reads=[self.values[number]])
+            )
+        return program
+
+    def _transfer(self, number: int, step: Step) -> None:
+        given = self.values[step.operands[0]]
+        made = self.values[step.results[0]] = Value(given.name, given.type, given.bytes, given.extents)
+        self.where[step.results[0]] = step.device
+        self.program.operations.append(Operation(
+            "transfer", "transfer", step.device, number, reads=[given], writes=[made],
+            source=self.where[step.operands[0]],
+        ))
+
+    def _run(self, number: int, step: Step) -> None:
+        region, variant = self.regions[step.region], self.program.devices[step.device].variant
+        schedule = variant.schedules.get(step.region, Schedule([], []))
+        symbols = {
+            symbol.name: _extent(self.values[step.operands[symbol.input]], symbol.axis) for symbol in region.symbols
+        }
+        if self.regions[step.region] is self.program.signature:
+            symbols = dict(self.program.symbols)
+        for place, (value, spec) in enumerate(zip(step.results, region.results, strict=True)):
+            name = spec.name or f"result {place}"
+            self.values[value] = self._value(name, spec.shape, spec.dtype, symbols)
+            self.where[value] = step.device
+        buffers = [self._buffer(index, buffer, step, symbols) for index, buffer in enumerate(schedule.buffers)]
+        first = len(self.program.operations)
+        table = KernelTable([variant])
+        made: set[Value] = set()
+        for group in _phases(schedule.commands, table):
+            made_here = self._operation(group, number, step, schedule, buffers, table, made, symbols)
+            self.program.operations.append(made_here)
+        if not schedule.commands:  # no code here for it, or nothing to do
+            self.program.operations.append(Operation(
+                "kernel", step.region, step.device, number, reads=[self.values[v] for v in step.operands],
+                writes=[self.values[v] for v in step.results],
+            ))
+        numbers = list(range(first, len(self.program.operations)))
+        lives = self._lives(numbers, schedule, buffers, symbols)
+        arena = _number(schedule.arena, symbols)
+        self.program.regions.append(Region(step.region, step.device, number, schedule, numbers, lives, arena))
+
+    def _buffer(self, index: int, buffer: Buffer, step: Step, symbols: Mapping[str, int]) -> Value:
+        if buffer.kind == "input":
+            return self.values[step.operands[buffer.index]]
+        if buffer.kind == "result":
+            return self.values[step.results[buffer.index]]
+        if buffer.dtype:
+            return self._value(f"buffer {index}", buffer.shape, buffer.dtype, symbols)
+        return Value(f"{'workspace' if buffer.kind == 'arena' else 'constant'} {index}", "",
+                     _number(buffer.bytes, symbols))
+
+    def _operation(
+        self, group: Sequence[int], number: int, step: Step, schedule: Schedule, buffers: Sequence[Value],
+        table: KernelTable, made: set[Value], symbols: Mapping[str, int],
+    ) -> Operation:
+        commands = [schedule.commands[index] for index in group]
+        first = commands[0]
+        info = table.find(first.kernel) if first.op == "dispatch" else None
+        name = "copy" if first.op == "copy" else first.kernel if info is None else info.name
+        found = Operation(
+            "copy" if first.op == "copy" else "kernel", name, step.device, number, list(group),
+            [command.kernel or "copy" for command in commands],
+            max(_number(command.tasks, symbols) for command in commands), info,
+        )
+        for position, index in enumerate(first.buffers):
+            buffer, value = schedule.buffers[index], buffers[index]
+            if buffer.kind == "parameter":
+                found.parameters += value.bytes
+            elif buffer.kind == "input" or value in made or (first.op == "copy" and position == 0):
+                found.reads.append(value)
+            else:
+                found.writes.append(value)
+        made.update(found.writes)
+        return found
+
+    def _lives(
+        self, numbers: Sequence[int], schedule: Schedule, values: Sequence[Value], symbols: Mapping[str, int]
+    ) -> list[Life]:
+        used: dict[int, list[int]] = {}
+        for place, number in enumerate(numbers):
+            for command in self.program.operations[number].commands:
+                for index in schedule.commands[command].buffers:
+                    used.setdefault(index, []).append(place)
+        return [
+            Life(values[index].name, values[index].type, _number(schedule.buffers[index].offset, symbols),
+                 values[index].bytes, min(places), max(places))
+            for index, places in used.items() if schedule.buffers[index].kind == "arena"
+        ]
+
+    def _value(self, name: str, shape: Sequence[Expr], dtype: str, symbols: Mapping[str, int]) -> Value:
+        extents = tuple(_number(extent, symbols) for extent in shape)
+        size = DTYPES[dtype].itemsize if dtype in DTYPES else 8
+        text = "x".join([*map(show_expression, shape), dtype])
+        return Value(name, text, math.prod(extents) * size, extents)
+
+
+def _phases(commands: Sequence[Command], table: KernelTable) -> list[list[int]]:
+    """The commands by number, those of one kernel on the same buffers together."""
+    groups: list[list[int]] = []
+    for number, command in enumerate(commands):
+        if groups and command.op == "dispatch":
+            first = commands[groups[-1][0]]
+            same = first.op == "dispatch" and first.buffers == command.buffers
+            symbols = {commands[each].kernel for each in groups[-1]}
+            known = table.find(command.kernel)
+            if same and command.kernel not in symbols and known is not None and known == table.find(first.kernel):
+                groups[-1].append(number)
+                continue
+        groups.append([number])
+    return groups
+
+
+def _number(expression: Expr, symbols: Mapping[str, int]) -> int:
+    """The value of an expression; 0 where it has none for these extents."""
+    try:
+        return max(0, evaluate(expression, symbols))
+    except CallError:
+        return 0
+
+
+def _extent(value: Value, axis: int) -> int:
+    return value.extents[axis] if axis < len(value.extents) else NOMINAL

@@ -1,0 +1,139 @@
+"""The page: one file of HTML with everything in it, that asks nothing of any network.
+
+What comes from files (names, above all) reaches the page through `safe`, or as JSON in which no tag can end or begin.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from motet.artifact.files import atomic_file
+from motet.artifact.reader import Artifact
+from motet.compiler.placement.rates import rate_table
+from motet.errors import OptionError
+from motet.tools.report.binding import Bound, bound_devices
+from motet.tools.report.facts import Detail, Facts, details, gather
+from motet.tools.report.graph import graph_svg
+from motet.tools.report.measured import Trace, read_trace
+from motet.tools.report.memory import memory_details, memory_html
+from motet.tools.report.model import read_program
+from motet.tools.report.tables import contents_html, kernel_table
+from motet.tools.report.timeline import moves, timeline_html
+from motet.tools.report.writing import COLOURED, amount, colour, safe, share
+from motet.tools.show import show_bytes, show_seconds, show_signature
+
+
+def write_report(
+    artifact: Artifact, file: str, target: str, bindings: Mapping[str, str], trace_file: str | None = None
+) -> None:
+    """Writes the page of `artifact`, which came from `file`, to `target`. `bindings` are physical devices by the
+    program's names; `trace_file` is what `motet run --trace` wrote of it.
+
+    Raises OptionError for a trace that is none, or another program's; ArtifactError where `target` cannot be written.
+    """
+    trace = None if trace_file is None else read_trace(trace_file)
+    page = render(artifact, Path(file).name, bindings, trace)
+    with atomic_file(Path(target)) as stream:
+        stream.write(page.encode("utf-8", "replace"))
+
+
+def render(artifact: Artifact, title: str, bindings: Mapping[str, str], trace: Trace | None = None) -> str:
+    """The page's text."""
+    manifest = artifact.manifest
+    if trace is not None and trace.function not in [signature.name for signature in manifest.functions]:
+        raise OptionError(
+            f"--trace {trace.path}: a trace of another program: it is of {trace.function}; {artifact.name} has "
+            f"{', '.join(signature.name for signature in manifest.functions) or 'no functions'}"
+        )
+    devices = bound_devices(manifest, bindings, rate_table({}), trace, artifact.name)
+    known: dict[str, Detail] = {}
+    sections: list[str] = []
+    for number, signature in enumerate(manifest.functions):
+        own = trace if trace is not None and trace.function == signature.name else None
+        program = read_program(manifest, signature, devices, None if own is None else own.shapes)
+        facts = gather(program, own, f"f{number}")
+        known |= details(facts) | moves(facts) | memory_details(facts)
+        sections.append(_section(facts))
+    return Template(_part("page.html")).substitute(
+        title=safe(title), style=_part("page.css"), script=_part("page.js"), data=_json(known),
+        subtitle=f"{safe(show_bytes(len(artifact.data)))}, made by {safe(manifest.producer)}"
+        + ("" if trace is None else f"; measured: {safe(Path(trace.path).name)}"),
+        notes="".join(f'<p class="note">{safe(text)}</p>' for text in _notes(devices)),
+        legend=_legend(), functions="".join(sections), contents=contents_html(manifest, devices),
+    )
+
+
+def _part(name: str) -> str:
+    return resources.files("motet.tools.report").joinpath(name).read_text("utf-8")
+
+
+def _json(known: Mapping[str, Detail]) -> str:
+    """For between script tags: no `<` that could end them."""
+    text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)
+    for character in ("<", ">", "&", "\u2028", "\u2029"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _notes(devices: list[Bound]) -> list[str]:
+    return list(dict.fromkeys(f"@{bound.name}: {bound.note}" if bound.name else bound.note
+                              for bound in devices if bound.note))
+
+
+def _legend() -> str:
+    return "".join(f'<span><i class="dot {colour(kind)}"></i>{kind}</span>' for kind in COLOURED)
+
+
+def _section(facts: Facts) -> str:
+    signature, symbols = facts.program.signature, facts.program.symbols
+    extents = ""
+    if symbols:
+        given = ", ".join(f"{name} = {value}" for name, value in symbols.items())
+        extents = f'<p class="note">Extents known only in a call; sizes here are for {safe(given)}.</p>'
+    tiles = "".join(
+        f'<div class="tile"><b>{safe(value)}</b><span>{safe(name)}</span></div>' for name, value in _tiles(facts)
+    )
+    return (
+        f'<section class="function" id="{facts.key}"><h2>{safe(signature.name)}</h2>'
+        f"<p><code>{safe(show_signature(signature))}</code></p>{extents}"
+        f'<div class="tiles">{tiles}</div>'
+        '<h3>Graph</h3><div class="panes"><div class="canvas"><div class="tools">'
+        '<button data-zoom="in" title="zoom in">+</button><button data-zoom="out" title="zoom out">−</button>'
+        '<button data-zoom="fit">fit</button><button data-zoom="one">1:1</button></div>'
+        f'{graph_svg(facts)}</div><aside class="details"><p class="quiet">Click a node, a bar or a buffer for what is '
+        "known of it. Drag to move, turn the wheel with ctrl to zoom.</p></aside></div>"
+        '<h3>Timeline <span class="tools"><button data-time="in" title="wider">+</button>'
+        '<button data-time="out" title="narrower">−</button></span></h3>'
+        f"{timeline_html(facts)}<h3>Memory plan</h3>{memory_html(facts)}"
+        f"<h3>Kernels</h3>{kernel_table(facts)}</section>"
+    )
+
+
+def _tiles(facts: Facts) -> list[tuple[str, str]]:
+    operations = facts.program.operations
+    kernels = [number for number, operation in enumerate(operations) if operation.kind in ("kernel", "copy")]
+    flops = sum(operations[number].flops for number in kernels)
+    limit = sum(facts.limit(number) for number in kernels)
+    moved = sum(operation.bytes for operation in operations if operation.kind == "transfer")
+    tiles = [("predicted", show_seconds(facts.prediction.seconds))]
+    elapsed = facts.elapsed
+    if elapsed is not None:
+        tiles.append(("measured", show_seconds(elapsed)))
+    if limit:
+        seconds = elapsed or facts.prediction.seconds
+        tiles.append(("limit of its kernels", show_seconds(limit)))
+        tiles.append(("of the limit reached", share(limit, seconds)))
+    if flops:
+        tiles.append(("work", amount(flops, "FLOP")))
+        seconds = elapsed or facts.prediction.seconds
+        tiles.append(("rate", amount(flops / seconds, "FLOP/s") if seconds else "-"))
+    tiles.append(("kernels", str(sum(operations[number].kind == "kernel" for number in kernels))))
+    if moved:
+        tiles.append(("between devices", show_bytes(moved)))
+    arenas = sum(region.arena for region in facts.program.regions)
+    tiles.append(("arena", show_bytes(arenas)))
+    return tiles

@@ -1,0 +1,175 @@
+"""The tables of the page: kernels by time, and what the artifact holds: signatures, devices, code, plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.schema import Manifest
+from motet.runtime.selection import show_alternative
+from motet.tools.report.binding import Bound
+from motet.tools.report.facts import Facts, label
+from motet.tools.report.writing import amount, colour, number, safe, share
+from motet.tools.show import show_bytes, show_seconds, show_signature
+
+
+@dataclass
+class _Row:
+    """All calls of one kernel on one device; `numbers` are the operations."""
+
+    name: str
+    kind: str
+    source: str
+    device: int
+    numbers: list[int]
+    flops: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    predicted: float = 0.0
+    instructions: int = 0
+
+
+def kernel_table(facts: Facts) -> str:
+    """Kernels, copies and transfers, the longest first. A row's work and device are in its attributes, for the page
+    to work the limits out anew when the device's rates are changed."""
+    rows = _rows(facts)
+    total = sum(row.seconds for row in rows)
+    longest = rows[0].seconds if rows else 0.0
+    measured = facts.trace is not None
+    counted = any(row.instructions for row in rows)
+    header = ["kernel", "class", "device", "calls", "estimate", *(["measured"] if measured else []), "share",
+              "GFLOP/s", "GB/s", *(["instructions"] if counted else []), "limit", "bound by", "cost"]
+    text = {"kernel", "class", "device", "bound by"}
+    head = "".join(f'<th class="{"text" if word in text else "n"}">{word}</th>' for word in header)
+    body = "".join(_row_html(facts, row, total, longest, measured, counted) for row in rows)
+    return (f'<div class="rates">{"".join(_rates(facts))}</div><div class="wide"><table class="kernels"><thead><tr>'
+            f"{head}</tr></thead><tbody>{body}</tbody></table></div>")
+
+
+def _rows(facts: Facts) -> list[_Row]:
+    found: dict[tuple[int, str, str], _Row] = {}
+    for number_, operation in enumerate(facts.program.operations):
+        if operation.kind in ("input", "result"):
+            continue
+        info = operation.info
+        name = label(facts, operation)
+        kind = operation.kind if info is None else info.kind
+        # A region's kernels are its own, whatever those of another are called.
+        key = operation.device, operation.name, kind
+        row = found.setdefault(key, _Row(name, kind, "" if info is None else info.source, operation.device, []))
+        row.numbers.append(number_)
+        row.flops += operation.flops
+        row.bytes += operation.bytes
+        row.seconds += facts.seconds(number_)
+        row.predicted += facts.predicted.get(number_, 0.0)
+        row.instructions += facts.instructions.get(number_, 0)
+    return sorted(found.values(), key=lambda row: -row.seconds)
+
+
+def _row_html(facts: Facts, row: _Row, total: float, longest: float, measured: bool, counted: bool) -> str:
+    bound = facts.program.devices[row.device]
+    kernel = row.kind != "transfer"
+    limit = bound.limit(row.flops, row.bytes) if kernel else 0.0
+    by = "arithmetic" if row.flops / bound.peak >= row.bytes / bound.rates.memory else "memory"
+    cells = [
+        f'<td class="text"><i class="dot {colour(row.kind)}"></i>{safe(row.name)}'
+        f'<span class="quiet"> {safe(row.source if row.source != row.kind else "")}</span></td>',
+        f'<td class="text">{safe(row.kind)}</td>', f'<td class="text">{safe(bound.title)}</td>',
+        _cell(len(row.numbers), str(len(row.numbers))), _time(row.predicted),
+        *([_time(row.seconds)] if measured else []),
+        f'<td class="n share" data-v="{row.seconds!r}"><span class="meter" style="width:'
+        f'{number(60 * row.seconds / longest if longest else 0)}px"></span>{safe(share(row.seconds, total))}</td>',
+        _cell(*_rate(row.flops, row.seconds)), _cell(*_rate(row.bytes, row.seconds)),
+        *([_cell(row.instructions, f"{row.instructions:,}" if row.instructions else "-")] if counted else []),
+        f'<td class="n limit" data-v="{limit!r}">{show_seconds(limit) if limit else "-"}</td>',
+        f'<td class="text by">{by if limit else "-"}</td>',
+        f'<td class="n cost" data-v="{row.seconds / limit if limit else 0!r}">'
+        f'{f"{row.seconds / limit:.3g} ×" if limit and row.seconds else "-"}</td>',
+    ]
+    work = f' data-flops="{row.flops}" data-bytes="{row.bytes}" data-seconds="{row.seconds!r}"' if kernel else ""
+    return f'<tr data-o="{facts.key}o{row.numbers[0]}" data-device="{row.device}"{work}>{"".join(cells)}</tr>'
+
+
+def _cell(value: float, text: str) -> str:
+    return f'<td class="n" data-v="{value!r}">{safe(text)}</td>'
+
+
+def _time(seconds: float) -> str:
+    return _cell(seconds, show_seconds(seconds) if seconds else "-")
+
+
+def _rate(work: float, seconds: float) -> tuple[float, str]:
+    rate = work / seconds / 1e9 if seconds else 0.0
+    return rate, f"{rate:,.1f}" if rate >= 10 else f"{rate:.3g}" if rate else "-"
+
+
+def _rates(facts: Facts) -> Iterable[str]:
+    """What the limits are worked out with, which the reader may change."""
+    used = sorted({operation.device for operation in facts.program.operations})
+    for device in used:
+        bound = facts.program.devices[device]
+        yield (
+            f'<span><b>{safe(bound.title)}</b> can do '
+            f'<input type="number" min="0" step="any" data-rate="flops" data-device="{device}" '
+            f'aria-label="GFLOP/s of {safe(bound.title)}" value="{bound.peak / 1e9:g}"> GFLOP/s, '
+            f'<input type="number" min="0" step="any" data-rate="bytes" data-device="{device}" '
+            f'aria-label="GB/s of {safe(bound.title)}" value="{bound.rates.memory / 1e9:g}"> GB/s</span>'
+        )
+
+
+# -- what the artifact holds -----------------------------------------------------------------------
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th class="text">{safe(word)}</th>' for word in header)
+    body = "".join("<tr>" + "".join(f'<td class="text">{safe(cell)}</td>' for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def contents_html(manifest: Manifest, devices: Sequence[Bound]) -> str:
+    """Everything that is not about one function alone."""
+    parts = ["<h3>Functions</h3><ul>"]
+    parts += [f"<li><code>{safe(show_signature(signature))}</code></li>" for signature in manifest.functions]
+    parts.append("</ul><h3>Devices</h3>")
+    wanted = {device.name: ", else ".join(map(show_alternative, device.alternatives)) for device in manifest.devices}
+    parts.append(_table(
+        ["device", "may be", "is", "which is", "runs code for", "note"],
+        [[f"@{bound.name}" if bound.name else "-", wanted.get(bound.name, "-"), bound.uri, bound.description or "-",
+          bound.variant.target or "-", bound.note or "-"] for bound in devices],
+    ))
+    if manifest.links:
+        parts.append(_table(
+            ["from", "to", "shares"],
+            [[f"@{link.source}", f"@{link.target}",
+              ", ".join(word for word, has in (("transparent access", link.transparent_access),
+                                               ("unified memory", link.unified_memory)) if has) or "nothing"]
+             for link in manifest.links],
+        ))
+    for name, plan in manifest.plans.items():
+        rows = [
+            [str(number_), f"@{manifest.devices[step.device].name}",
+             "transfer to it" if step.op == "transfer" else f"run {step.region}",
+             " ".join(f"%{value}" for value in step.operands) or "-",
+             " ".join(f"%{value}" for value in step.results) or "-",
+             "-" if step.seconds is None else show_seconds(step.seconds)]
+            for number_, step in enumerate(plan.steps)
+        ]
+        whole = "" if plan.seconds is None else f", estimated to take {show_seconds(plan.seconds)}"
+        parts.append(f"<h3>Plan of {safe(name)}{whole}</h3>")
+        parts.append(_table(["step", "device", "what", "reads", "makes", "estimate"], rows))
+    parts.append("<h3>Code</h3>")
+    parts.append(_table(
+        ["family", "target", "triple", "code", "kernels", "generic", "work", "needs"],
+        [[v.family, v.target, v.triple,
+          show_bytes(sum(manifest.members[name].size for name in v.objects)), str(len(v.kernels)),
+          str(sum(kernel.kind == "generic" for kernel in v.kernels)),
+          amount(sum(kernel.flops for kernel in v.kernels), "FLOP"), ", ".join(v.features) or "the base level"]
+         for v in manifest.variants],
+    ))
+    if manifest.parameters:
+        sizes = [prod(p.shape) * DTYPES[p.dtype].itemsize for p in manifest.parameters]
+        place = manifest.external_parameters or "the artifact"
+        parts.append(f"<p>{len(sizes)} parameters, {safe(show_bytes(sum(sizes)))}, in {safe(place)}.</p>")
+    return "".join(parts)
