@@ -64,13 +64,19 @@ class Task:
                 found |= {d for d, coefficient in enumerate(bound.entry.coefficients) if coefficient}
         return frozenset(found)
 
-    def loops(self, kind: str) -> list[Loop]:
-        """The loops of one kind, merged where everything walks two as one; the fastest in memory last."""
-        sizes = [Extent.of(size) for size in self.stage.sizes]
-        dims = [d for d, iterator in enumerate(self.stage.iterators) if iterator == kind]
-        found = merge(sizes, dims, self.places, self.frozen())
-        leading = list(self.stored.values()) if kind == "parallel" else [source.place for source in self.sources]
-        return sorted(found, key=lambda loop: _stride_rank(leading, loop[1]), reverse=True)
+    def merged(self, dims: Sequence[int]) -> list[Loop]:
+        """Loops along `dims`, merged where everything walks two as one."""
+        return merge([Extent.of(size) for size in self.stage.sizes], dims, self.places, self.frozen())
+
+    def by_memory(self, loops: Sequence[Loop], places: Sequence[Place]) -> tuple[Loop, ...]:
+        """`loops` as the first of `places` lies that they move at all, the fastest in memory last."""
+        return tuple(sorted(loops, key=lambda loop: _stride_rank(places, loop[1]), reverse=True))
+
+    def loops(self, kind: str) -> tuple[Loop, ...]:
+        """The loops of one kind, merged; the fastest in memory last."""
+        found = self.merged([d for d, iterator in enumerate(self.stage.iterators) if iterator == kind])
+        places = list(self.stored.values()) if kind == "parallel" else [source.place for source in self.sources]
+        return self.by_memory(found, places)
 
 
 def _stride_rank(places: Sequence[Place], dim: int) -> tuple[int, int]:
@@ -197,16 +203,9 @@ def _evaluate(
     if not found:
         names = w.body(stage.body, [*operands, *running], dtypes, at)
         return [names[k] for k in stage.yields]
-    kept = [each.last - len(dtypes) for each in found]
-    names = list(operands) + [name or "" for name in running]
-    body = [scalar for position, scalar in enumerate(stage.body) if position not in kept]
-    if kept == list(range(len(body), len(stage.body))):
-        names = w.body(body, [*operands, *running], dtypes, at)
-        return [
-            w.define("x", each.combine(str(running[k]), names[each.term])) for k, each in enumerate(found)
-        ]
-    names = w.body(stage.body, [*operands, *running], dtypes, at)
-    return [names[k] for k in stage.yields]
+    skip = frozenset(each.last - len(dtypes) for each in found)
+    names = w.body(stage.body, [*operands, *running], dtypes, at, skip)
+    return [w.define("x", each.combine(str(running[k]), names[each.term])) for k, each in enumerate(found)]
 
 
 def _reduce(
@@ -223,11 +222,13 @@ def _reduce(
         at[dim] = Coordinate(f"k{dim}")
         w.line(f"for k{dim} in range({w.extent(size)}):")
         w.level += 1
+        w.remembered = {}
     made = _evaluate(w, task, state, at, found)
     fresh = [w.define("n", w.spread(value, dtype)) for value, dtype in zip(made, dtypes, strict=True)]
     for name, value in zip(state, fresh, strict=True):
         w.line(f"{name} = {value}")
     w.level = level
+    w.remembered = {}
     for _, dim in reduction:
         del at[dim]
     return [

@@ -15,20 +15,22 @@ from dataclasses import replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
-from motet.compiler.codegen.cpu.extents import Place, place_of
-from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, item_bytes, multiply
-from motet.compiler.codegen.triton import loops
+from motet.compiler.codegen.cpu.loops import flops, split_reductions, traffic
+from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, multiply
+from motet.compiler.codegen.triton import contraction, loops, rows
 from motet.compiler.codegen.triton.loops import Task
-from motet.compiler.codegen.triton.program import Program, TritonCode
-from motet.compiler.codegen.triton.scalars import Unsupported, pointer_type
-from motet.compiler.codegen.triton.writer import is_wide
+from motet.compiler.codegen.triton.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.scalars import pointer_type
+from motet.compiler.codegen.triton.writer import is_wide, source_of
 from motet.compiler.targets.gpu import GpuTarget
 
-CLASSES = (("loops", loops),)
+_MANY = 16  # rows
+KINDS = ("contraction", "rows", "loops")  # what a kernel of several launches is called, the first of them
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     """Code for `kernel`. Raises `Unsupported` for what no class has code for."""
+    kernel, packings = contraction.packed(_divided(kernel))
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
@@ -36,47 +38,85 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     kinds: list[str] = []
     for position, launch in enumerate(launches):
         symbol = kernel.name if position == 0 else f"{kernel.name}_{position}"
-        task = _task(kernel, launch, launches[position + 1 :], buffers, symbol)
-        kind, program = _program(task, target)
-        programs.append(program)
+        read = _reads([stage for other in launches[position + 1 :] for stage in other])
+        kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
+        programs.append(_program(kernel, buffers, symbol, forms))
         kinds.append(kind)
-    best = min(kinds, key=lambda kind: [name for name, _ in CLASSES].index(kind))
     return TritonCode(
-        best, "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs), workspaces=tuple(spaces.values()),
-        programs=tuple(programs),
+        min(kinds, key=KINDS.index), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),
+        workspaces=tuple(spaces.values()), packings=packings, flops=flops(kernel), bytes=traffic(kernel), programs=tuple(programs),
     )
 
 
-def _program(task: Task, target: GpuTarget) -> tuple[str, Program]:
-    for name, generator in CLASSES:
-        forms = generator.emit(task, target)
-        if forms:
-            kernel = task.kernel
-            dtypes = tuple(pointer_type(kernel.values[value].dtype) for value in task.buffers)
-            size = "i64" if is_wide(kernel) else "i32"
-            return name, Program(task.symbol, dtypes, (size,) * len(kernel.symbols), forms)
-    raise Unsupported("this loop nest")
+def _divided(kernel: Kernel) -> Kernel:
+    """`kernel` with long reductions to few results in two steps, where that does not part stages over enough rows."""
+    found = rows.match(kernel, kernel.stages)
+    if found is not None and (found.count.known or _MANY) >= _MANY:
+        return kernel
+    return split_reductions(kernel)
+
+
+def _program(kernel: Kernel, buffers: tuple[int, ...], symbol: str, forms: tuple[Form, ...]) -> Program:
+    dtypes = tuple(pointer_type(kernel.values[value].dtype) for value in buffers)
+    size = "i64" if is_wide(kernel) else "i32"
+    return Program(symbol, dtypes, (size,) * len(kernel.symbols), forms)
+
+
+def _forms(
+    kernel: Kernel, launch: Launch, read: set[int], buffers: tuple[int, ...], symbol: str, target: GpuTarget
+) -> tuple[str, tuple[Form, ...]]:
+    """The class that takes a launch, and the program's forms; `read` are the values that later ones read."""
+    about = "; ".join(dict.fromkeys(stage.source for stage in launch if stage.source)) or kernel.name
+    about = about.replace('"""', "").replace("\\", "/")
+    found = _rows(kernel, launch)
+    if found is not None:
+        stored = {
+            access.value: found.place(access, s) for s, stage in enumerate(launch) for access in stage.outputs
+            if kernel.values[access.value].role == "result" or access.value in read
+        }
+        return "rows", rows.emit(found, stored, buffers, symbol, about, target)
+    task = _task(kernel, launch, read, buffers, symbol, about)
+    if forms := contraction.emit(task, target):
+        return "contraction", forms
+    return "loops", loops.emit(task, target)
 
 
 # -- launches --------------------------------------------------------------------------------------
 
-Launch = tuple[Stage, ...]  # a stage, and those that run on its result while it is in registers
+Launch = tuple[Stage, ...]  # stages that one program runs, one after the other
 
 
 def _launches(kernel: Kernel) -> list[Launch]:
     found: list[Launch] = []
     stages = list(kernel.stages)
     while stages:
-        count = 1
-        while count < len(stages) and _follows(kernel, stages[: count + 1]):
-            count += 1
+        count = max(_together(kernel, stages), _row_stages(kernel, stages))
         found.append(tuple(stages[:count]))
         del stages[:count]
     return found
 
 
-def _follows(kernel: Kernel, stages: Sequence[Stage]) -> bool:
-    return _epilogue(kernel, stages) is not None
+def _together(kernel: Kernel, stages: Sequence[Stage]) -> int:
+    """How many stages the first one can be followed by while its result is in registers, itself counted."""
+    count = 1
+    while count < len(stages) and _epilogue(kernel, stages[: count + 1]) is not None:
+        count += 1
+    return count
+
+
+def _row_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
+    """How many stages, from the first on, go over the same rows."""
+    for count in range(len(stages), 0, -1):
+        if _rows(kernel, stages[:count]) is not None:
+            return count
+    return 0
+
+
+def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows.Rows | None:
+    if any(contraction.takes(kernel, stage) for stage in stages):
+        return None
+    found = rows.match(kernel, stages)
+    return found if found is not None and rows.suits(found) else None
 
 
 def _epilogue(kernel: Kernel, stages: Sequence[Stage]) -> Epilogue | None:
@@ -84,12 +124,19 @@ def _epilogue(kernel: Kernel, stages: Sequence[Stage]) -> Epilogue | None:
     main, *rest = stages
     if len(main.outputs) != 1:
         return None
+    return match_epilogue(_seen(kernel, stages, set()), main, rest)
+
+
+def _seen(kernel: Kernel, stages: Sequence[Stage], read: set[int]) -> Kernel:
+    """`kernel` as `stages` see it: temporaries of others are arguments, their own ones in `read` are results."""
     own = {access.value for stage in stages for access in stage.outputs}
-    values = tuple(
-        replace(value, role="argument") if value.role == "temporary" and i not in own else value
-        for i, value in enumerate(kernel.values)
-    )
-    return match_epilogue(replace(kernel, values=values), main, rest)
+
+    def role(i: int, value: Value) -> Value:
+        if value.role != "temporary" or (i in own and i not in read):
+            return value
+        return replace(value, role="result" if i in own else "argument")
+
+    return replace(kernel, values=tuple(role(i, value) for i, value in enumerate(kernel.values)))
 
 
 def _reads(stages: Sequence[Stage]) -> set[int]:
@@ -111,33 +158,14 @@ def _workspaces(kernel: Kernel, launches: Sequence[Launch]) -> dict[int, Expr]:
 
 
 def _task(
-    kernel: Kernel, launch: Launch, later: Sequence[Launch], buffers: tuple[int, ...], symbol: str
+    kernel: Kernel, launch: Launch, read: set[int], buffers: tuple[int, ...], symbol: str, about: str
 ) -> Task:
-    main = launch[0]
-    epilogue = _epilogue(kernel, launch)
-    read = _reads([stage for other in later for stage in other])
-    stored: dict[int, Place] = {}
-    for access in main.outputs:
-        if kernel.values[access.value].role == "result" or access.value in read:
-            place = place_of(kernel, access, len(main.sizes))
-            if place is None:
-                raise Unsupported("a diagonal of dynamic extents")
-            stored[access.value] = place
+    main, *rest = launch
+    epilogue = match_epilogue(_seen(kernel, launch, read), main, rest) if len(main.outputs) == 1 else None
+    stored = {
+        access.value: source_of(kernel, access, main.sizes).place for access in main.outputs
+        if kernel.values[access.value].role == "result" or access.value in read
+    }
     if epilogue is not None:
-        stored |= _stored_by_steps(kernel, main, launch[1:], read)
-    about = "; ".join(dict.fromkeys(stage.source for stage in launch if stage.source)) or kernel.name
-    return Task(kernel, main, epilogue, stored, buffers, symbol, about.replace('"""', "").replace("\\", "/"))
-
-
-def _stored_by_steps(kernel: Kernel, main: Stage, rest: Sequence[Stage], read: set[int]) -> dict[int, Place]:
-    """Where what the later stages of a launch make is stored, seen from the first one's loops."""
-    values = tuple(
-        replace(value, role="result" if i in read or value.role == "result" else value.role)
-        if any(access.value == i for stage in (main, *rest) for access in stage.outputs)
-        else replace(value, role="argument" if value.role == "temporary" else value.role)
-        for i, value in enumerate(kernel.values)
-    )
-    seen = match_epilogue(replace(kernel, values=values), main, rest)
-    if seen is None:
-        return {}
-    return {output: place for step in seen.steps for output, place in step.writes if place is not None}
+        stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
+    return Task(kernel, main, epilogue, stored, buffers, symbol, about)

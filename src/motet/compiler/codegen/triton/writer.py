@@ -107,7 +107,9 @@ class Writer:
         self.lines: list[str] = []
         self.helpers: dict[str, str] = {}
         self.level = 1
+        self.remembered: dict[str, str] = {}  # names of what was read, by the text that reads it
         self.wide = is_wide(kernel)
+        self._dense: list[tuple[dict[int, Extent], dict[int, Coordinate], Coordinate]] = []
         self._count = 0
 
     # -- text --------------------------------------------------------------------------------------
@@ -161,6 +163,12 @@ class Writer:
         """The coordinates of nested `loops` (extent, dimension), the outermost first, at point `linear`."""
         found: dict[int, Coordinate] = {}
         rest = linear.text
+        running = ONE
+        strides: dict[int, Extent] = {}
+        for size, dim in reversed(loops):
+            strides[dim] = running
+            running = running * size
+        self._dense.append((strides, found, linear))
         for position, (size, dim) in reversed(list(enumerate(loops))):
             if position == 0:
                 found[dim] = Coordinate(rest, linear.axes)
@@ -183,8 +191,17 @@ class Writer:
         """The element of its value's memory that `place` is at."""
         parts = [self.extent(part) for part in place.offset]
         axes: set[int] = set()
+        done: set[int] = set()
+        for strides, points, linear in self._dense:
+            if len(strides) > 1 and all(
+                at.get(dim) is points[dim] and dim < len(place.strides) and place.strides[dim] == stride
+                for dim, stride in strides.items()
+            ):
+                parts.append(linear.text)
+                axes |= linear.axes
+                done |= strides.keys()
         for dim, stride in enumerate(place.strides):
-            if dim in at and stride.factor and at[dim].text != "0":
+            if dim not in done and dim in at and stride.factor and at[dim].text != "0":
                 parts.append(at[dim].text if stride == ONE else f"{at[dim].text} * {self.extent(stride)}")
                 axes |= at[dim].axes
         return Coordinate(" + ".join(f"({part})" if " + " in part else part for part in parts) or "0", frozenset(axes))
@@ -210,19 +227,26 @@ class Writer:
             arguments = f", mask={' & '.join(conditions)}"
             filling = number(source.padding, place.dtype) if source.bounds else other
             arguments += f", other={filling}" if filling else ""
-        name = self.define("x", f"tl.load(v{place.value} + ({offset.text}){arguments})")
+        text = f"tl.load(v{place.value} + ({offset.text}){arguments})"
+        key = f"raw {text}" if raw else text
+        if key in self.remembered:
+            return self.remembered[key]
+        name = self.define("x", text)
         carried = name if raw else from_storage(name, place.dtype)
-        return name if carried == name else self.define("x", carried)
+        self.remembered[key] = name if carried == name else self.define("x", carried)
+        return self.remembered[key]
 
-    def write(self, place: Place, at: Mapping[int, Coordinate], value: str) -> None:
-        """Store the carried `value`."""
+    def write(
+        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
+    ) -> None:
+        """Store the carried `value`, which has the shape of the tile or `shape`."""
         offset = self.offset(place, at)
         text = offset.text
-        existing = {axis for axis, size in enumerate(self.shape) if size != 1}
+        shape = self.shape if shape is None else shape
         axes = offset.axes
-        if not existing <= axes:
-            text = f"{text} + tl.zeros({self.tile}, tl.int32)"
-            axes = frozenset(range(len(self.shape)))
+        if not {axis for axis, size in enumerate(shape) if size != 1} <= axes or not axes:
+            text = f"{text} + tl.zeros({tuple(shape)}, tl.int32)"
+            axes = frozenset(axis for axis, size in enumerate(shape) if size == self.shape[axis])
         mask = " & ".join(self.mask_of(axes))
         stored = to_storage(f"({value})", place.dtype)
         self.line(f"tl.store(v{place.value} + ({text}), {stored}{f', mask={mask}' if mask else ''})")
@@ -231,15 +255,15 @@ class Writer:
 
     def body(
         self, body: Sequence[Scalar], operands: Sequence[str | None], dtypes: Sequence[str],
-        at: Mapping[int, Coordinate], skip: int | None = None,
+        at: Mapping[int, Coordinate], skip: frozenset[int] = frozenset(),
     ) -> list[str]:
         """Names of all body values: `operands` (inputs, running values; None for what is not looked at), of
-        `dtypes`, then one per operation. The operation numbered `skip` is left out."""
+        `dtypes`, then one per operation. The operations numbered in `skip` are left out."""
         names = [operand or "" for operand in operands]
         kinds = list(dtypes)
         for position, scalar in enumerate(body):
             kinds.append(scalar.dtype)
-            if position == skip:
+            if position in skip:
                 names.append("")
             elif scalar.op == "linalg.index":
                 coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
@@ -284,6 +308,11 @@ class Writer:
                 made[output] = names[k]
                 if output in stored:
                     self.write(stored[output], at, names[k])
+
+
+def is_windowed(access: Access) -> bool:
+    """Whether an axis is read along two loops at once, as convolutions and poolings do."""
+    return any(sum(map(bool, entry.coefficients)) > 1 for entry in access.map)
 
 
 def symbol_name(symbol: str) -> str:

@@ -1,0 +1,469 @@
+"""Rows: stages over the same rows, with reductions along them; softmax, normalisations, sums, extremes, products of a
+matrix and a vector.
+
+A program has some rows. Where a row fits the registers of a block, it is read once, and every stage runs on it there.
+Else the row is gone over in passes, one for all reductions that do not wait for each other and one for what is written;
+element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.scalars import carried_type, constant
+from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
+from motet.compiler.targets.gpu import GpuTarget
+
+_ROW = 16384  # elements of a row up to which a block keeps it
+_TILE = 2048  # elements that one program works on, where rows are shorter
+_CHUNK = 1024  # of a row, in one turn of a pass
+_FEW = 64  # elements up to which a reduction may be a loop in every point
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Stages over shared rows. `outer` and `inner` are the loops over rows and along them; `dims` say for each stage
+    which loop each of its dimensions is (outer ones first), None for those of extent 1. `wide` stages go along rows;
+    `reduces` are those that gather them, and how."""
+
+    kernel: Kernel
+    stages: tuple[Stage, ...]
+    outer: tuple[Extent, ...]
+    inner: tuple[Extent, ...]
+    dims: tuple[tuple[int | None, ...], ...]
+    wide: tuple[bool, ...]
+    reduces: tuple[tuple[Combiner, ...], ...]
+
+    @property
+    def count(self) -> Extent:
+        return total([(size, 0) for size in self.outer])
+
+    @property
+    def length(self) -> Extent:
+        return total([(size, 0) for size in self.inner])
+
+    def place(self, access: Access, s: int) -> Place:
+        return source_of(self.kernel, access, self.stages[s].sizes).place
+
+
+# -- matching --------------------------------------------------------------------------------------
+
+Key = tuple[int, int]  # a stage and one of its dimensions
+
+
+def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
+    """`stages` over the same rows with at least one reduction along them, or None."""
+    if not any(stage.reductions for stage in stages):
+        return None
+    found = [combiners(stage) if stage.reductions else [] for stage in stages]
+    classes = _classes(kernel, stages)
+    if classes is None or any(one is None for one in found):
+        return None
+    count = len(stages)
+    sizes = [{stages[s].sizes[d] for s, d in members.items()} for members in classes]
+    if any(len(each) != 1 for each in sizes):
+        return None
+    outer = [
+        members for members in classes
+        if len(members) == count and all(stages[s].iterators[d] == "parallel" for s, d in members.items())
+    ]
+    inner = _align(stages, [members for members in classes if members not in outer])
+    if inner is None:
+        return None
+    dims = [[None] * len(stage.sizes) for stage in stages]
+    for number, members in enumerate([*outer, *inner]):
+        for s, d in members.items():
+            dims[s][d] = number
+    wide = tuple(any(s in members for members in inner) for s in range(count))
+    extents = [Extent.of(stages[s].sizes[d]) for s, d in (next(iter(m.items())) for m in [*outer, *inner])]
+    rows = Rows(
+        kernel, tuple(stages), tuple(extents[: len(outer)]), tuple(extents[len(outer) :]),
+        tuple(map(tuple, dims)), wide, tuple(tuple(one or ()) for one in found),
+    )
+    return rows if _is_consistent(rows) else None
+
+
+def _classes(kernel: Kernel, stages: Sequence[Stage]) -> list[dict[int, int]] | None:
+    """Dimensions that run together, as {stage: dimension}, linked by what stages read of earlier ones; those of
+    extent 1 are left out."""
+    parent: dict[Key, Key] = {
+        (s, d): (s, d) for s, stage in enumerate(stages) for d, size in enumerate(stage.sizes) if size != 1
+    }
+
+    def root(key: Key) -> Key:
+        while parent[key] != key:
+            key = parent[key]
+        return key
+
+    written: dict[int, tuple[int, Access]] = {}
+    for s, stage in enumerate(stages):
+        if any(isinstance(init, Access) and init.value in written for init in stage.inits):
+            return None
+        for access in stage.inputs:
+            if access.value not in written:
+                continue
+            producer, output = written[access.value]
+            for here, there in zip(access.map, output.map, strict=True):
+                a, b = _only(here, stage), _only(there, stages[producer])
+                if (a is None) != (b is None):
+                    return None
+                if a is not None and b is not None:
+                    parent[root((s, a))] = root((producer, b))
+        for access in stage.outputs:
+            if access.value in written:
+                return None
+            written[access.value] = (s, access)
+    found: dict[Key, dict[int, int]] = {}
+    for s, d in parent:
+        members = found.setdefault(root((s, d)), {})
+        if s in members:
+            return None
+        members[s] = d
+    return list(found.values())
+
+
+def _only(entry: Affine, stage: Stage) -> int | None:
+    """The one dimension that `entry` runs along, those of extent 1 left out."""
+    moving = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+    return moving[0] if len(moving) == 1 and entry.coefficients[moving[0]] == 1 else None
+
+
+def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:
+    """The loops along rows. Stages that nothing ties together may share one if their extents are equal; every stage
+    has all of them or none, and reduces all or none."""
+    inner.sort(key=len, reverse=True)
+    found: list[dict[int, int]] = []
+    for members in inner:
+        size = next(stages[s].sizes[d] for s, d in members.items())
+        host = next(
+            (
+                other for other in found
+                if not other.keys() & members.keys()
+                and all(stages[s].sizes[d] == size for s, d in other.items())
+            ),
+            None,
+        )
+        if host is None:
+            found.append(dict(members))
+        else:
+            host.update(members)
+    for s, stage in enumerate(stages):
+        own = [members[s] for members in found if s in members]
+        kinds = {stage.iterators[d] for d in own}
+        if own and (len(own) != len(found) or len(kinds) != 1):
+            return None
+        if not own and any(stage.sizes[d] != 1 for d in stage.reductions):
+            return None
+    widest = max(range(len(stages)), key=lambda s: sum(s in members for members in found))
+    if not found or any(widest not in members for members in found):
+        return None
+    order = _order(stages[widest])
+    return sorted(found, key=lambda members: order.index(members[widest]))
+
+
+def _order(stage: Stage) -> list[int]:
+    """The dimensions of a stage as they lie in its first input that has them, the fastest last."""
+    seen: list[int] = []
+    for access in (*stage.inputs, *stage.outputs):
+        for entry in access.map:
+            seen += [d for d, c in enumerate(entry.coefficients) if c and d not in seen]
+    return seen + [d for d in range(len(stage.sizes)) if d not in seen]
+
+
+def _is_consistent(rows: Rows) -> bool:
+    """Whether stages read what earlier ones made at the point where it was made."""
+    written: dict[int, list[dict[int | None, int]]] = {}
+    for s, stage in enumerate(rows.stages):
+        for access in stage.inputs:
+            if access.value in written and (
+                access.padding is not None or _translated(rows, s, access) != written[access.value]
+            ):
+                return False
+        for access in stage.outputs:
+            written[access.value] = _translated(rows, s, access)
+    return True
+
+
+def _translated(rows: Rows, s: int, access: Access) -> list[dict[int | None, int]]:
+    return [
+        {rows.dims[s][d]: c for d, c in enumerate(entry.coefficients) if c and rows.stages[s].sizes[d] != 1}
+        | {None: entry.constant}
+        for entry in access.map
+    ]
+
+
+# -- emission --------------------------------------------------------------------------------------
+
+
+def suits(rows: Rows) -> bool:
+    """Whether tiles along rows beat a loop in every point: windows, and short rows that lie across, do not."""
+    if len(rows.stages) > 1 or rows.length.known is None or rows.length.factor > _FEW:
+        return True
+    stage = rows.stages[0]
+    if any(is_windowed(access) for access in stage.inputs):
+        return False
+    return _lies_along(rows)
+
+
+def _lies_along(rows: Rows) -> bool:
+    """Whether what is read lies along the rows, not across them."""
+    along = across = 0
+    for s, stage in enumerate(rows.stages):
+        for access in stage.inputs:
+            place = rows.place(access, s)
+            for d, stride in enumerate(place.strides):
+                number = rows.dims[s][d]
+                if stride == ONE and number is not None:
+                    size = Extent.of(stage.sizes[d]).known or _ROW
+                    weight = sum(other != ZERO for other in place.strides) * 1000 + min(size, 999)
+                    along, across = (
+                        (max(along, weight), across) if number >= len(rows.outer) else (along, max(across, weight))
+                    )
+    return along >= across
+
+
+def emit(
+    rows: Rows, stored: dict[int, Place], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
+) -> tuple[Form, ...]:
+    """Programs for all of `rows`; the values in `stored` are written. Raises `Unsupported`."""
+    height, width = _shape(rows, target)
+    e = _Emitter(rows, stored, buffers, height, width)
+    e.run()
+    warps = max(1, min(16, height * width // 1024)) if e.whole else max(1, min(8, height * width // 256))
+    return (Form(e.w.module(symbol, about), ceiling(rows.count, height), power_of_two(warps), 1 if e.whole else 2),)
+
+
+def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
+    """How many rows a program has, and how much of a row it has at once."""
+    length = rows.length.known
+    count = rows.count.known or 1 << 20
+    if not _lies_along(rows):
+        height = min(64, power_of_two(count))
+        while height > 16 and -(-count // height) < target.processors:
+            height //= 2
+        width = min(_TILE // height, power_of_two(length or _CHUNK))
+        return height, max(1, width)
+    if length is None or power_of_two(length) > _ROW:
+        return 1, _CHUNK * 2
+    width = power_of_two(length)
+    height = max(1, min(_TILE // width, power_of_two(count)))
+    while height > 1 and -(-count // height) < target.processors:
+        height //= 2
+    return height, width
+
+
+@dataclass
+class _Emitter:
+    rows: Rows
+    stored: dict[int, Place]
+    buffers: tuple[int, ...]
+    height: int
+    width: int
+    made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the pass under way
+
+    def __post_init__(self) -> None:
+        rows = self.rows
+        self.w = Writer(rows.kernel, self.buffers, (self.height, self.width))
+        self.whole = rows.length.known is not None and self.width >= rows.length.factor
+        self.producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
+        self.at: dict[int, Coordinate] = {}  # by loop
+        self.waiting: list[int] = []  # reductions that the next pass does
+
+    def run(self) -> None:
+        w, rows = self.w, self.rows
+        row = w.define("r", f"{w.program()} * {self.height} + {w.range(0)}")
+        count = rows.count
+        if count.known is None or count.factor % self.height:
+            w.masks[0] = w.define("m", f"{row} < {w.extent(count)}")
+        loops = [(size, number) for number, size in enumerate(rows.outer)]
+        self.at |= w.decompose(Coordinate(row, frozenset({0})), loops) if loops else {}
+        if self.whole:
+            self._columns("")
+        for s in range(len(rows.stages)):
+            self._stage(s)
+        self._flush()
+        self._finish()
+
+    def _stage(self, s: int) -> None:
+        if self.waiting and self._needs(s) & {a.value for t in self.waiting for a in self.rows.stages[t].outputs}:
+            self._flush()
+        if self.rows.reduces[s]:
+            self.waiting.append(s)
+        elif not self.rows.wide[s]:
+            self._evaluate(s, self.made)
+            for access in self.rows.stages[s].outputs:
+                self._store(s, access, self.made[access.value])
+
+    def _needs(self, s: int) -> set[int]:
+        """The values of these stages that stage `s` depends on."""
+        found: set[int] = set()
+        todo = [s]
+        while todo:
+            for access in self.rows.stages[todo.pop()].inputs:
+                if access.value in self.producer and access.value not in found:
+                    found.add(access.value)
+                    todo.append(self.producer[access.value])
+        return found
+
+    # -- passes ------------------------------------------------------------------------------------
+
+    def _columns(self, begin: str) -> None:
+        """The coordinates along the row, from `begin` on."""
+        w, rows = self.w, self.rows
+        column = w.define("c", f"{begin}{w.range(1)}")
+        w.masks.pop(1, None)
+        length = rows.length
+        if length.known is None or length.factor % self.width:
+            w.masks[1] = w.define("m", f"{column} < {w.extent(length)}")
+        loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
+        self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)
+
+    def _begin(self) -> dict[int, str]:
+        """A pass: the values that are known in it."""
+        if self.whole:
+            return self.made
+        w = self.w
+        w.line(f"for k in range(0, {w.extent(self.rows.length)}, {self.width}):")
+        w.level += 1
+        w.remembered = {}
+        self._columns("k + ")
+        return dict(self.made)
+
+    def _end(self) -> None:
+        if not self.whole:
+            self.w.level -= 1
+            self.w.remembered = {}
+
+    def _flush(self) -> None:
+        """One pass for the reductions that wait."""
+        if not self.waiting:
+            return
+        w = self.w
+        sums: dict[tuple[int, int], str] = {}
+        if not self.whole:
+            for s in self.waiting:
+                for k, each in enumerate(self.rows.reduces[s]):
+                    kind = carried_type(each.accumulator)
+                    sums[s, k] = w.define("a", f"tl.full({w.tile}, {each.begin}, {kind})")
+        known = self._begin()
+        for s in self.waiting:
+            terms = self._terms(s, known)
+            for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
+                spread = w.spread(term, each.accumulator)
+                mask = " & ".join(w.mask_of((1,)))
+                value = w.define("t", f"tl.where({mask}, {spread}, {each.begin})" if mask else spread)
+                if self.whole:
+                    sums[s, k] = value
+                else:
+                    w.line(f"{sums[s, k]} = {each.combine(sums[s, k], value)}")
+        self._end()
+        for s in self.waiting:
+            self._gather(s, sums)
+        self.waiting = []
+
+    def _gather(self, s: int, sums: dict[tuple[int, int], str]) -> None:
+        """The totals of rows, with what the outputs held before."""
+        stage, w = self.rows.stages[s], self.w
+        for k, (each, access, init) in enumerate(zip(self.rows.reduces[s], stage.outputs, stage.inits, strict=True)):
+            value = w.define("t", across(w, each, sums[s, k], 1))
+            dtype = self.rows.kernel.values[access.value].dtype
+            if isinstance(init, Access):
+                first = w.read(source_of(self.rows.kernel, init, stage.sizes), self._points(s))
+                value = w.define("t", each.combine(first, value))
+            elif init is not None and init != each.identity:
+                value = w.define("t", each.combine(constant(init, dtype), value))
+            self.made[access.value] = w.define("t", each.narrowed(value))
+            self._store(s, access, self.made[access.value])
+
+    def _finish(self) -> None:
+        """One pass for all that is written along rows."""
+        wanted = [
+            (s, access) for s, stage in enumerate(self.rows.stages)
+            if self.rows.wide[s] and not self.rows.reduces[s]
+            for access in stage.outputs if access.value in self.stored
+        ]
+        if not wanted:
+            return
+        known = self._begin()
+        for s, access in wanted:
+            self._evaluate(s, known)
+            self._store(s, access, known[access.value])
+        self._end()
+
+    # -- points ------------------------------------------------------------------------------------
+
+    def _points(self, s: int) -> dict[int, Coordinate]:
+        """The coordinates of a stage's own dimensions."""
+        return {
+            d: self.at[number] for d, number in enumerate(self.rows.dims[s]) if number is not None and number in self.at
+        }
+
+    def _operands(self, s: int, known: dict[int, str]) -> list[str | None]:
+        stage = self.rows.stages[s]
+        found: list[str | None] = []
+        for access in stage.inputs:
+            if access.value in self.producer:
+                if access.value not in known:
+                    self._evaluate(self.producer[access.value], known)
+                found.append(known[access.value])
+            else:
+                found.append(self.w.read(source_of(self.rows.kernel, access, stage.sizes), self._points(s)))
+        return found
+
+    def _dtypes(self, s: int) -> list[str]:
+        stage = self.rows.stages[s]
+        return [self.rows.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
+
+    def _evaluate(self, s: int, known: dict[int, str]) -> None:
+        """Add to `known` what an element-wise stage makes."""
+        stage = self.rows.stages[s]
+        if all(access.value in known for access in stage.outputs):
+            return
+        running: list[str | None] = []
+        for access, init in zip(stage.outputs, stage.inits, strict=True):
+            if isinstance(init, Access):
+                source: Source = source_of(self.rows.kernel, init, stage.sizes)
+                running.append(self.w.read(source, self._points(s)))
+            else:
+                dtype = self.rows.kernel.values[access.value].dtype
+                running.append(None if init is None else constant(init, dtype))
+        operands = [*self._operands(s, known), *running]
+        names = self.w.body(stage.body, operands, self._dtypes(s), self._points(s))
+        for access, k in zip(stage.outputs, stage.yields, strict=True):
+            known[access.value] = names[k]
+
+    def _terms(self, s: int, known: dict[int, str]) -> list[str]:
+        """What a reduction gathers at each point."""
+        stage = self.rows.stages[s]
+        found = self.rows.reduces[s]
+        first = len(stage.inputs) + len(stage.outputs)
+        skip = frozenset(each.last - first for each in found)
+        operands = [*self._operands(s, known), *(None for _ in stage.outputs)]
+        names = self.w.body(stage.body, operands, self._dtypes(s), self._points(s), skip)
+        return [names[each.term] for each in found]
+
+    def _store(self, s: int, access: Access, value: str) -> None:
+        if access.value not in self.stored:
+            return
+        place = self.rows.place(access, s)
+        narrow = not self.rows.wide[s] or bool(self.rows.reduces[s])
+        if narrow:
+            self.w.write(place, self._points(s), value, (self.height, 1))
+        else:
+            self.w.write(place, self._points(s), value)
+
+
+def across(w: Writer, each: Combiner, text: str, axis: int) -> str:
+    """All points along an axis of the tile combined; the axis stays, with extent 1."""
+    name = each.op.partition(".")[2]
+    if name in ("addf", "addi") and each.dtype != "i1":
+        return f"tl.sum({text}, {axis}, keep_dims=True).to({carried_type(each.accumulator)})"
+    helper, definition = each.helper
+    w.helpers[helper] = definition
+    return f"tl.reduce({text}, {axis}, {helper}, keep_dims=True)"

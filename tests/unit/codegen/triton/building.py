@@ -1,0 +1,135 @@
+"""Programs generated for a GPU and run by Triton's interpreter, without a GPU."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - numpy learns the names of short floats
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.schema import Schedule
+from motet.compiler import pipeline
+from motet.compiler.codegen.backend import backend_of
+from motet.compiler.codegen.triton.program import Program, TritonCode
+from motet.compiler.frontends.mlir import load_mlir
+from motet.compiler.ir._mlir import ir
+from motet.compiler.oracle import run_oracle_text
+from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
+from motet.compiler.targets.families import resolve_target
+from motet.compiler.targets.gpu import GpuTarget
+from motet.runtime.expressions import evaluate
+
+GUARD = 256  # bytes around every memory that nothing may touch
+FILLING = 0xA5
+SM_90A = resolve_target("cuda:sm_90a")
+
+
+@dataclass
+class Generated:
+    """A function's schedule and programs for one target."""
+
+    schedule: Schedule
+    signature: Any
+    programs: dict[str, Program]
+    kinds: list[str]
+    parameters: list[np.ndarray] = field(default_factory=list)
+
+
+def generate(text: str, target: GpuTarget = SM_90A, function: str = "main") -> Generated:
+    program = load_mlir(text, "test.mlir")
+    with program.module.context, ir.Location.unknown():
+        pipeline.normalise(program)
+        kernels = pipeline.partition(program)
+        functions = pipeline.public_functions(program.module)
+        compiled = pipeline.compile_kernels(functions, kernels, backend_of(target))
+        entry = next(one for one in functions if pipeline.function_name(one) == function)
+        shapes = pipeline.function_shapes(entry, kernels)
+        store = ParameterStore(program.parameters)
+        schedule = schedule_function(entry, shapes, compiled, store)
+        arrays, entries = pipeline.pack_parameters(store)
+        signature = pipeline.read_signature(entry, shapes)
+    codes = [one.code for one in compiled.values() if isinstance(one.code, TritonCode)]
+    programs = {program.symbol: program for code in codes for program in code.programs}
+    return Generated(schedule, signature, programs, [code.kind for code in codes], [arrays[e.key] for e in entries])
+
+
+@cache
+def server() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("interpreting.py"))], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, env={**os.environ, "TRITON_INTERPRET": "1"},
+    )
+
+
+def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> list[np.ndarray]:
+    """The function's results; fails where something outside its memories was written."""
+    signature, schedule = made.signature, made.schedule
+    symbols = {symbol.name: inputs[symbol.input].shape[symbol.axis] for symbol in signature.symbols}
+    shapes = [tuple(evaluate(size, symbols) for size in spec.shape) for spec in signature.results]
+    results = [np.empty(shape, DTYPES[spec.dtype]) for shape, spec in zip(shapes, signature.results, strict=True)]
+    arena = evaluate(schedule.arena, symbols)
+    contents = [*map(guarded, inputs), *map(guarded, results), *map(guarded, made.parameters),
+                guarded(np.full(arena, FILLING, np.uint8))]
+    base = {"input": 0, "result": len(inputs), "parameter": len(inputs) + len(results)}
+    base["arena"] = base["parameter"] + len(made.parameters)
+    launches: list[Any] = []
+    for command in schedule.commands:
+        assert command.op == "dispatch"
+        program = made.programs[command.kernel]
+        chosen = program.forms[min(form, len(program.forms) - 1)]
+        places = [schedule.buffers[index] for index in command.buffers]
+        buffers = [
+            (base[place.kind] + place.index, GUARD + evaluate(place.offset, symbols), dtype)
+            for place, dtype in zip(places, program.buffers, strict=True)
+        ]
+        tasks = evaluate(chosen.tasks, symbols)
+        launches.append((chosen.source, program.symbol, tasks, buffers, [evaluate(s, symbols) for s in command.sizes]))
+    worker = server()
+    assert worker.stdin is not None and worker.stdout is not None
+    pickle.dump({"memories": contents, "launches": launches}, worker.stdin)
+    worker.stdin.flush()
+    answer = pickle.load(worker.stdout)
+    assert not isinstance(answer, str), answer
+    for before, after in zip(contents, answer, strict=True):
+        assert np.array_equal(before[:GUARD], after[:GUARD]) and np.array_equal(before[-GUARD:], after[-GUARD:])
+    for before, after in zip(contents[: len(inputs)], answer, strict=False):
+        assert np.array_equal(before, after), "an input was written to"
+    first = base["result"]
+    return [
+        answer[first + k][GUARD:-GUARD].view(result.dtype).reshape(result.shape) for k, result in enumerate(results)
+    ]
+
+
+def guarded(array: np.ndarray) -> np.ndarray:
+    content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    border = np.full(GUARD, FILLING, np.uint8)
+    return np.concatenate([border, content, border])
+
+
+def check(
+    text: str, inputs: Sequence[np.ndarray], tolerance: float = 1e-5, form: int = 0, target: GpuTarget = SM_90A
+) -> Generated:
+    """Fails unless the interpreted programs agree with upstream's naive lowering."""
+    made = generate(text, target)
+    for got, wanted in zip(interpret(made, inputs, form), run_oracle_text(text, "main", list(inputs)), strict=True):
+        if wanted.dtype.kind in "iub":
+            np.testing.assert_array_equal(got, wanted)
+        else:
+            np.testing.assert_allclose(got.astype("f8"), wanted.astype("f8"), rtol=tolerance, atol=tolerance)
+    return made
+
+
+def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    generator = np.random.default_rng(seed + sum(shape))
+    if np.dtype(dtype).kind in "iu":
+        return generator.integers(-8, 8, shape).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)

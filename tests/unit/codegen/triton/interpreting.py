@@ -1,0 +1,149 @@
+"""A process in which Triton's interpreter runs programs on numpy arrays, written as their sources say.
+
+Started with TRITON_INTERPRET=1; jobs and answers are pickled on its standard input and output. What Triton takes from
+libdevice, which the interpreter lacks, is numpy's here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import pickle
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Pointer:
+    """What the interpreter takes a tensor of torch for."""
+
+    def __init__(self, address: int, dtype: str) -> None:
+        self.address, self.dtype = address, dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def untyped_storage(self) -> Pointer:
+        return self
+
+    def cpu(self) -> Pointer:
+        return self
+
+    def new_empty(self, size: int, device: str) -> Pointer:
+        return Pointer(self.address, self.dtype)
+
+    def set_(self, storage: Pointer, *geometry: Any) -> None:
+        self.address = storage.address
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        return ()
+
+    def stride(self) -> tuple[int, ...]:
+        return ()
+
+    def copy_(self, other: Pointer) -> None:
+        pass
+
+
+class Library:
+    """Functions of libdevice by numpy."""
+
+    def __init__(self) -> None:
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        def elementwise(function: Any) -> Any:
+            def call(*operands: Any) -> Any:
+                data = [operand.handle.data for operand in operands]
+                kind = operands[0].type
+                for operand in operands[1:]:
+                    kind = operand.type if len(operand.shape) > len(kind.shape) else kind
+                found = np.asarray(function(*data)).astype(data[0].dtype)
+                return tl.core.tensor(TensorHandle(found, operands[0].dtype), kind)
+
+            return call
+
+        def erfc(x: np.ndarray) -> np.ndarray:
+            return np.vectorize(math.erfc)(x)
+
+        named = {
+            "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
+            "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p,
+            "expm1": np.expm1, "log10": np.log10, "cbrt": np.cbrt, "pow": np.power, "atan2": np.arctan2, "erfc": erfc,
+            "trunc": np.trunc, "rint": np.rint, "copysign": np.copysign, "fmod": np.fmod,
+            "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+        }
+        for name, function in named.items():
+            setattr(self, name, elementwise(function))
+
+
+def teach_bfloat16() -> None:
+    """The interpreter keeps bf16 as its bits, which it multiplies as if they were numbers."""
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    original = InterpreterBuilder.create_dot
+
+    def widened(handle: Any) -> Any:
+        import triton.language as tl
+
+        if handle.dtype != tl.bfloat16:
+            return handle
+        return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return original(self, widened(a), widened(b), *rest)
+
+    InterpreterBuilder.create_dot = create_dot
+
+
+def load(source: str, symbol: str, folder: Path) -> Any:
+    file = folder / f"{symbol}.py"
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(symbol, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if hasattr(module, "libdevice"):
+        module.libdevice = Library()
+    return getattr(module, symbol)
+
+
+def perform(job: dict[str, Any], folder: Path) -> list[np.ndarray]:
+    """Run the launches of a job over its memories; the memories afterwards."""
+    memories = [np.array(memory) for memory in job["memories"]]
+    with np.errstate(all="ignore"):
+        for source, symbol, tasks, buffers, sizes in job["launches"]:
+            function = load(source, symbol, folder)
+            pointers = [
+                Pointer(memories[index].ctypes.data + offset, dtype) for index, offset, dtype in buffers
+            ]
+            function[(tasks,)](*pointers, *sizes)
+    return memories
+
+
+def main() -> None:
+    teach_bfloat16()
+    with tempfile.TemporaryDirectory() as name:
+        while True:
+            try:
+                job = pickle.load(sys.stdin.buffer)
+            except EOFError:
+                return
+            try:
+                answer: Any = perform(job, Path(name))
+            except Exception as error:  # the test shows whatever it was
+                import traceback
+
+                answer = f"{error!r}\n{traceback.format_exc()[-2000:]}"
+            pickle.dump(answer, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
