@@ -35,6 +35,7 @@ class Job(msgspec.Struct, frozen=True):
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
     rates: str = ""  # what devices can do, JSON, `placement/rates.py`
+    memory_limit: int | None = None  # of arenas, bytes
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""
     pipeline: str = ""

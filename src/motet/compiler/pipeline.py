@@ -26,11 +26,15 @@ from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.placement.faces import complete
 from motet.compiler.placement.families import device_families
+from motet.compiler.scheduling.arrangement import Options
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
+from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.layout import callee, choose_orders
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
+from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
+from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError
 from motet.version import VERSION
 
@@ -57,17 +61,20 @@ class Kernels:
     reasons: dict[str, str] = field(default_factory=dict[str, str])  # why the others could not
 
 
-def build(program: Program, targets: Sequence[Target], jobs: int, progress: Progress) -> Built:
-    """Compile `program` for every target, preferred first."""
+def build(
+    program: Program, targets: Sequence[Target], jobs: int, progress: Progress, memory_limit: int | None = None
+) -> Built:
+    """Compile `program` for every target, preferred first. Arenas have at most `memory_limit` bytes, where given."""
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
     kernels = partition(program)
-    return build_partitioned(program, kernels, targets, jobs, progress)
+    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit)
 
 
 def build_partitioned(
-    program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress
+    program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress,
+    memory_limit: int | None = None,
 ) -> Built:
     """`build` from partitioned kernels on."""
     functions = public_functions(program.module)
@@ -84,7 +91,7 @@ def build_partitioned(
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own = [function for function in functions if runs_on(function, target.family, program.placement)]
         if own or not functions:
-            found[target] = build_variant(own, kernels, target, store, jobs, members, made)
+            found[target] = build_variant(own, kernels, target, store, jobs, members, made, memory_limit)
     variants = [found[target] for target in wanted if target in found]
     progress("pack parameters", 0.9)
     parameters, entries = pack_parameters(store)
@@ -179,15 +186,19 @@ def build_variant(
     jobs: int,
     members: dict[str, bytes],
     made: Objects,
+    memory_limit: int | None = None,
 ) -> Variant:
     """Code and schedules for one target; objects are added to `members`, and to `made` which unit each is of.
     Units that are the same for the target's base are its objects."""
+    family = families()[target.family]
+    filling = max(FILLING, target.processors) if isinstance(target, GpuTarget) else FILLING
+    options = Options(memory_limit, family.streams, filling)
     backend = backend_of(target)
     compiled, paths = backend.assemble(compile_kernels(functions, kernels, backend), jobs, members, made)
     schedules = {}
     for function in functions:
         shapes = function_shapes(function, kernels)
-        schedules[function_name(function)] = schedule_function(function, shapes, compiled, store)
+        schedules[function_name(function)] = schedule_function(function, shapes, compiled, store, options)
     return Variant(
         family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
         schedules=schedules, kernels=_kernel_infos(kernels, compiled),

@@ -47,6 +47,8 @@ __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optim
 # Every option that `--option` takes, with what it means.
 OPTIONS = {
     "jobs": "how many processes compile kernels at once; a number, default: the processors",
+    "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
+    " behind them, default: 1.25 times the least that they need",
     "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
@@ -146,7 +148,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         kind, request.path or "<string>", data, isinstance(source, str) and bool(source), request.format,
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else texts, placement=request.placement,
-        places=request.places, rates=_rates(options.get("rates")),
+        places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
     )
 
 
@@ -190,6 +192,16 @@ def _rates(path: str | None) -> str:
     return text
 
 
+def _bytes(given: str | None) -> int | None:
+    """A size: a number, which K, M or G may follow."""
+    if given is None:
+        return None
+    number = given.rstrip("KMG")
+    if not number.isdigit() or len(given) - len(number) > 1 or len(number) > 18:
+        raise OptionError(f"option memory-limit={given}: not a size; expected bytes, or a number with K, M or G")
+    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[given[len(number) :]]
+
+
 def _jobs(given: str | None) -> int:
     if given is None:
         return len(os.sched_getaffinity(0))
@@ -202,7 +214,7 @@ def _key(job: Job) -> str:
     """Equal keys make equal artifacts: everything that the result depends on, and nothing else."""
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
-    parts += [job.placement, *job.devices, repr(job.places), job.rates]
+    parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
     if "native" in job.targets:
         from motet.runtime.cpu_features import host_features
 

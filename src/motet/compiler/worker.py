@@ -144,7 +144,7 @@ def _compile(job: Job, folder: Path) -> None:
 
     _progress("read", 0.0)
     with _loaded(job) as program:
-        built = pipeline.build(program, _targets(job, program), job.jobs, _progress)
+        built = pipeline.build(program, _targets(job, program), job.jobs, _progress, job.memory_limit)
     _progress("write", 0.95)
     write_artifact(built.manifest, built.members, built.parameters, folder / RESULT)
 

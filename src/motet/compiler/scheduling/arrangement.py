@@ -43,21 +43,21 @@ class Recorded:
     reads: int
     seconds: float = 1.0
 
-    @property
-    def fills(self) -> bool:
-        """Whether it leaves no part of a machine idle for long. How many tasks it has may depend on symbols: many."""
-        return self.command.op == "dispatch" and not (
-            isinstance(self.command.tasks, int) and self.command.tasks < FILLING
-        )
+    def fills(self, tasks: int) -> bool:
+        """Whether it leaves no part of a machine idle for long, which takes so many `tasks`. Where symbols say how
+        many it has, it has many."""
+        known = self.command.tasks
+        return self.command.op == "dispatch" and not (isinstance(known, int) and known < tasks)
 
 
 @dataclass(frozen=True)
 class Options:
     """`memory_limit` is the bytes that an arena may have, where the user says; `streams` how many the commands of one
-    function are spread over, at most."""
+    function are spread over, at most; `filling` how many tasks keep all parts of a machine busy."""
 
     memory_limit: int | None = None
     streams: int = 1
+    filling: int = FILLING
 
 
 def arrange(
@@ -74,7 +74,8 @@ def arrange(
     slots = not isinstance(memory.plan.total, int)
     order, _ = reduce_order(find_dependences([_access(entry, offsets, slots) for entry in recorded]))
     streams = assign_streams(
-        order, [entry.seconds for entry in recorded], [entry.fills for entry in recorded], options.streams
+        order, [entry.seconds for entry in recorded], [entry.fills(options.filling) for entry in recorded],
+        options.streams,
     )
     buffers, numbers = _buffers(storages, offsets, parameters)
     commands = [
@@ -96,7 +97,7 @@ def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Optio
                 uses[storage].append(number)
     return plan_concurrent(
         find_dependences([_access(entry, {}, False) for entry in recorded]),
-        [entry.seconds for entry in recorded], [entry.fills for entry in recorded],
+        [entry.seconds for entry in recorded], [entry.fills(options.filling) for entry in recorded],
         [Life(storage.bytes, bit_set(uses[storage])) for storage in arena], options.memory_limit,
     )
 

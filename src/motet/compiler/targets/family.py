@@ -17,6 +17,7 @@ class Family:
     """`targets` by name, and the names of those that code is made for by default, the preferred one first.
     `native` says that there is a target of that name, which the machine that compiles is asked for. `rates` are what
     its devices can do, for automatic placement. `key` is the option of a device expression that lists targets.
+    `streams` is how many the commands of a schedule are spread over, for devices that order work by streams.
 
     `options` are those of its driver that a device expression may give: `riscv{harts=4}`. `implied` says which targets
     the value of an option stands for, where it says no other: `{"vlen": {"256": ("rv64gcv256",)}}`."""
@@ -33,6 +34,7 @@ class Family:
 
     key: str = "cpu"
     precisions: tuple[str, ...] = ()  # how products of f32 may be calculated, the default one first
+    streams: int = 1
 
     @property
     def names(self) -> tuple[str, ...]:
