@@ -973,7 +973,7 @@ class _Emitter:
             self._initial(f, views, row, v * plan.lanes, lane)
             for row in range(rows) for v, lane in enumerate(lanes)
         ]
-        ahead = Ahead(f.arguments[-1], plan.ahead) if plan.ahead else None
+        ahead = Ahead(f.arguments[-1], plan.ahead, plan.ahead * LINE) if plan.ahead else None
         result = accumulate(f, factors, start, a, b, depth, 224, ahead)
         if views is not None and self.straight:
             for row in range(rows):

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Literal
 
 from llvmlite import ir
 
@@ -25,6 +26,7 @@ from motet.compiler.codegen.cpu.convolution import (
     Channels,
     Convolution,
     Plan,
+    Window,
     filter_packing,
     lanes_of,
     match,
@@ -43,6 +45,7 @@ from motet.compiler.codegen.cpu.micro import (
     Frame,
     Lanes,
     accumulate,
+    balanced,
     internal_function,
     narrow,
 )
@@ -84,8 +87,18 @@ def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
     runs = _runs(c, height)
     if packing is None or len({(run.height, run.seen) for run in runs}) > _MOST_EDGES:
         return None
-    block = _rows_per_task(c, -(-c.filter_count // (lanes * vectors)))
-    return _Direct(c, Plan(lanes, height, vectors, block, 1, False, packing), runs, target).run()
+    plan = Plan(lanes, height, vectors, 0, 1, False, packing)
+    if _stays(c, plan, target):
+        return _Stationary(c, replace(plan, block=c.rows.size), runs, target).run()
+    block = _rows_per_task(c, -(-c.filter_count // plan.width))
+    return _Direct(c, replace(plan, block=block), runs, target).run()
+
+
+def _stays(c: Convolution, plan: Plan, target: CpuTarget) -> bool:
+    """Whether filters come from beyond the second cache for so few pixels that these had better come to them."""
+    filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
+    sums = c.rows.size * c.columns.size * plan.width * item_bytes(c.product.dtype)
+    return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
 
 
 def _runs(c: Convolution, most: int) -> list[Run]:
@@ -133,13 +146,18 @@ class _Direct(Channels):
         self.runs = runs
         self.tiles = sum(run.count for run in runs)  # of one row
         self.column_step = c.columns.dilation * c.columns.step
-        size = c.depth * plan.width * item_bytes(c.filters[0].dtype)
-        beyond = self.panel_count > 1 and self.panel_count * size * len(c.filters) > target.l2 // 2
-        step_bytes = AHEAD_STEPS * plan.width * item_bytes(c.filters[0].dtype)
-        needed = -(-step_bytes // LINE)  # cache lines that all tiles of a panel fetch in as many steps
-        self.ahead = max(1, -(-needed // (c.rows.size * self.tiles))) if beyond and len(c.filters) == 1 else 0
-        self.fetching = -(-needed // self.ahead) if self.ahead else 0  # tiles that fetch, the first of a panel
-        self.share = c.depth // AHEAD_STEPS * self.ahead * LINE  # bytes that each of them fetches
+        panel = c.depth * plan.width * item_bytes(c.filters[0].dtype)
+        self.ahead = self.panel_count > 1 and len(c.filters) == 1 and self.panel_count * panel > target.l2 // 2
+        self.stride = self.ahead_stride(c.rows.size * self.tiles)
+        self.share = c.depth // AHEAD_STEPS * self.stride
+
+    def ahead_stride(self, tiles: int) -> int:
+        """The bytes that every one of `tiles` tiles is to fetch in four steps of the depth, so that together they
+        fetch as many filters as they use."""
+        return -(-AHEAD_STEPS * self.plan.width * item_bytes(self.c.filters[0].dtype) // tiles)
+
+    def soon(self, address: ir.Value) -> Ahead | None:
+        return Ahead(address, -(-self.stride // LINE), self.stride) if self.ahead else None
 
     def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
@@ -151,19 +169,23 @@ class _Direct(Channels):
         column = f.index(f.imul(split, plan.width))
         first = f.imul(block, plan.block)
 
-        def rows(tail: bool) -> None:
-            f.loop(first, f.iadd(first, plan.block), 1, lambda row, _: self._line(
-                f, image, panels, column, row, outer, tail))
-
         whole = c.filter_count // plan.width
         if isinstance(split, int) or whole in (0, self.panel_count):
-            rows(whole == 0)
+            self.emit_panel(f, image, panels, column, first, outer, scratch, whole == 0)
             return
         with f.if_else(f.icmp_signed("<", split, f.index(whole))) as (then, otherwise):
             with then:
-                rows(False)
+                self.emit_panel(f, image, panels, column, first, outer, scratch, False)
             with otherwise:
-                rows(True)
+                self.emit_panel(f, image, panels, column, first, outer, scratch, True)
+
+    def emit_panel(
+        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
+        outer: list[ir.Value], scratch: ir.Value, tail: bool,
+    ) -> None:
+        """The task's rows of the result from `first` on, filters of one panel, the first of them `column`."""
+        f.loop(first, f.iadd(first, self.plan.block), 1, lambda row, _: self._line(
+            f, image, panels, column, row, outer, tail))
 
     def _line(
         self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, row: Index, outer: list[ir.Value],
@@ -193,16 +215,24 @@ class _Direct(Channels):
             f.loop(0, run.count, 1, one)
             done += run.count
 
+    def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
+        """The coordinates, one for each dimension of the convolution."""
+        c = self.c
+        at: list[Index] = [0] * len(c.main.sizes)
+        for value, (_, dim) in zip(outer, c.outer, strict=True):
+            at[dim] = value
+        at[c.filter_dim] = column
+        for window, coordinate in ((c.rows, row), (c.columns, w)):
+            if window.out >= 0:
+                at[window.out] = coordinate
+        return at
+
     def _next(self, f: Frame, panel: ir.Value, number: Index) -> ir.Value:
-        """Where tile `number` of a panel begins to fetch: in the next panel, or, where others have fetched it all, in
-        this one, which is there."""
+        """Where in the next panel tile `number` of this one begins to fetch."""
         if not self.ahead:
             return panel
-        c, plan = self.c, self.plan
-        after = f.imul(c.depth * plan.width, item_bytes(c.filters[0].dtype))
-        there = f.iadd(after, f.imul(number, self.share))
-        fetches = f.icmp_signed("<", f.index(number), f.index(self.fetching))
-        return f.at(panel, f.select(fetches, f.index(there), f.index(0)), ir.IntType(8))
+        after = self.c.depth * self.plan.width * item_bytes(self.c.filters[0].dtype)
+        return f.at(panel, f.iadd(after, f.imul(number, self.share)), ir.IntType(8))
 
     def _run_tile(self, run: Run, tail: bool) -> ir.Value:
         """`(buffers, sizes, image, panels…, ahead, first filter, row, column, window rows, outer…)`: the pixels of a
@@ -220,13 +250,7 @@ class _Direct(Channels):
         f = Frame(c.kernel, function)
         a, panels, ahead = f.arguments[2], f.arguments[3 : 3 + n], f.arguments[3 + n]
         column, row, w, count = f.arguments[4 + n : 8 + n]
-        at: list[Index] = [0] * len(c.main.sizes)
-        for argument, (_, dim) in zip(f.arguments[8 + n :], c.outer, strict=True):
-            at[dim] = argument
-        at[c.filter_dim] = column
-        for window, coordinate in ((c.rows, row), (c.columns, w)):
-            if window.out >= 0:
-                at[window.out] = coordinate
+        at = self.place_in_space(f.arguments[8 + n :], column, row, w)
         views = Views(f, c.places, at, c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
         sums = [
@@ -248,36 +272,174 @@ class _Direct(Channels):
         """The sums after `count` rows of the window; neighbouring columns that the same pixels see are one loop."""
         c, width = self.c, self.plan.width
         per_column = c.channels * width
+        fetched = c.channels // AHEAD_STEPS * self.stride  # bytes, in one column of the window
         b_type = MEMORY_TYPES[c.filters[0].dtype]
-        factors = Factors(
-            c.product, c.image.dtype, c.product.lhs.casts, c.columns.stride * c.columns.step, c.filters[0].dtype,
-            c.product.rhs.casts, tuple(Lanes(self.plan.lanes) for _ in lanes),
-        )
+        factors = self.factors(len(lanes))
         parts = [(low, high, [tap for tap, _ in group]) for (low, high), group in groupby(
             enumerate(seen), key=lambda entry: entry[1])]
-        fetched = self.ahead * LINE // AHEAD_STEPS  # bytes in a step
 
         def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
             a_row = f.at(a, f.imul(k, c.rows.dilation * c.rows.step), self.image_element)
             b_row = f.at(panel, f.imul(k, c.columns.taps * per_column), b_type)
-            there = f.at(ahead, f.imul(k, c.columns.taps * c.channels * fetched), ir.IntType(8))
+            there = f.at(ahead, f.imul(k, c.columns.taps * fetched), ir.IntType(8))
             result = list(values)
             for low, high, taps in parts:
                 if high <= low:
                     continue
                 some = slice(low * len(lanes), high * len(lanes))
-                soon = Ahead(f.at(there, taps[0] * c.channels * fetched, ir.IntType(8)), self.ahead)
+                soon = self.soon(f.at(there, taps[0] * fetched, ir.IntType(8)))
                 result[some] = accumulate(
                     f, factors, result[some], f.at(a_row, taps[0] * self.column_step + low * int(factors.row),
                     self.image_element), f.at(b_row, taps[0] * per_column, b_type), self._columns(len(taps)),
-                    _FUSED_STEPS, soon if self.ahead else None,
+                    _FUSED_STEPS, soon,
                 )
             return result
 
         return f.loop(0, count, 1, window_row, sums)
+
+    def factors(self, vectors: int) -> Factors:
+        c = self.c
+        return Factors(
+            c.product, c.image.dtype, c.product.lhs.casts, c.columns.stride * c.columns.step, c.filters[0].dtype,
+            c.product.rhs.casts, (Lanes(self.plan.lanes),) * vectors,
+        )
 
     def _columns(self, taps: int) -> list[Depth]:
         c, width = self.c, self.plan.width
         if taps == 1 or self.column_step == c.channels:
             return [Depth(taps * c.channels, 1, width)]
         return [Depth(taps, self.column_step, c.channels * width), Depth(c.channels, 1, width)]
+
+
+class _Stationary(_Direct):
+    """The same where filters are many and pixels few: some filters stay in the first cache for all pixels, whose sums
+    stand in scratch as [pixel][filter], and are taken up again for the next ones."""
+
+    def __init__(self, c: Convolution, plan: Plan, runs: Sequence[Run], target: CpuTarget) -> None:
+        super().__init__(c, plan, runs, target)
+        # Half of the first cache for filters.
+        most = max(AHEAD_STEPS, target.l1 // 2 // (plan.width * item_bytes(c.filters[0].dtype)))
+        pieces = -(-c.channels // most)
+        self.deep = -(-c.channels // (pieces * AHEAD_STEPS)) * AHEAD_STEPS
+        self.stride = self.ahead_stride(c.rows.size * self.tiles)
+        self.share = self.deep // AHEAD_STEPS * self.stride
+
+    def scratch_elements(self) -> int:
+        return self.c.rows.size * self.c.columns.size * self.plan.width
+
+    def emit_panel(
+        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
+        outer: list[ir.Value], scratch: ir.Value, tail: bool,
+    ) -> None:
+        c, plan = self.c, self.plan
+        panel = panels[0]
+        arguments = [*f.arguments[:2], scratch, column, *outer]
+        f.call(self._pass("start", tail), arguments)
+        vectors = len(self.tile_lanes(tail))
+        for i in range(c.rows.taps):
+            r0, r1 = _seen_outputs(c.rows, i, c.padding is not None)
+            for j in range(c.columns.taps):
+                w0, w1 = _seen_outputs(c.columns, j, c.padding is not None)
+                if r1 <= r0 or w1 <= w0:
+                    continue
+                at = (i * c.rows.dilation - c.rows.low) * c.rows.step
+                at += (j * c.columns.dilation - c.columns.low) * c.columns.step
+                b = f.at(panel, (i * c.columns.taps + j) * c.channels * plan.width, MEMORY_TYPES[c.filters[0].dtype])
+
+                def some(k: Index, _: list[ir.Value], at: int = at, b: ir.Value = b, r0: int = r0, r1: int = r1,
+                         w0: int = w0, w1: int = w1) -> None:
+                    deep = f.imin(f.isub(c.channels, k), self.deep)
+                    a = f.iadd(k, at)
+                    here = f.at(b, f.imul(k, plan.width), MEMORY_TYPES[c.filters[0].dtype])
+                    f.loop(r0, r1, 1, lambda row, _: self._pixels(
+                        f, image, a, here, scratch, row, f.isub(row, r0), (w0, w1), deep, vectors))
+
+                f.loop(0, c.channels, self.deep, some)
+        f.call(self._pass("finish", tail), arguments)
+
+    def _pixels(
+        self, f: Frame, image: ir.Value, offset: Index, panel: ir.Value, sums: ir.Value, row: Index, number: Index,
+        columns: tuple[int, int], deep: Index, vectors: int,
+    ) -> None:
+        """Pixels `columns` of `row`, the `number`th that sees these filters, `deep` steps of the depth."""
+        c, plan = self.c, self.plan
+        begin = columns[0]
+        count, size, longer = balanced(columns[1] - begin, plan.tile_rows)
+        after = f.imul(deep, plan.width * item_bytes(c.filters[0].dtype))
+        done = 0
+        for height, tiles in ((size + 1, longer), (size, count - longer)):
+
+            def one(t: Index, _: list[ir.Value], height: int = height, begin: int = begin, done: int = done) -> None:
+                w = f.iadd(begin, f.imul(t, height))
+                pixel = f.iadd(f.imul(row, c.rows.stride * c.rows.step), f.imul(w, c.columns.stride * c.columns.step))
+                tile = f.iadd(f.iadd(f.imul(number, count), done), t)
+                f.call(self._sum(height, vectors), [
+                    *f.arguments[:2],
+                    f.at(image, f.iadd(offset, pixel), self.image_element), panel,
+                    f.at(sums, f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width), self.element),
+                    f.at(panel, 0, self.element) if not self.ahead else
+                    f.at(panel, f.iadd(after, f.imul(tile, self.share)), ir.IntType(8)),
+                    f.index(deep),
+                ])
+
+            f.loop(0, tiles, 1, one)
+            begin += height * tiles
+            done += tiles
+
+    def _sum(self, height: int, vectors: int) -> ir.Value:
+        """`(buffers, sizes, image, panel, sums, ahead, depth)`: adds to the sums of a tile."""
+        plan = self.plan
+        name = f"{self.c.kernel.name}.sum{height}x{vectors}"
+        found = self.module.globals.get(name)
+        if found is not None:
+            return found
+        function = internal_function(self.module, name, [PTR, PTR, PTR, PTR, PTR, PTR, I64])
+        f = Frame(self.c.kernel, function)
+        a, panel, sums, ahead, deep = f.arguments[2:]
+        places = [
+            f.at(sums, r * plan.width + v * plan.lanes, self.element) for r in range(height) for v in range(vectors)
+        ]
+        values = [f.load_vector(place, self.element, plan.lanes) for place in places]
+        values = accumulate(
+            f, self.factors(vectors), values, a, panel, [Depth(deep, 1, plan.width)], _FUSED_STEPS, self.soon(ahead)
+        )
+        for value, place in zip(values, places, strict=True):
+            f.store_vector(value, place, self.element)
+        f.ret_void()
+        return function
+
+    def _pass(self, what: Literal["start", "finish"], tail: bool) -> ir.Value:
+        """`(buffers, sizes, sums, first filter, outer…)`: what the sums of all pixels start from, or what follows."""
+        c, plan = self.c, self.plan
+        name = f"{c.kernel.name}.{what}{'t' if tail else ''}"
+        found = self.module.globals.get(name)
+        if found is not None:
+            return found
+        function = internal_function(self.module, name, [PTR, PTR, PTR, I64, *[I64] * len(c.outer)])
+        f = Frame(c.kernel, function)
+        sums, column, *outer = f.arguments[2:]
+
+        def pixel(row: Index, w: Index) -> None:
+            views = Views(f, c.places, self.place_in_space(outer, column, row, w), c.columns.out, c.filter_dim)
+            for v, lane in enumerate(self.tile_lanes(tail)):
+                index = f.iadd(f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width), v * plan.lanes)
+                place = f.at(sums, index, self.element)
+                if what == "start":
+                    f.store_vector(self.initial(f, views, 0, v * plan.lanes, lane), place, self.element)
+                else:
+                    value = narrow(f, f.load_vector(place, self.element, plan.lanes), c.output.dtype)
+                    finish(f, c.epilogue, views, value, 0, v * plan.lanes, lane, share=True)
+
+        f.loop(0, c.rows.size, 1, lambda row, _: f.loop(
+            0, c.columns.size, 1, lambda w, _: pixel(row, w)) and None)
+        f.ret_void()
+        return function
+
+
+def _seen_outputs(w: Window, tap: int, padded: bool) -> tuple[int, int]:
+    """The outputs that see the image through `tap`, as a range that may be empty."""
+    if not padded:
+        return 0, w.size
+    shift = tap * w.dilation - w.low
+    low = max(0, -(shift // w.stride))
+    return low, min(w.size, -(-(w.image - shift) // w.stride))

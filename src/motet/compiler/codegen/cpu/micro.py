@@ -319,10 +319,12 @@ class Factors:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Memory that is read soon: `lines` cache lines from `address` on are fetched, in four steps of the depth."""
+    """Memory that is read soon: in four steps of the depth `lines` cache lines from `address` on are fetched, then as
+    many from `stride` bytes after it on."""
 
     address: ir.Value
     lines: int
+    stride: int
 
 
 def accumulate(
@@ -378,10 +380,8 @@ def accumulate(
 def _fetch(f: Frame, ahead: Ahead, step: Index) -> None:
     """Have the second cache fetch what `ahead` says for four steps of the depth from `step` on."""
     for line in range(ahead.lines):
-        offset = f.iadd(f.imul(step, ahead.lines * LINE // AHEAD_STEPS), line * LINE)
-        where = f.at(ahead.address, offset, ir.IntType(8))
-        read, second_cache, data = (ir.Constant(I32, number) for number in (0, 2, 1))
-        f.intrinsic("llvm.prefetch.p0", ir.VoidType(), [where, read, second_cache, data])
+        offset = f.iadd(f.imul(f.idiv(step, AHEAD_STEPS), ahead.stride), line * LINE)
+        f.prefetch(f.at(ahead.address, offset, ir.IntType(8)), near=False)
 
 
 def _load_b(f: Frame, factors: Factors, address: ir.Value) -> list[ir.Value]:

@@ -8,7 +8,7 @@ from motet.compiler.codegen.cpu import contraction, convolution, depthwise, dire
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
-CLASSES = (dot_products, contraction, direct, convolution, depthwise, loops)
+CLASSES = (dot_products, direct, contraction, convolution, depthwise, loops)
 
 
 def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
