@@ -6,6 +6,7 @@
     linalg.softmax  →  linalg.generic
     linalg.pack     →  tensor.pad, tensor.expand_shape, linalg.transpose
 
+`own_memory` gives loops that carry several tensors one memory for each.
 `copies_to_linalg` turns `memref.copy`, whose lowering may call a runtime library, into `linalg.copy`.
 `emulate_bfloat16` computes in f32, and rounds after each operation.
 """
@@ -61,6 +62,29 @@ def decompose(module: ir.Module) -> None:
     with module.context, ir.Location.unknown():
         script = ir.Module.parse(_DECOMPOSE)
         interpreter.apply_named_sequence(module.operation, script.body.operations[0], script.operation)
+
+
+def own_memory(module: ir.Module) -> None:
+    """Give every use of a `tensor.empty` one of its own, and every tensor that a loop begins with, in place.
+
+    One-shot bufferization takes two tensors that a loop begins with for different memory even where they are one
+    value, which eliminating common subexpressions makes of tensors of equal types.
+    """
+    for empty in _operations(module, ("tensor.empty",)):
+        for use in list(empty.results[0].uses)[1:]:
+            with ir.InsertionPoint(empty):
+                copy = empty.clone()
+            use.owner.operation.operands[use.operand_number] = copy.results[0]
+    for loop in _operations(module, ("scf.for", "scf.while")):
+        seen: list[ir.Value] = []
+        for number, value in enumerate(loop.operands):
+            if isinstance(value.type, ir.RankedTensorType) and value in seen:
+                loop.operands[number] = ir.Operation.create(
+                    "bufferization.alloc_tensor", results=[value.type], operands=[value],
+                    attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0])},
+                    loc=loop.location, ip=ir.InsertionPoint(loop),
+                ).result  # fmt: skip
+            seen.append(value)
 
 
 def copies_to_linalg(module: ir.Module) -> None:

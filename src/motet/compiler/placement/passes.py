@@ -1,4 +1,4 @@
-"""The passes of placement by name, for pipelines in text: `motet opt --pipeline assign-devices{cpu=host},…`."""
+"""Motet's own passes by name, for pipelines in text: `motet opt --pipeline assign-devices{cpu=host},…`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from motet.compiler.frontends.gpu.gpu_concurrency import GpuConcurrency
 from motet.compiler.ir._mlir import ir
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.annotate_affinities import AnnotateAffinities
@@ -70,7 +71,7 @@ PASSES: Mapping[str, Callable[[str], Pass]] = MappingProxyType({
         for make in (
             MaterializeDevices, ResolvePromises, ResolveGlobals, InlineCalls, AnchorOperations, ResolveAliases,
             VerifyDevices, AnnotateAffinities, PlaceAutomatically, PlaceOperations, InsertTransfers, FoldTransfers,
-            OutlineRegions, EraseDevices,
+            OutlineRegions, EraseDevices, GpuConcurrency,
         )
     },
 })

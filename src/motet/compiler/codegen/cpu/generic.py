@@ -23,7 +23,7 @@ from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
 from motet.compiler.codegen.cpu.row_tasks import Rows, split_rows
 from motet.compiler.codegen.kernel import KernelCode, Phase
 from motet.compiler.ir._mlir import ir, run_pipeline
-from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16
+from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import CompileError
@@ -35,8 +35,8 @@ _STACK_BYTES = 4096  # a temporary of up to so many bytes lives on the stack
 _DYNAMIC = -1
 _INTERNAL = re.compile(r"^define (?!internal |private )", re.MULTILINE)
 
+_SIMPLIFY = "inline,symbol-dce,func.func(linalg-generalize-named-ops,linalg-fuse-elementwise-ops),canonicalize,cse"
 _BUFFERIZE = (
-    "inline,symbol-dce,func.func(linalg-generalize-named-ops,linalg-fuse-elementwise-ops),canonicalize,cse,"
     "eliminate-empty-tensors,empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 "
     "function-boundary-type-conversion=identity-layout-map allow-return-allocs-from-loops=1},"
     "canonicalize,cse,func.func(buffer-hoisting,buffer-loop-hoisting)"
@@ -217,6 +217,8 @@ class _Lowered:
 def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation) -> _Lowered:
     try:
         decompose(module)
+        run_pipeline(module, _SIMPLIFY)
+        own_memory(module)
         run_pipeline(module, _BUFFERIZE)
         copies_to_linalg(module)
         _small_to_stack(_body(module))

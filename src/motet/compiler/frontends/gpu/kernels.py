@@ -15,8 +15,8 @@ from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.errors import CompileError
 
 IDS = ("gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim")
-_DERIVED = ("gpu.global_id", "gpu.lane_id", "gpu.subgroup_id", "gpu.num_subgroups", "gpu.subgroup_size")
-_KNOWN = (*IDS, *_DERIVED, "gpu.barrier", "gpu.all_reduce", "gpu.return")
+DERIVED = ("gpu.global_id", "gpu.lane_id", "gpu.subgroup_id", "gpu.num_subgroups", "gpu.subgroup_size")
+_KNOWN = (*IDS, *DERIVED, "gpu.barrier", "gpu.all_reduce", "gpu.return")
 _SUBGROUP = 32  # threads: what lanes and subgroups are counted by
 _STRUCTURED = "lower-affine,func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,lift-cf-to-scf"
 
@@ -106,7 +106,7 @@ class _Ids:
 
     def run(self) -> None:
         function = self.block.owner
-        found = [op for op in within(function.operation) if op.name in (*IDS, *_DERIVED)]
+        found = [op for op in within(function.operation) if op.name in (*IDS, *DERIVED)]
         for operation in found:
             operation.results[0].replace_all_uses_with(self._value(operation))
         for operation in found:

@@ -1,0 +1,144 @@
+"""What an operation reads and writes of the memory that a function knows.
+
+Memory is named by the value that stands for all of it: views are followed to what they are views of. Different
+arguments are taken not to overlap.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from motet.compiler.frontends.gpu.checks import LAUNCH, segments
+from motet.compiler.frontends.gpu.kernels import DERIVED, IDS, within
+from motet.compiler.frontends.locations import locate
+from motet.compiler.frontends.raising.order import root
+from motet.compiler.ir._mlir import ir
+
+_LOG = logging.getLogger("motet")
+_NONE = (
+    "memref.alloc", "memref.alloca", "memref.get_global", "memref.dim", "memref.cast", "memref.memory_space_cast",
+    "memref.subview", "memref.expand_shape", "memref.collapse_shape", "memref.reinterpret_cast", "memref.view",
+    "memref.transpose", "krnl.global", "gpu.wait", "gpu.alloc", "gpu.terminator", "gpu.return", "gpu.barrier",
+)  # fmt: skip
+_PURE = (
+    "arith.", "math.", "index.", "complex.", "affine.apply", "affine.min", "affine.max", "scf.yield", "scf.condition",
+    "scf.reduce", "affine.yield", "linalg.yield", "cf.", *IDS, *DERIVED,
+)  # fmt: skip
+_WRITTEN_OPERANDS = {"memref.store": 1, "affine.store": 1, "memref.dealloc": 0, "gpu.dealloc": 0}
+
+
+@dataclass(frozen=True)
+class Effects:
+    """`everything` says that nothing is known: any memory may be read and written."""
+
+    reads: frozenset[ir.Value] = frozenset()
+    writes: frozenset[ir.Value] = frozenset()
+    everything: bool = False
+
+    def __or__(self, other: Effects) -> Effects:
+        return Effects(self.reads | other.reads, self.writes | other.writes, self.everything or other.everything)
+
+    @property
+    def none(self) -> bool:
+        return not (self.reads or self.writes or self.everything)
+
+    def conflicts(self, other: Effects) -> bool:
+        """Whether the order of the two matters: one writes what the other reads or writes."""
+        if self.everything or other.everything:
+            return not (self.none or other.none)
+        return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+
+
+def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
+    """The effects of `operation`, those of its regions included."""
+    name = operation.name
+    if name == LAUNCH:
+        return _of_launch(operation, module)
+    memrefs = [root(value) for value in operation.operands if _is_memref(value)]
+    found = Effects()
+    if name in _NONE or name.startswith(_PURE):
+        return found
+    if name in ("memref.load", "affine.load"):
+        return Effects(reads=frozenset(memrefs))
+    if name in _WRITTEN_OPERANDS:
+        return Effects(writes=frozenset(memrefs))
+    if name in ("memref.copy", "gpu.memcpy"):
+        target, source = memrefs if name == "gpu.memcpy" else memrefs[::-1]
+        return Effects(frozenset({source}), frozenset({target}))
+    if name == "gpu.memset":
+        return Effects(writes=frozenset(memrefs))
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                found |= effects_of(inner.operation, module)
+    if name.startswith(("linalg.", "memref.atomic_rmw")):
+        return found | Effects(frozenset(memrefs), frozenset(memrefs))
+    if name.startswith(("scf.", "affine.")) or name == "gpu.launch":
+        return found | Effects(frozenset(memrefs), frozenset(memrefs))
+    return Effects(everything=True)
+
+
+def _of_launch(launch: ir.Operation, module: ir.Module) -> Effects:
+    """The effects of a kernel's body, on the launch's arguments."""
+    arguments = segments(launch)[11]
+    body = _body(launch, module)
+    if body is None:
+        return _of_unknown(launch, arguments)
+    own = Effects()
+    for operation in [entry.operation for block in body for entry in block.operations]:
+        own |= effects_of(operation, module)
+    if own.everything:
+        return own
+    here = dict(zip(body[0].arguments, map(root, arguments), strict=False))
+    return Effects(
+        frozenset(here[value] for value in own.reads if value in here),
+        frozenset(here[value] for value in own.writes if value in here),
+    )
+
+
+def _body(launch: ir.Operation, module: ir.Module) -> list[ir.Block] | None:
+    symbol = ir.SymbolRefAttr(launch.attributes["kernel"]).value
+    for container in (entry.operation for entry in module.body.operations):
+        if container.name == "gpu.module" and ir.StringAttr(container.attributes["sym_name"]).value == symbol[0]:
+            for inner in (entry.operation for entry in container.regions[0].blocks[0].operations):
+                if inner.name == "gpu.func" and ir.StringAttr(inner.attributes["sym_name"]).value == symbol[1]:
+                    return list(inner.regions[0].blocks)
+    return None
+
+
+def _of_unknown(launch: ir.Operation, arguments: list[ir.Value]) -> Effects:
+    """A kernel that is elsewhere writes no constants; nor arguments of a function that gives back memory of its
+    own: these are its inputs."""
+    memrefs = [root(value) for value in arguments if _is_memref(value)]
+    function = launch.parent
+    while function.name != "func.func":
+        function = function.parent
+    kinds = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
+    gives_memory = any(isinstance(kind, (ir.MemRefType, ir.UnrankedMemRefType)) for kind in kinds)
+    written = [
+        value for value in memrefs
+        if not (isinstance(value.owner, ir.Block) and gives_memory) and not _is_constant(value)
+    ]
+    symbol = "::@".join(ir.SymbolRefAttr(launch.attributes["kernel"]).value)
+    _LOG.warning(
+        "%s: kernel @%s is not in this file: taken to read all its arguments, and to write those that are no "
+        "constants%s",
+        locate(launch.location) or launch.name, symbol, " and no arguments of the function" if gives_memory else "",
+    )
+    return Effects(frozenset(memrefs), frozenset(written))
+
+
+def _is_constant(memref: ir.Value) -> bool:
+    if isinstance(memref.owner, ir.Block):
+        return False
+    return memref.owner.operation.name in ("krnl.global", "memref.get_global")
+
+
+def _is_memref(value: ir.Value) -> bool:
+    return isinstance(value.type, (ir.MemRefType, ir.UnrankedMemRefType))
+
+
+def has_launches(operation: ir.Operation) -> bool:
+    """Whether something within `operation` runs on a device."""
+    return any(inner.name.startswith("gpu.") for inner in within(operation))
