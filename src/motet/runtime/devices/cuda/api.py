@@ -72,7 +72,7 @@ class CudaApi:
     # -- GPUs and contexts -----------------------------------------------------------------------
 
     def start(self) -> None:
-        _check(self._driver, "cuInit", self._driver.cuInit(0))
+        self._call("cuInit", 0)
 
     def count(self) -> int:
         return int(self._call("cuDeviceGetCount"))

@@ -111,7 +111,7 @@ class CudaCommandBuffer:
             return Command(None, item.references[0].bytes, first, item.after, "copy")
         if item.tasks == 0:
             return Command(None, 0, first, item.after, item.kernel)
-        address = int(self._pointers[0]) + 8 * first
+        address = self._pointers.ctypes.data + 8 * first
         launch = Launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
         each = -(-max(kernel.facts.scratch, scratch) // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
         return Command(launch, 0, first, item.after, item.kernel, each * item.tasks)

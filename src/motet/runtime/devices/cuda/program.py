@@ -35,6 +35,7 @@ _PLAIN_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
 _BINARIES = (".cubin", ".ptx")
 _IGNORED = (".py", ".ttir", ".ttgir", ".llir")
 _FEATURE = re.compile(r"sm_(\d+)(\d)(a|f)?|ptx(\d+)(\d)")
+_OWN_CODE = 9, 0  # from this compute capability on, there is code for one alone
 _SIZES: Mapping[str, tuple[int, int]] = {"i32": (-(1 << 31), 1 << 32), "i64": (-(1 << 63), 1 << 63)}
 
 
@@ -83,12 +84,13 @@ def obstacle(variant: Variant, capability: tuple[int, int]) -> str | None:
     if variant.family != FAMILY:
         return f"for {variant.family} devices"
     own = f"sm_{capability[0]}{capability[1]}"
+    best = own + "a" * (capability >= _OWN_CODE)
     for feature in variant.features or [variant.target]:
         match = _FEATURE.fullmatch(feature)
         if match is None:
             return f"needs {feature}, which no GPU is known to have"
         if not _runs(match, capability):
-            return f"its code is for {feature}, and this GPU is {own}; compile it with cuda{{cpu={own}}}"
+            return f"its code is for {feature}, and this GPU is {own}; compile it with cuda{{arch={best}}}"
     return None
 
 

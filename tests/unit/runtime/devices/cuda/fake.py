@@ -1,0 +1,395 @@
+"""A driver for tests: memory of this process, streams that are threads, and the checks' kernels in Python.
+
+It does what NVIDIA's driver is said to do, no more: events are as of their last recording, the commands of a graph run
+in any order that their dependences allow, and an error of a kernel stays for good. `calls` counts what was called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import random
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu, Launch
+
+CAPABILITY = (9, 0)
+UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
+
+
+class Fault(Exception):
+    """A kernel that goes wrong with an error of the driver."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel: what it does with the number of programs and its parameters, which are numbers of 64 bits."""
+
+    name: str
+    parameters: int
+    run: Callable[[int, list[int]], None]
+
+
+class Stream:
+    """Work in order, on a thread."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api = api
+        self.work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while (work := self.work.get()) is not None:
+            try:
+                work()
+            except Fault as fault:
+                self.api.broken = fault.code
+
+
+@dataclass(eq=False)
+class FakeEvent:
+    timed: bool = False
+    mark: threading.Event | None = None
+    time: float = 0.0
+    destroyed: bool = False
+
+
+@dataclass(eq=False)
+class Node:
+    kind: str
+    after: list[Node]
+    launch: Launch | None = None
+    values: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Graph:
+    nodes: list[Node] = field(default_factory=list)
+
+
+def array(address: int, count: int, dtype: Any) -> np.ndarray:
+    """Memory as an array."""
+    size = count * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype)
+
+
+class FakeApi(CudaApi):
+    """One GPU of `memory` bytes."""
+
+    def __init__(self, memory: int = 1 << 30, capability: tuple[int, int] = CAPABILITY) -> None:
+        self.memory = memory
+        self.capability = capability
+        self.calls: Counter[str] = Counter()
+        self.broken = 0
+        self.retained = 0
+        self.blocks: dict[int, Any] = {}
+        self.pinned: dict[int, Any] = {}
+        self.alive: Counter[str] = Counter()
+        self.kernels: dict[str, Callable[[int, list[int]], None]] = dict(KERNELS)
+        self._random = random.Random(20)
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if callable(value) and not name.startswith("_") and hasattr(CudaApi, name):
+            self.calls[name] += 1
+            if self.broken and name not in ("push", "pop", "gpu", "count", "start"):
+                raise CudaError(self.broken, "BROKEN", name)
+        return value
+
+    # -- GPUs ------------------------------------------------------------------------------------
+
+    def start(self) -> None: ...
+
+    def count(self) -> int:
+        return 1
+
+    def gpu(self, ordinal: int) -> Gpu:
+        return Gpu("a GPU for tests", UUID, self.capability, self.memory, 4, 200 << 10)
+
+    def retain(self, ordinal: int) -> Any:
+        self.retained += 1
+        return "context"
+
+    def release(self, ordinal: int) -> None:
+        self.retained -= 1
+
+    def push(self, context: Any) -> None: ...
+
+    def pop(self) -> None: ...
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def pool_create(self, ordinal: int) -> Any:
+        self.alive["pool"] += 1
+        return set[int]()
+
+    def pool_allocate(self, pool: Any, size: int, stream: Any) -> int:
+        if size + sum(len(block) for block in self.blocks.values()) > self.memory:
+            raise CudaError(OUT_OF_MEMORY, "OUT_OF_MEMORY", "cuMemAllocFromPoolAsync")
+        block = np.random.default_rng(size).integers(0, 256, size + 512, np.uint8)
+        address = -(-block.ctypes.data // 512) * 512
+        self.blocks[address] = block
+        pool.add(address)
+        return address
+
+    def pool_trim(self, pool: Any) -> None: ...
+
+    def pool_destroy(self, pool: Any) -> None:
+        self.alive["pool"] -= 1
+        for address in pool:
+            self.blocks.pop(address, None)
+
+    def free(self, address: int, stream: Any) -> None:
+        del self.blocks[address]
+
+    def host_allocate(self, size: int) -> int:
+        block = np.zeros(size, np.uint8)
+        self.pinned[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def host_free(self, address: int) -> None:
+        del self.pinned[address]
+
+    def is_pinned(self, address: int) -> bool:
+        return any(start <= address < start + block.size for start, block in self.pinned.items())
+
+    def ordinal_of(self, address: int) -> int | None:
+        inside = any(start <= address < start + block.size for start, block in self.blocks.items())
+        return 0 if inside else None
+
+    # -- streams and events ----------------------------------------------------------------------
+
+    def stream_create(self) -> Stream:
+        self.alive["stream"] += 1
+        return Stream(self)
+
+    def stream_destroy(self, stream: Stream) -> None:
+        self.alive["stream"] -= 1
+        stream.work.put(None)
+        stream.thread.join()
+
+    def stream_wait(self, stream: Stream, event: FakeEvent) -> None:
+        mark = event.mark
+        if mark is not None:
+            stream.work.put(lambda: None if mark.wait(60) else None)
+
+    def stream_synchronize(self, stream: Stream) -> None:
+        done = threading.Event()
+        stream.work.put(done.set)
+        done.wait()
+        if self.broken:
+            raise CudaError(self.broken, "BROKEN", "cuStreamSynchronize")
+
+    def event_create(self, timed: bool = False) -> FakeEvent:
+        self.alive["event"] += 1
+        return FakeEvent(timed)
+
+    def event_destroy(self, event: FakeEvent) -> None:
+        assert not event.destroyed
+        event.destroyed = True
+        self.alive["event"] -= 1
+
+    def event_record(self, event: FakeEvent, stream: Stream) -> None:
+        import time
+
+        mark = event.mark = threading.Event()
+
+        def record() -> None:
+            event.time = time.perf_counter()
+            mark.set()
+
+        stream.work.put(record)
+
+    def event_query(self, event: FakeEvent) -> bool:
+        return event.mark is None or event.mark.is_set()
+
+    def event_synchronize(self, event: FakeEvent) -> None:
+        if event.mark is not None:
+            event.mark.wait()
+
+    def elapsed(self, first: FakeEvent, second: FakeEvent) -> float:
+        assert first.timed and second.timed
+        return second.time - first.time
+
+    # -- moving ----------------------------------------------------------------------------------
+
+    def upload(self, target: int, source: int, size: int, stream: Stream) -> None:
+        assert self.is_pinned(source)
+        stream.work.put(lambda: ctypes.memmove(target, source, size))
+
+    def download(self, target: int, source: int, size: int, stream: Stream) -> None:
+        assert self.is_pinned(target)
+        stream.work.put(lambda: ctypes.memmove(target, source, size))
+
+    def copy(self, target: int, source: int, size: int, stream: Stream) -> None:
+        stream.work.put(lambda: ctypes.memmove(target, source, size))
+
+    def copy_peer(self, target: int, context: Any, source: int, other: Any, size: int, stream: Stream) -> None:
+        stream.work.put(lambda: ctypes.memmove(target, source, size))
+
+    def fill(self, target: int, byte: int, size: int, stream: Stream) -> None:
+        stream.work.put(lambda: ctypes.memset(target, byte, size))
+
+    # -- code ------------------------------------------------------------------------------------
+
+    def module_load(self, image: bytes) -> dict[str, Function]:
+        text = image.decode(errors="replace")
+        if not text.startswith(".version") or text.count("{") != text.count("}"):
+            raise CudaError(218, "INVALID_PTX", "cuModuleLoadDataEx", "syntax error")
+        if (missing := re.search(r"\.extern \.func (\w+)", text)) is not None:
+            raise CudaError(218, "INVALID_PTX", "cuModuleLoadDataEx", f"Unresolved extern function '{missing[1]}'")
+        self.alive["module"] += 1
+        return {
+            match[1]: Function(match[1], match[2].count(".param"), self.kernels[match[1]])
+            for match in re.finditer(r"\.entry (\w+)\(([^)]*)\)", text)
+        }
+
+    def module_function(self, module: dict[str, Function], name: str) -> Function:
+        if name not in module:
+            raise CudaError(500, "NOT_FOUND", "cuModuleGetFunction")
+        return module[name]
+
+    def module_unload(self, module: Any) -> None:
+        self.alive["module"] -= 1
+
+    def allow_shared(self, function: Any, size: int) -> None: ...
+
+    def launch(self, launch: Launch, stream: Stream) -> None:
+        values = parameters(launch)
+        stream.work.put(lambda: launch.function.run(launch.programs, values))
+
+    # -- graphs ----------------------------------------------------------------------------------
+
+    def graph_create(self) -> Graph:
+        self.alive["graph"] += 1
+        return Graph()
+
+    def graph_destroy(self, graph: Graph) -> None:
+        self.alive["graph"] -= 1
+
+    def kernel_node(self, launch: Launch) -> Launch:
+        return launch
+
+    def graph_add_kernel(self, graph: Graph, after: Sequence[Node], node: Launch) -> Node:
+        return self._add(graph, Node("launch", list(after), node, parameters(node)))
+
+    def graph_add_copy(
+        self, graph: Graph, after: Sequence[Node], target: int, source: int, size: int, context: Any
+    ) -> Node:
+        return self._add(graph, Node("copy", list(after), None, [target, source, size]))
+
+    def graph_add_nothing(self, graph: Graph, after: Sequence[Node]) -> Node:
+        return self._add(graph, Node("nothing", list(after)))
+
+    def _add(self, graph: Graph, node: Node) -> Node:
+        graph.nodes.append(node)
+        return node
+
+    def graph_instantiate(self, graph: Graph) -> dict[Node, list[int]]:
+        self.alive["executable"] += 1
+        return {node: list(node.values) for node in graph.nodes}
+
+    def executable_set_kernel(self, executable: dict[Node, list[int]], place: Node, node: Launch) -> None:
+        executable[place] = parameters(node)
+
+    def executable_set_copy(
+        self, executable: dict[Node, list[int]], place: Node, target: int, source: int, size: int, context: Any
+    ) -> None:
+        executable[place] = [target, source, size]
+
+    def executable_launch(self, executable: dict[Node, list[int]], stream: Stream) -> None:
+        left, done = dict(executable), set[Node]()
+        while left:
+            node = self._random.choice([node for node in left if done.issuperset(node.after)])
+            values = left.pop(node)
+            done.add(node)
+            if node.launch is not None:
+                launch = node.launch
+                stream.work.put(lambda launch=launch, values=values: launch.function.run(launch.programs, values))
+            elif node.kind == "copy":
+                stream.work.put(lambda values=values: ctypes.memmove(*values))
+
+    def executable_destroy(self, executable: Any) -> None:
+        self.alive["executable"] -= 1
+
+
+def parameters(launch: Launch) -> list[int]:
+    """The parameters, each through its pointer, as they are at the time of the call."""
+    pointers = array(launch.parameters, launch.function.parameters, np.uint64)
+    return [int(array(int(pointer), 1, np.uint64)[0]) for pointer in pointers]
+
+
+# -- kernels -----------------------------------------------------------------------------------------
+
+
+def _count(tasks: int, p: list[int]) -> None:
+    array(p[0], tasks, np.int32)[:] += 1
+
+
+def _affine(tasks: int, p: list[int]) -> None:
+    array(p[1], tasks, np.int32)[:] = 2 * array(p[0], tasks, np.int32) + np.uint64(p[2]).astype(np.int32)
+
+
+def _multiply_add(tasks: int, p: list[int]) -> None:
+    a, x, b, y = (array(address, tasks, np.float32) for address in p[:4])
+    with np.errstate(all="ignore"):
+        y[:] = a * x + b
+
+
+def _show_sizes(tasks: int, p: list[int]) -> None:
+    array(p[0], tasks, np.uint64)[:] = p[1 : 1 + tasks]
+
+
+def _gather(tasks: int, p: list[int]) -> None:
+    array(p[0], tasks, np.uint8)[:] = [int(array(address, 1, np.uint8)[0]) for address in p[1 : 1 + tasks]]
+
+
+def _use_scratch(tasks: int, p: list[int]) -> None:
+    words, base = p[1], p[2]
+    stride = -(-8 * words // 128) * 128
+    for task in range(tasks):
+        own = array(base + task * stride, words, np.int64)
+        own[:] = task + np.arange(words)
+        array(p[0], tasks, np.int64)[task] = int(own.sum()) * 64 + (base + task * stride) % 64
+
+
+def _spin(tasks: int, p: list[int]) -> None:
+    import time
+
+    time.sleep(p[1] * 1e-6)
+    array(p[0], 1, np.int64)[0] = p[1]
+
+
+def _move(tasks: int, p: list[int]) -> None:
+    ctypes.memmove(p[1], p[0], p[3])
+    ctypes.memset(p[2], p[5], p[4])
+
+
+def _call_helper(tasks: int, p: list[int]) -> None:
+    array(p[0], tasks, np.int64)[:] = 7 - np.arange(tasks) ** 2
+
+
+def _fail(code: int) -> Callable[[int, list[int]], None]:
+    def run(tasks: int, p: list[int]) -> None:
+        raise Fault(code)
+
+    return run
+
+
+KERNELS: dict[str, Callable[[int, list[int]], None]] = {
+    "count": _count, "affine": _affine, "multiply_add": _multiply_add, "show_sizes": _show_sizes, "gather": _gather,
+    "use_scratch": _use_scratch, "spin": _spin, "move": _move, "call_helper": _call_helper, "trap": _fail(719),
+    "wild": _fail(700), "endless": _fail(719),
+}
