@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tests.integration.conftest import Run
 
 import motet
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule
 from motet.errors import CompileError, OptionError
+from motet.tools.inspect import describe
 
 BRANCHES = 6
 
@@ -107,6 +111,26 @@ def test_there_is_no_limit_for_extents_that_are_not_known() -> None:
         verify(artifact, rows)
     with pytest.raises(CompileError, match=r"dynamic extents.*leave memory-limit out"):
         motet.compile(branches("?"), options={"memory-limit": 1 << 20})
+
+
+def test_inspect_says_what_the_arena_is_compared_with(
+    default: Schedule, motet: Run, tmp_path: Path
+) -> None:
+    artifact, _ = compile_with(None)
+    shown = describe(artifact)["variants"][0]["schedules"]["main"]
+    uses = [[n for n, c in enumerate(default.commands) if b in c.buffers] for b in range(len(default.buffers))]
+    alive = [
+        sum(
+            -(-int(str(buffer.bytes)) // 64) * 64
+            for buffer, commands in zip(default.buffers, uses, strict=True)
+            if buffer.kind == "arena" and commands[0] <= moment <= commands[-1]
+        )
+        for moment in range(len(default.commands))
+    ]
+    assert shown["arena_lower_bound"] == max(alive) <= shown["arena_serial"] <= shown["memory"]["arena"]
+    path = tmp_path / "branches.motet"
+    artifact.save(path)
+    assert "lower bound 18.8 KiB, without concurrency 18.8 KiB" in motet("inspect", path).stdout
 
 
 @pytest.mark.parametrize("limit", ["", "-1", "1.5", "12KM", "many"])

@@ -111,6 +111,8 @@ def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, 
                         "dispatches": sum(command.op == "dispatch" for command in schedule.commands),
                         "copies": sum(command.op == "copy" for command in schedule.commands),
                         "memory": memory_plan(schedule),
+                        "arena_lower_bound": schedule.least,
+                        "arena_serial": schedule.serial,
                     }
                     for name, schedule in variant.schedules.items()
                 },
@@ -214,5 +216,8 @@ def _schedule_text(schedule: Schedule) -> str:
         name: show_bytes(size) if isinstance(size, int) else f"{show_expression(size)} B"
         for name, size in memory_plan(schedule).items()
     }
+    if schedule.least is not None and schedule.serial is not None and schedule.arena != 0:
+        least, serial = show_bytes(schedule.least), show_bytes(schedule.serial)
+        sizes["arena"] += f" (lower bound {least}, without concurrency {serial})"
     plan = ", ".join(f"{name.replace('_', ' ')} {size}" for name, size in sizes.items())
     return f"{dispatches} dispatches, {copies} copies; memory: {plan}"
