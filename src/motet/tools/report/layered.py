@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 _SWEEPS = 12
 _STRAIGHTENINGS = 24
+_GRAVITY = 0.12  # how much the middle of its lane counts for a node, beside a neighbour
 _BEND = 10.0  # the width of a point that an edge runs through
 
 
@@ -159,15 +160,16 @@ class _Layouter:
                 self._place(row, [self._wanted(node, sides) for node in row])
 
     def _wanted(self, node: int, sides: Sequence[Sequence[Sequence[int]]]) -> float:
-        """The mean of the neighbours' places; where both ends are points of one edge, that counts for more."""
-        total = weight = 0.0
+        """The mean of the neighbours' places, drawn to the middle of the lane, which is 0; where both ends are points
+        of one edge, that counts for more."""
+        total, weight = 0.0, _GRAVITY
         for side in sides:
             for other in side[node]:
                 if self.lane[other] == self.lane[node]:
                     own = 4.0 if other >= len(self.widths) and node >= len(self.widths) else 1.0
                     total += own * self.x[other]
                     weight += own
-        return total / weight if weight else self.x[node]
+        return total / weight if weight > _GRAVITY else self.x[node]
 
     def _place(self, row: Sequence[int], wanted: Sequence[float]) -> None:
         """Nodes of one layer at the places nearest to those wanted, lane by lane."""

@@ -15,14 +15,19 @@ from motet.tools.report.model import Life, Region
 from motet.tools.report.writing import colour, number, percent, safe
 from motet.tools.show import show_bytes
 
-_HEIGHT = 260
+_HEIGHT, _LOW = 260, 130  # of the only plan, and of each of several
 _FOOT = 22
 _ALIGNMENT = 64  # of buffers in an arena
 
 
 def memory_html(facts: Facts) -> str:
     """The plans of all regions that have an arena; a sentence where there are none."""
-    parts = [_region(facts, number_, region) for number_, region in enumerate(facts.program.regions) if region.lives]
+    shown = [(number_, region) for number_, region in enumerate(facts.program.regions) if region.lives]
+    high = _HEIGHT if len(shown) == 1 else _LOW
+    parts = [_region(facts, number_, region, high) for number_, region in shown]
+    if parts:
+        parts.append('<p class="quiet">Upwards: bytes of the arena. To the right: operations, in order. '
+                     "Dashed: the most bytes alive at once.</p>")
     return "".join(parts) or '<p class="quiet">No region needs memory for intermediate values.</p>'
 
 
@@ -55,23 +60,23 @@ def memory_details(facts: Facts) -> dict[str, Detail]:
     return found
 
 
-def _region(facts: Facts, at: int, region: Region) -> str:
+def _region(facts: Facts, at: int, region: Region, high: int) -> str:
     count = len(region.operations)
     least = lower_bound(region.lives)
     whole = sum(life.bytes for life in region.lives)
     top = max(region.arena, max(life.offset + life.bytes for life in region.lives), 1)
     parts = [
-        f'<svg class="arena" width="100%" height="{_HEIGHT + _FOOT}" role="img" '
-        f'aria-label="memory plan of {safe(region.name)}"><rect class="track" width="100%" height="{_HEIGHT}"/>'
+        f'<svg class="arena" width="100%" height="{high + _FOOT}" role="img" '
+        f'aria-label="memory plan of {safe(region.name)}"><rect class="track" width="100%" height="{high}"/>'
     ]
     for index, life in enumerate(region.lives):
-        parts.append(_box(facts, region, f"{facts.key}m{at}-{index}", life, count, top))
-    level = _HEIGHT * (1 - least / top)
+        parts.append(_box(facts, region, f"{facts.key}m{at}-{index}", life, count, top, high))
+    level = high * (1 - least / top)
     line = number(max(1.0, level))
     parts.append(f'<line class="bound" x1="0" x2="100%" y1="{line}" y2="{line}"/>')
     for index in range(count):
         if count <= 40 or index % (count // 20) == 0:
-            parts.append(f'<text class="axis" x="{percent(index + 0.5, count)}" y="{_HEIGHT + 15}">{index}</text>')
+            parts.append(f'<text class="axis" x="{percent(index + 0.5, count)}" y="{high + 15}">{index}</text>')
     excess = f"{region.arena / least:.3g} × that" if least and region.arena > least else "no plan is smaller"
     said = (
         f"<b>{safe(region.name)}</b>: arena {safe(show_bytes(region.arena))}; most alive at once "
@@ -81,11 +86,11 @@ def _region(facts: Facts, at: int, region: Region) -> str:
     return f'<figure><figcaption>{said}</figcaption>{"".join(parts)}</svg></figure>'
 
 
-def _box(facts: Facts, region: Region, key: str, life: Life, count: int, top: int) -> str:
+def _box(facts: Facts, region: Region, key: str, life: Life, count: int, top: int, high: int) -> str:
     writer = facts.program.operations[region.operations[life.first]]
     kind = writer.info.kind if writer.info is not None else writer.kind
-    height = max(1.5, _HEIGHT * life.bytes / top)
-    y = _HEIGHT * (1 - (life.offset + life.bytes) / top)
+    height = max(1.5, high * life.bytes / top)
+    y = high * (1 - (life.offset + life.bytes) / top)
     text = ""
     if height >= 13:
         text = f'<text x="5" y="14">{safe(life.type or life.name)}</text>'

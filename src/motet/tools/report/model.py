@@ -160,6 +160,8 @@ class _Reader:
                 self._run(number, step)
         for index, (number, spec) in enumerate(zip(plan.results, signature.results, strict=True)):
             name = spec.name or f"result {index}"
+            if spec.destination is not None:
+                name += f" in {program.operations[spec.destination].name}"
             program.operations.append(
                 Operation("result", name, plan.result_devices[index], reads=[self.values[number]])
             )

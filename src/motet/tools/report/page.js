@@ -100,7 +100,7 @@
     // A graph that fits need not be any higher; one that does not is read from its beginning.
     svg.removeAttribute("viewBox");
     canvas.style.height = Math.min(720, Math.max(260, height * Math.min(1.15, canvas.clientWidth / width) + 4)) + "px";
-    fit(0.75);
+    fit(0.62);
     for (const button of all("[data-zoom]", canvas)) {
       button.addEventListener("click", () => {
         const what = button.dataset.zoom, box = canvas.getBoundingClientRect();

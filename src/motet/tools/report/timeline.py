@@ -15,7 +15,7 @@ _GAP = 6
 _HEADING = 26
 _AXIS = 24
 _TICKS = 10
-_LEAST_LABEL = 0.004  # of the scale: what a bar takes whose name is written at all
+_LEAST_LABEL = 0.0003  # of the scale: what a bar takes whose name is written at all, for when it is made wider
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,11 @@ def _bar(box: _Box, top: int, scale: float) -> str:
     length = box.end - box.begin
     kind = f"bar {colour(box.kind)}" + (" critical" if box.critical else "")
     name = ""
-    if length > _LEAST_LABEL * scale:
+    if length > _LEAST_LABEL * scale:  # in a drawing of its own, which ends where the bar does
         baseline = min(19.0, height / 2 + 4)
         small = ' class="small"' if height < 14 else ""
-        name = f'<text x="4" y="{number(baseline)}"{small}>{safe(box.name)}</text>'
+        text = f'<text x="4" y="{number(baseline)}"{small}>{safe(box.name)}</text>'
+        name = f'<svg width="100%" height="100%">{text}</svg>'
     return (f'<svg class="{kind}" data-o="{box.key}" data-t="{box.begin:.9g} {length:.9g}" '
             f'x="{percent(box.begin, scale)}" y="{number(y)}" '
             f'width="{percent(length, scale)}" height="{number(height)}">'
