@@ -378,6 +378,23 @@ def test_a_host_program_without_its_kernels_is_rewritten_and_stays_valid() -> No
     assert optimise(text, "test.mlir", "canonicalize").count("gpu.launch_func") == 3
 
 
+def test_a_piece_of_a_body_is_a_function_of_what_it_does_not_define() -> None:
+    text = """
+    %t0 = gpu.wait async
+    %t1 = gpu.launch_func async [%t0] @a::@a blocks in (%n, %c1, %c1) threads in (%c1, %c1, %c1)
+        args(%c1 : index, %x : memref<9xf32>, %y : memref<9xf32>)
+    %t2 = gpu.launch_func async [%t1] @b::@b blocks in (%n, %c1, %c1) threads in (%c1, %c1, %c1)
+        args(%z : memref<9xf32>)
+    gpu.wait [%t2]
+    """
+    found = optimise(text, "test.mlir", "gpu-concurrency")
+    assert "@main(%arg0: index, %arg1: index, %arg2: memref<9xf32>" in found
+    assert [line.split(" = ")[-1].split(" @")[0] for line in _tokens(found)] == [
+        "gpu.wait async", "gpu.launch_func async [%0]", "gpu.wait async", "gpu.launch_func async [%2]",
+        "gpu.wait [%1, %3]",
+    ]  # fmt: skip
+
+
 def test_the_two_convolutions_as_launches_of_full_blocks_are_raised() -> None:
     convolution = """
     gpu.func @conv(%x: memref<4x1x9x9xf32>, %w: memref<5x1x3x3xf32>, %b: memref<5xf32>,

@@ -5,6 +5,8 @@
            func.func @main(…) { … }
            gpu.binary @kernels […]                     kernels that are elsewhere
          }
+
+A piece of a function's body, without the function, becomes one: of what it does not define are its arguments.
 """
 
 from __future__ import annotations
@@ -30,9 +32,32 @@ def launch_edits(source: Source) -> list[Edit]:
     if 0 <= module < top:
         return _marked(source, module, stubs)
     start, end = source.tokens[top].start, len(source.text)
-    return [
-        Edit(start, start, f"module attributes {{{_CONTAINER}}} {{\n"), Edit(end, end, f"\n{stubs}}}\n"),
-    ]  # fmt: skip
+    before, after = f"module attributes {{{_CONTAINER}}} {{\n", f"\n{stubs}}}\n"
+    if source.tokens[top].text not in _TOP:
+        arguments = ", ".join(f"{name}: {kind}" for name, kind in _undefined(source, texts).items())
+        before, after = f"{before}func.func @main({arguments}) {{\n", f"\nreturn\n}}{after}"
+    return [Edit(start, start, before), Edit(end, end, after)]
+
+
+def _undefined(source: Source, texts: list[str]) -> dict[str, str]:
+    """Values that a piece of a body uses and does not define, with their types: as written after them, else index,
+    which sizes are of."""
+    values = [(index, text) for index, text in enumerate(texts) if text.startswith("%")]
+    defined: set[str] = set()
+    for index, _ in values:
+        names = [texts[index]]
+        while source.at(index + 1) == "," and source.at(index + 2).startswith("%"):
+            index += 2
+            names.append(texts[index])
+        if source.at(index + 1) == "=":
+            defined.update(names)
+    found: dict[str, str] = {}
+    for index, name in values:
+        if name not in defined:
+            typed = source.at(index + 1) == ":"
+            written = source.slice(index + 2, source.type_end(index + 2)) if typed else ""
+            found[name] = written or found.get(name, "index")
+    return found
 
 
 def _missing(source: Source, texts: list[str]) -> list[str]:
