@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,10 +18,12 @@ import ml_dtypes  # noqa: F401 - numpy learns the names of short floats
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule
 from motet.compiler import pipeline
 from motet.compiler.codegen.backend import backend_of
-from motet.compiler.codegen.triton.program import Program, TritonCode
+from motet.compiler.codegen.triton.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.oracle import run_oracle_text
@@ -91,7 +95,7 @@ def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> l
             (base[place.kind] + place.index, GUARD + evaluate(place.offset, symbols), dtype)
             for place, dtype in zip(places, program.buffers, strict=True)
         ]
-        tasks = evaluate(chosen.tasks, symbols)
+        tasks = evaluate(chosen.tasks or command.tasks, symbols)
         launches.append((chosen.source, program.symbol, tasks, buffers, [evaluate(s, symbols) for s in command.sizes]))
     worker = server()
     assert worker.stdin is not None and worker.stdout is not None
@@ -133,3 +137,25 @@ def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
     if np.dtype(dtype).kind in "iu":
         return generator.integers(-8, 8, shape).astype(dtype)
     return generator.standard_normal(shape).astype(dtype)
+
+
+def of_artifact(artifact: Artifact, function: str = "main") -> Generated:
+    """What an artifact for one GPU target holds of a function that is one region."""
+    variant = artifact.manifest.variants[0]
+    names = [name for name in variant.schedules if name.startswith(function)]
+    assert len(names) == 1
+    programs: dict[str, Program] = {}
+    for name in variant.objects:
+        if not name.endswith(".json"):
+            continue
+        launch = json.loads(bytes(artifact.member(name)))
+        source = bytes(artifact.member(f"{name.removesuffix('.json')}.py")).decode()
+        dtypes = re.findall(r"^v\d+: \w+ (?:[^ ,]*x)?(\w+)(?:,.*)?$", source, re.MULTILINE)
+        buffers = tuple(map(pointer_type, dtypes))
+        assert len(buffers) == launch["buffers"]
+        forms = (Form(source, 0, launch["warps"]),)
+        programs[launch["kernel"]] = Program(launch["kernel"], buffers, tuple(launch["sizes"]), forms)
+    parameters = list(map(artifact.parameter, range(len(artifact.manifest.parameters))))
+    signatures = artifact.manifest.regions or {one.name: one for one in artifact.manifest.functions}
+    kinds = [kernel.kind for kernel in variant.kernels]
+    return Generated(variant.schedules[names[0]], signatures[names[0]], programs, kinds, parameters)

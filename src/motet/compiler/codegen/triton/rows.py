@@ -38,7 +38,7 @@ class Rows:
     inner: tuple[Extent, ...]
     dims: tuple[tuple[int | None, ...], ...]
     wide: tuple[bool, ...]
-    reduces: tuple[tuple[Combiner, ...], ...]
+    reduces: Sequence[Sequence[Combiner]]
 
     @property
     def count(self) -> Extent:
@@ -76,15 +76,18 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     inner = _align(stages, [members for members in classes if members not in outer])
     if inner is None:
         return None
-    dims = [[None] * len(stage.sizes) for stage in stages]
+    dims: list[list[int | None]] = [[None for _ in stage.sizes] for stage in stages]
     for number, members in enumerate([*outer, *inner]):
         for s, d in members.items():
             dims[s][d] = number
     wide = tuple(any(s in members for members in inner) for s in range(count))
-    extents = [Extent.of(stages[s].sizes[d]) for s, d in (next(iter(m.items())) for m in [*outer, *inner])]
+    extents: list[Extent] = []
+    for members in (*outer, *inner):
+        s, d = next(iter(members.items()))
+        extents.append(Extent.of(stages[s].sizes[d]))
     rows = Rows(
         kernel, tuple(stages), tuple(extents[: len(outer)]), tuple(extents[len(outer) :]),
-        tuple(map(tuple, dims)), wide, tuple(tuple(one or ()) for one in found),
+        tuple(map(tuple, dims)), wide, [one or [] for one in found],
     )
     return rows if _is_consistent(rows) else None
 
@@ -203,12 +206,11 @@ def _translated(rows: Rows, s: int, access: Access) -> list[dict[int | None, int
 
 def suits(rows: Rows) -> bool:
     """Whether tiles along rows beat a loop in every point: windows, and short rows that lie across, do not."""
-    if len(rows.stages) > 1 or rows.length.known is None or rows.length.factor > _FEW:
+    if rows.length.known is None or rows.length.factor > _FEW:
         return True
-    stage = rows.stages[0]
-    if any(is_windowed(access) for access in stage.inputs):
+    if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
         return False
-    return _lies_along(rows)
+    return len(rows.stages) > 1 or _lies_along(rows)
 
 
 def _lies_along(rows: Rows) -> bool:

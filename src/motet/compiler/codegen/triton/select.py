@@ -44,7 +44,8 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         kinds.append(kind)
     return TritonCode(
         min(kinds, key=KINDS.index), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),
-        workspaces=tuple(spaces.values()), packings=packings, flops=flops(kernel), bytes=traffic(kernel), programs=tuple(programs),
+        workspaces=tuple(spaces.values()), packings=packings, flops=flops(kernel), bytes=traffic(kernel),
+        programs=tuple(programs),
     )
 
 

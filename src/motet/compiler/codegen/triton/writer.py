@@ -131,9 +131,19 @@ class Writer:
         helpers = "".join(f"@triton.jit\n{text}\n\n\n" for text in self.helpers.values())
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         return (
-            f'"""{about}"""\n\nimport triton\nimport triton.language as tl\n{library}\n\n'
+            f'"""{about}\n\n{self._arguments()}"""\n\nimport triton\nimport triton.language as tl\n{library}\n\n'
             f"{helpers}@triton.jit\ndef {symbol}({arguments}):\n{body}\n"
         )
+
+    def _arguments(self) -> str:
+        """What the arguments are, a line for each."""
+        values = [self.kernel.values[value] for value in self.buffers]
+        lines = [
+            f"v{number}: {value.role} {'x'.join(map(str, (*value.shape, value.dtype)))}"
+            + ("" if value.order == tuple(range(value.rank)) else f", dimensions lie as {list(value.order)}")
+            for number, value in zip(self.buffers, values, strict=True)
+        ]
+        return "\n".join([*lines, *(f"{symbol_name(symbol)}: extent {symbol}" for symbol in self.kernel.symbols), ""])
 
     # -- points ------------------------------------------------------------------------------------
 
