@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
 
 _FEW = 2  # commands that are not worth a graph
-_INSTANCES = 4
+_INSTANCES = 8
 _MOST_PROGRAMS = (1 << 31) - 1
 _SCRATCH_ALIGNMENT = 128
 
@@ -99,6 +99,8 @@ class CudaCommandBuffer:
         self._places = np.array(places, np.intp)
         self._which = np.array(which, np.intp)
         self._offsets: Numbers = np.array(offsets, np.uint64)
+        self._pointed: tuple[int, ...] = ()  # the buffers that the parameters are of now
+        self._most_scratch = max((command.scratch for command in self.commands), default=0)
         self._command_of = np.repeat(
             np.arange(len(drafts)), np.diff([*(first for *_, first in drafts), len(values)])
         )
@@ -131,8 +133,7 @@ class CudaCommandBuffer:
         before: Callable[[Command], None] | None = None, after: Callable[[Command], None] | None = None,
     ) -> Buffer | None:
         """Puts one command after the other on a stream; gives what `run_graph` does."""
-        most = max((command.scratch for command in self.commands), default=0)
-        scratch = allocate(most) if most else None
+        scratch = allocate(self._most_scratch) if self._most_scratch else None
         self._point_to(bases)
         for command in self.commands:
             if command.scratch and scratch is not None:
@@ -149,7 +150,8 @@ class CudaCommandBuffer:
         return scratch
 
     def _point_to(self, bases: tuple[int, ...]) -> None:
-        if self._places.size:
+        if bases != self._pointed:
+            self._pointed = bases
             self._values[self._places] = np.array(bases, np.uint64)[self._which] + self._offsets
 
     def _scratch_place(self, command: Command) -> int:

@@ -66,6 +66,9 @@ class CudaDevice:
         recording.check_size(self.info.uri, size)
         if size > self.gpu.memory:
             raise OutOfMemoryError(size, self.info.uri)
+        address = self._pool.reuse(size)
+        if address is not None:
+            return CudaBuffer(self, address, size, self._pool)
         with self.lock:
             self.check_usable()
             try:
@@ -77,6 +80,9 @@ class CudaDevice:
     def _allocate(self, size: int) -> CudaBuffer:
         """With the context current. Raises CudaError, OutOfMemoryError."""
         self._lifetimes.collect()
+        address = self._pool.reuse(size)
+        if address is not None:
+            return CudaBuffer(self, address, size, self._pool)
         try:
             address = self._pool.allocate(size)
         except CudaError as error:
@@ -390,7 +396,6 @@ class CudaDevice:
             )
 
     def _queue(self, number: int) -> CudaQueue:
-        self.check_usable()
         if not 0 <= number < len(self._queues):
             raise DeviceError(f"device {self.info.uri}: queue {number}; there are {len(self._queues)}, from 0 on")
         return self._queues[number]

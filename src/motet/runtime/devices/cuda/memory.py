@@ -52,7 +52,7 @@ class CudaBuffer:
 
 
 class Pool:
-    """Blocks of one GPU. Called with the GPU's context current, but `give_back`, which may be called anywhere."""
+    """Blocks of one GPU. What is not said to work in any context is called with the GPU's current."""
 
     def __init__(self, api: CudaApi, ordinal: int, capacity: int) -> None:
         self._api = api
@@ -70,22 +70,30 @@ class Pool:
         """A stream on which nothing else is done."""
         return self._stream
 
+    def reuse(self, size: int) -> int | None:
+        """The address of a block for `size` bytes that was used before, if there is one; in any context."""
+        block = rounded(size)
+        with self._lock:
+            if self._given_back:
+                self._take_back()
+            kept = self._unused.get(block)
+            if not kept:
+                return None
+            self._unused_bytes -= block
+            self.used += block
+            return kept.pop()
+
     def allocate(self, size: int) -> int:
-        """The address of a block for `size` bytes. Raises CudaError."""
+        """The address of a new block. Raises CudaError."""
         block = rounded(size)
         with self._lock:
             self._take_back()
-            kept = self._unused.get(block)
-            if kept:
-                self._unused_bytes -= block
-                address = kept.pop()
-            else:
-                address = self._new(block)
+            address = self._new(block)
             self.used += block
         return address
 
     def give_back(self, address: int, size: int) -> None:
-        """Only leaves a note: buffers go at any moment, inside `allocate` too."""
+        """Only leaves a note: buffers go at any moment, inside `allocate` too. In any context."""
         self._given_back.append((address, size))
 
     def destroy(self) -> None:

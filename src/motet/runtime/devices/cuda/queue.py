@@ -76,6 +76,9 @@ class Waits:
     error: MotetError | None = None
 
 
+_NO_WAITS = Waits()
+
+
 class CudaQueue:
     """See `motet.runtime.timeline.Timeline`: values count submissions, from 1. A device's queues share its lock."""
 
@@ -84,7 +87,9 @@ class CudaQueue:
         self.number = number
         self._api = device.api
         self.stream: Handle = self._api.stream_create()
-        self._changed = threading.Condition(device.lock)
+        self._lock = device.lock
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0  # threads that are to be told of changes
         self._issued = 0
         self._ended = 0
         self._entries: deque[_Entry] = deque()  # in order; the first has value `_ended + 1`
@@ -101,7 +106,7 @@ class CudaQueue:
             return True
         if os.getpid() != self.device.process:
             return False
-        with self._changed:
+        with self._lock:
             self.advance()
             return self._state(value) is State.ENDED
 
@@ -109,7 +114,7 @@ class CudaQueue:
         return self._errors.get(value) if self.reached(value) else None
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        if not self.reached(value) and not self._wait(value, timeout):
+        if value > self._ended and not self._wait(value, timeout):
             return False
         if self._errors and (error := self._errors.get(value)) is not None:
             raise error
@@ -119,7 +124,7 @@ class CudaQueue:
         self.device.check_process()
         begin = time.monotonic()
         while True:
-            with self._changed:
+            with self._lock:
                 self.advance()
                 state = self._state(value)
                 if state is State.ENDED:
@@ -129,24 +134,42 @@ class CudaQueue:
                 if left <= 0:
                     return False
                 if state is State.KEPT:
-                    self._changed.wait(left)
+                    self._wait_for_change(left)
                     continue
             if waited > _SPIN:
                 time.sleep(min(_PART * waited, _LONGEST_SLEEP, left))
 
     def is_kept(self, value: int) -> bool:
         """Whether work is not on the stream yet."""
-        with self._changed:
+        with self._lock:
             return self._state(value) is State.KEPT
 
     def wait_issued(self, value: int, timeout: float) -> bool:
         """Blocks until work is on the stream or has ended; False if `timeout` seconds passed first."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._state(value) is not State.KEPT, timeout)
+        end = time.monotonic() + timeout
+        with self._lock:
+            while self._state(value) is State.KEPT:
+                if (left := end - time.monotonic()) <= 0:
+                    return False
+                self._wait_for_change(left)
+        return True
+
+    def _wait_for_change(self, timeout: float) -> None:
+        """With the lock held."""
+        self._waiting += 1
+        try:
+            self._changed.wait(timeout)
+        finally:
+            self._waiting -= 1
+
+    def _note_change(self) -> None:
+        """With the lock held. Nobody is there to be told, most of the time."""
+        if self._waiting:
+            self._changed.notify_all()
 
     def event_of(self, value: int, for_host: bool) -> Handle | None:
         """What a stream waits for in place of the host; None where there is no such thing yet, or any more."""
-        with self._changed:
+        with self._lock:
             entry = self._entry(value)
             if entry is None or entry.state is not State.ISSUED or entry.error is not None:
                 return None
@@ -188,7 +211,7 @@ class CudaQueue:
             self._events.append(entry.event)
         entry.event = entry.finish = entry.holds = None
         entry.state = State.ENDED
-        self._changed.notify_all()
+        self._note_change()
 
     # -- submitting ------------------------------------------------------------------------------
 
@@ -198,8 +221,9 @@ class CudaQueue:
     ) -> Point:
         """Issues work now, or keeps it until it can be. `for_host` says that it touches the host's memory, so that
         what it waits for must have ended there too; `by_thread`, that it takes the host's time."""
-        sorted_waits = self._sort(waits, for_host)
-        with self._changed:
+        self.device.check_process()
+        sorted_waits = self._sort(waits, for_host) if waits else _NO_WAITS
+        with self._lock:
             self.device.check_usable()
             self._issued += 1
             entry = _Entry(self._issued, holds, kernels)
@@ -247,7 +271,7 @@ class CudaQueue:
                 entry.error = device.passing(error)
                 with device.current:
                     self._record(entry)
-        self._changed.notify_all()
+        self._note_change()
 
     def _record(self, entry: _Entry) -> None:
         if entry.state is State.ISSUED:
@@ -269,17 +293,17 @@ class CudaQueue:
             name = f"motet {self.device.info.uri} queue {self.number}"
             self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
             self._thread.start()
-        self._changed.notify_all()
+        self._note_change()
 
     def _serve(self) -> None:
         while True:
-            with self._changed:
-                if not self._changed.wait_for(lambda: self._kept or self._closing, _IDLE) or not self._kept:
+            with self._lock:
+                if not self._has_work():
                     self._thread = None
                     return
                 kept = self._kept[0]
             waits = self._await(kept)
-            with self._changed:
+            with self._lock:
                 kept.begun = not kept.aborted and waits.error is None and self.device.lost is None
                 if not kept.aborted and not kept.begun:
                     self._end(kept.entry, waits.error or self.device.lost)
@@ -287,11 +311,18 @@ class CudaQueue:
                     self._issue(kept.entry, kept.issue, waits.events)
             if kept.begun and kept.by_thread:
                 self._work(kept, waits.events)
-            with self._changed:
+            with self._lock:
                 if self._kept and self._kept[0] is kept:
                     self._kept.popleft()
-                self._changed.notify_all()
+                self._note_change()
             del kept, waits  # a thread at rest keeps no one's memory alive
+
+    def _has_work(self) -> bool:
+        """Waits a while for something to be kept. With the lock held."""
+        end = time.monotonic() + _IDLE
+        while not self._kept and not self._closing and (left := end - time.monotonic()) > 0:
+            self._wait_for_change(left)
+        return bool(self._kept)
 
     def _work(self, kept: _Kept, events: Sequence[tuple[Handle, Point]]) -> None:
         """What takes the host's time is done without the lock; only the thread uses the stream meanwhile."""
@@ -304,7 +335,7 @@ class CudaQueue:
                 kept.issue(self.stream)
         except CudaError as raised:
             error = raised
-        with self._changed:
+        with self._lock:
             if entry.state is State.ENDED:
                 return
             if error is not None and not device.lose(error):
@@ -341,7 +372,7 @@ class CudaQueue:
         for entry in self._entries:
             if entry.state is State.ISSUED:
                 entry.error = error
-        self._changed.notify_all()
+        self._note_change()
 
     def fail(self, error: MotetError) -> None:
         """The device is lost: everything ends. With the lock held."""
@@ -354,7 +385,7 @@ class CudaQueue:
         if self._entries:
             self._ended = self._entries[-1].value
         self._entries.clear()
-        self._changed.notify_all()
+        self._note_change()
 
     def kernels(self) -> list[str]:
         """The kernels that may be at work. With the lock held."""
@@ -364,15 +395,16 @@ class CudaQueue:
         """Blocks until everything has ended."""
         while self._entries:
             self._wait(self._ended + 1, None)
-        with self._changed:
-            self._changed.wait_for(lambda: not self._kept)
+        with self._lock:
+            while self._kept:
+                self._wait_for_change(_IDLE)
 
     def stop(self) -> None:
         """Ends the thread, which has nothing to do any more."""
-        with self._changed:
+        with self._lock:
             self._closing = True
             thread = self._thread
-            self._changed.notify_all()
+            self._note_change()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 

@@ -7,6 +7,7 @@ the GPU moves the last ones, so that neither the bus nor the processor waits.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,10 +18,11 @@ import numpy as np
 
 from motet.runtime.devices.cuda.api import CudaApi, Handle
 
-SMALL = 1 << 18  # bytes that go through one slot, copied in the thread that submits
-_CHUNK = 4 << 20
-_RING = 8
-_COPIERS = 4
+SMALL = 1 << 20  # bytes that go through one slot, copied in the thread that submits
+_CHUNK = 4 << 20  # bytes of a slot of a ring
+_LEAST_CHUNK = 1 << 19
+_RING = 16
+_COPIERS = min(8, max(2, (os.cpu_count() or 2) // 2))
 _LEAST_SLOT = 1 << 12
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -98,10 +100,11 @@ class Ring:
     def upload(self, target: int, source: Bytes, stream: Handle) -> None:
         """Host to device; `source` has been read when this ends, though the GPU may still move the end of it."""
         filling: deque[tuple[Slot, Bytes, int]] = deque()
-        for index, begin in enumerate(range(0, source.size, _CHUNK)):
+        chunk = _chunk_of(source.size)
+        for index, begin in enumerate(range(0, source.size, chunk)):
             if len(filling) == len(self._slots):
                 self._move_in(*filling.popleft(), stream)
-            slot, part = self._slots[index % len(self._slots)], source[begin : begin + _CHUNK]
+            slot, part = self._slots[index % len(self._slots)], source[begin : begin + chunk]
             self._api.event_synchronize(slot.event)
             slot.copied = self._copiers.submit(np.copyto, slot.array[: part.size], part)
             filling.append((slot, part, target + begin))
@@ -117,10 +120,11 @@ class Ring:
     def download(self, target: Bytes, source: int, stream: Handle) -> None:
         """Device to host; all of `target` is written when this ends."""
         moving: deque[tuple[Slot, Bytes]] = deque()
-        for index, begin in enumerate(range(0, target.size, _CHUNK)):
+        chunk = _chunk_of(target.size)
+        for index, begin in enumerate(range(0, target.size, chunk)):
             if len(moving) == len(self._slots) // 2:  # the other half is being copied out
                 self._move_out(*moving.popleft())
-            slot, part = self._slots[index % len(self._slots)], target[begin : begin + _CHUNK]
+            slot, part = self._slots[index % len(self._slots)], target[begin : begin + chunk]
             if slot.copied is not None:
                 slot.copied.result()
             self._api.download(slot.address, source + begin, part.size, stream)
@@ -135,3 +139,8 @@ class Ring:
     def _move_out(self, slot: Slot, part: Bytes) -> None:
         self._api.event_synchronize(slot.event)
         slot.copied = self._copiers.submit(np.copyto, part, slot.array[: part.size])
+
+
+def _chunk_of(size: int) -> int:
+    """Few enough that each is worth the trouble, and enough that all threads have some."""
+    return min(_CHUNK, max(_LEAST_CHUNK, -(-size // (2 * _RING))))
