@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
+from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue, stored_place
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, merge, place_of
 from motet.compiler.codegen.cpu.micro import (
     AHEAD_STEPS,
@@ -104,10 +104,11 @@ def match(kernel: Kernel) -> Contraction | None:
     if any(place.dtype not in MEMORY_TYPES for place in (a, b, output)):
         return None
     sizes = [Extent.of(size) for size in stage.sizes]
-    everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, Place) else [])
     kinds = _classify(stage, a, b, output)
     if kinds is None:
         return None
+    dtype, output = output.dtype, stored_place(epilogue) or output  # what stays in registers lies nowhere
+    everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, Place) else [])
     batch, m, n, k = (merge(sizes, dims, everything) for dims in kinds)
     if not _vectorise_rhs(m, n, b, kernel, a, output):
         m, n, a, b = n, m, b, a
@@ -120,7 +121,7 @@ def match(kernel: Kernel) -> Contraction | None:
     outer = [*batch, *(loop for loop in m if loop != row), *(loop for loop in n if loop != column)]
     depth = sorted(k, key=lambda loop: _rank_stride(b.strides[loop[1]]), reverse=True)
     return Contraction(
-        kernel, product, a, b, init, output.dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue,
+        kernel, product, a, b, init, dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue,
         rank, factors[1],
     )
 

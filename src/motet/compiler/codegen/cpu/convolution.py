@@ -24,7 +24,7 @@ from llvmlite import ir
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.body import constant
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
+from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue, stored_place
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
 from motet.compiler.codegen.cpu.micro import (
     MEMORY_TYPES,
@@ -158,12 +158,6 @@ def match(kernel: Kernel) -> Convolution | None:
         kernel, stage, main, product, image, image_place, [p for p in filter_places if p is not None],
         [i for i in inits if i is not None], output, epilogue,
     )
-
-
-def stored_place(epilogue: Epilogue) -> Place | None:
-    """The last place that the kernel writes, None if it writes none."""
-    written = [place for step in epilogue.steps for _, place in step.writes if place is not None]
-    return written[-1] if written else epilogue.place
 
 
 def is_windowed(access: Access) -> bool:

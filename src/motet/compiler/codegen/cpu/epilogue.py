@@ -73,6 +73,12 @@ def match_epilogue(kernel: Kernel, main: Stage, stages: Sequence[Stage]) -> Epil
     return Epilogue(output.value, place if stored else None, tuple(steps))
 
 
+def stored_place(epilogue: Epilogue) -> Place | None:
+    """The last place that the kernel writes, None if it writes none."""
+    written = [place for step in epilogue.steps for _, place in step.writes if place is not None]
+    return written[-1] if written else epilogue.place
+
+
 def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> Step | None:
     if stage.reductions or any(op.op == "linalg.index" for op in stage.body):
         return None
