@@ -1,0 +1,157 @@
+"""Pages of real programs, as a browser shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import run_motet
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium (install the package chromium)")
+
+# A chain with a branch, on two devices of which the second is a model of one: no emulator is needed.
+BRANCHES = """
+module {
+  "motet.device"() {sym_name = "cpu", alternatives = ["host"]} : () -> ()
+  "motet.device"() {sym_name = "acc", alternatives = ["null"]} : () -> ()
+  func.func @main(%x: tensor<33x65xf32>, %w: tensor<65x17xf32>) -> tensor<33x17xf32> {
+    %zero = arith.constant 0.0 : f32
+    %shape = tensor.empty() : tensor<33x65xf32>
+    %small = linalg.abs ins(%x : tensor<33x65xf32>) outs(%shape : tensor<33x65xf32>) -> tensor<33x65xf32>
+    %empty = tensor.empty() : tensor<33x17xf32>
+    %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<33x17xf32>) -> tensor<33x17xf32>
+    %product = linalg.matmul {motet.affinity = "acc"}
+      ins(%small, %w : tensor<33x65xf32>, tensor<65x17xf32>) outs(%init : tensor<33x17xf32>) -> tensor<33x17xf32>
+    %root = linalg.exp {motet.affinity = "cpu"} ins(%product : tensor<33x17xf32>) outs(%empty : tensor<33x17xf32>)
+      -> tensor<33x17xf32>
+    return %root : tensor<33x17xf32>
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`branches.motet`, a trace of it, and their page `branches.html`."""
+    place = tmp_path_factory.mktemp("report")
+    (place / "branches.mlir").write_text(BRANCHES)
+    for arguments in (
+        ("compile", "branches.mlir"),
+        ("run", "branches.motet", "--input", "33x65xf32=random:1", "--input", "65x17xf32=random:2", "--trace",
+         "branches.json"),
+        ("inspect", "branches.motet", "--html", "branches.html", "--trace", "branches.json"),
+    ):
+        outcome = run_motet(*arguments, folder=place)
+        assert outcome.returncode == 0, outcome.stderr
+    return place
+
+
+def shown(page: Path, profile: Path) -> tuple[str, list[str]]:
+    """The page's elements as they are when its script has run, and what its console said."""
+    assert BROWSER is not None
+    outcome = subprocess.run(
+        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--log-level=0",
+         f"--user-data-dir={profile}", "--window-size=1200,900", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    return outcome.stdout, [line for line in outcome.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_the_trace_says_what_the_page_needs(folder: Path) -> None:
+    content = json.loads((folder / "branches.json").read_text())
+    phases = [event["ph"] for event in content["traceEvents"]]
+    assert phases.count("X") == 6  # three kernels, the two that go to the device, the one that comes back
+    assert phases.count("s") == phases.count("f") >= 2
+    assert content["otherData"]["inputs"] == [[33, 65], [65, 17]]
+    launches = {e["name"]: e["args"] for e in content["traceEvents"] if e.get("cat") == "launch"}
+    assert max(args["flops"] for args in launches.values()) >= 2 * 33 * 65 * 17
+    moved = sorted(e["args"]["bytes"] for e in content["traceEvents"] if e.get("cat") in ("read", "write"))
+    assert moved == sorted([4 * 33 * 65, 4 * 65 * 17, 4 * 33 * 17])
+
+
+@needs_browser
+def test_a_browser_shows_the_page_without_complaint(folder: Path, tmp_path: Path) -> None:
+    dom, console = shown(folder / "branches.html", tmp_path)
+    assert console == []
+    assert len(re.findall(r'class="node kernel', dom)) == 3
+    assert len(re.findall(r'class="node transfer', dom)) >= 2
+    assert len(re.findall(r'class="lane"', dom)) == 2
+    assert "predicted" in dom and "measured" in dom
+    rows = re.findall(r'<div class="row"[^>]*>([^<]*)<i>([^<]*)</i>', dom)
+    assert ("null ", "queue 1") in rows and ("host ", "queue 0") in rows
+    assert len(re.findall(r'class="flow"', dom)) >= 4
+    assert re.search(r'<g class="view" transform="translate\([^)]+\) scale\([\d.]+\)"', dom)  # its script has run
+
+
+@needs_browser
+def test_a_click_shows_what_is_known(folder: Path, tmp_path: Path) -> None:
+    text = (folder / "branches.html").read_text()
+    click = """<script>
+      document.querySelector(".node.kernel.k-contraction, .node.kernel.k-rows").dispatchEvent(new MouseEvent("click"));
+      document.querySelector('[data-time="in"]').click();
+      document.querySelector("input[data-rate=flops]").value = "0.001";
+      document.querySelector("input[data-rate=flops]").dispatchEvent(new Event("input"));
+      document.querySelectorAll(".kernels th")[2].click();
+      document.querySelector('[data-zoom="in"]').click();
+    </script></body>"""
+    page = tmp_path / "clicked.html"
+    page.write_text(text.replace("</body>", click))
+    dom, console = shown(page, tmp_path / "profile")
+    assert console == []
+    details = dom[dom.index('<aside class="details">') :].split("</aside>")[0]
+    assert "made of" in details and "FLOP" in details and "limit" in details
+    assert "width: 200%" in dom
+
+
+@needs_browser
+def test_a_name_that_is_a_script_is_not_run(add: Path, motet: Callable[..., object], tmp_path: Path) -> None:
+    evil = '"</script><script>document.title=1</script><img src=x onerror=document.title=2>"'
+    text = add.read_text().replace("@main", "@" + evil)
+    (tmp_path / "evil.mlir").write_text(text)
+    motet("inspect", "evil.mlir", "--html", "evil.html")
+    dom, console = shown(tmp_path / "evil.html", tmp_path / "profile")
+    assert console == [] and "<title>evil.mlir</title>" in dom
+    assert "<img" not in dom and dom.count("<script") == 2
+    assert "&lt;img src=x" in dom
+
+
+def test_a_page_is_small_and_whole(folder: Path) -> None:
+    text = (folder / "branches.html").read_text()
+    assert len(text) < 100_000 and text.rstrip().endswith("</html>")
+
+
+def test_a_program_is_compiled_for_its_page(motet: Callable[..., subprocess.CompletedProcess[str]], add: Path,
+                                            tmp_path: Path) -> None:
+    outcome = motet("inspect", add.name, "--html", "add.html")
+    assert (outcome.returncode, outcome.stdout) == (0, "")
+    assert "3x5xf32" in (tmp_path / "add.html").read_text()
+
+
+def test_bench_traces_a_call_too(motet: Callable[..., subprocess.CompletedProcess[str]], compiled: Path,
+                                 tmp_path: Path) -> None:
+    outcome = motet("bench", compiled / "add.motet", "--min-time", "0.01", "--trace", "t.json")
+    assert outcome.returncode == 0, outcome.stderr
+    assert motet("inspect", compiled / "add.motet", "--html", "add.html", "--trace", "t.json").returncode == 0
+    assert "measured ·" in (tmp_path / "add.html").read_text()
+
+
+def test_mistakes_are_one_line(fails: Callable[..., str], compiled: Path, folder: Path, tmp_path: Path) -> None:
+    add = compiled / "add.motet"
+    (tmp_path / "no.json").write_text("{}")
+    assert "no.json: is no trace of a call" in fails("inspect", add, "--html", "a.html", "--trace", "no.json")
+    assert "none.json: cannot be read" in fails("inspect", add, "--html", "a.html", "--trace", "none.json")
+    assert "a trace of another program" in fails(
+        "inspect", add, "--html", "a.html", "--trace", folder / "branches.json")
+    assert "nowhere/a.html: cannot be written" in fails("inspect", add, "--html", "nowhere/a.html")
+    assert "expected --html" in fails("inspect", add, "--trace", folder / "branches.json")
+    assert "not with --json" in fails("inspect", add, "--html", "a.html", "--json")
+    assert not (tmp_path / "a.html").exists()
