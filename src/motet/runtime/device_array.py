@@ -63,6 +63,15 @@ class DeviceArray:
             raise ValueError(f"{self!r}: its elements are not in this process's memory without a copy")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For other libraries, which may use the memory in place while this object is there. Calls have ended when they
+        return, so there is nothing to wait for. Only of tensors on NVIDIA's GPUs of dtypes that numpy has."""
+        if self.device.info.family != "cuda" or self.dtype.kind not in "biufc":
+            raise AttributeError(f"{self!r}: it has no CUDA array interface")
+        data = (self.buffer.address if self.nbytes else 0, False)
+        return {"version": 3, "shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": None}
+
     def __repr__(self) -> str:
         extents = "".join(f"{extent}x" for extent in self.shape)
         return f"<DeviceArray {extents}{spelling(self.dtype)} on {self.device.info.uri}>"

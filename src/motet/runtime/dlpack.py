@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -110,7 +111,56 @@ def _export(value: Any) -> Any:
         return value.__dlpack__()
 
 
+@dataclass(frozen=True)
+class Exported:
+    """A tensor of another library: where its first element lies, and `strides` in bytes, None for C order. It is the
+    library's again when this object is gone."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: list[int] | None
+    dtype: np.dtype[Any]
+    read_only: bool
+    release: object
+
+
+def export_from(value: Any, where: str, stream: int) -> Exported:
+    """A tensor on a device, in whose memory `stream` may use it. Raises CallError for what cannot be exported."""
+    try:
+        try:
+            capsule = value.__dlpack__(stream=stream, max_version=(1, 0))
+        except TypeError:  # an exporter from before versions
+            capsule = value.__dlpack__(stream=stream)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise CallError(f"{where}: cannot be taken through DLPack: {error}") from error
+    return _read(capsule, where)
+
+
 def _consume(capsule: Any, where: str) -> np.ndarray[Any, Any]:
+    exported = _read(capsule, where)
+    if 0 in exported.shape:
+        return np.empty(exported.shape, exported.dtype)
+    low, high = _extent(exported.shape, exported.strides, exported.dtype.itemsize)
+    memory: Any = (ctypes.c_char * (high - low)).from_address(exported.address + low)
+    weakref.finalize(memory, _drop, exported).atexit = False
+    array = np.ndarray(exported.shape, exported.dtype, memory, -low, exported.strides)
+    if exported.read_only:
+        array.flags.writeable = False
+    return array
+
+
+def _drop(exported: Exported) -> None:
+    """The last reference to it goes with this call."""
+
+
+class _Release:
+    """Calls a capsule's deleter when it is collected itself."""
+
+    def __init__(self, deleter: int, managed: int) -> None:
+        weakref.finalize(self, _DELETER(deleter), managed).atexit = False
+
+
+def _read(capsule: Any, where: str) -> Exported:
     if _is_valid(capsule, b"dltensor_versioned"):
         managed: Any = _Versioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
         read_only = bool(managed.flags & _READ_ONLY)
@@ -127,17 +177,12 @@ def _consume(capsule: Any, where: str) -> np.ndarray[Any, Any]:
     strides = (
         [tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim)] if tensor.strides else None
     )
+    address = (tensor.data or 0) + tensor.byte_offset
     if 0 in shape:
-        return np.empty(shape, dtype)  # and the capsule, not consumed, frees itself
+        return Exported(address, shape, strides, dtype, read_only, None)  # the capsule, not consumed, frees itself
     _set_name(capsule, used)
-    low, high = _extent(shape, strides, dtype.itemsize)
-    memory: Any = (ctypes.c_char * (high - low)).from_address(tensor.data + tensor.byte_offset + low)
-    if managed.deleter:
-        weakref.finalize(memory, _DELETER(managed.deleter), ctypes.addressof(managed)).atexit = False
-    array = np.ndarray(shape, dtype, memory, -low, strides)
-    if read_only:
-        array.flags.writeable = False
-    return array
+    release = _Release(managed.deleter, ctypes.addressof(managed)) if managed.deleter else None
+    return Exported(address, shape, strides, dtype, read_only, release)
 
 
 def _extent(shape: tuple[int, ...], strides: list[int] | None, itemsize: int) -> tuple[int, int]:

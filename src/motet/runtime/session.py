@@ -152,6 +152,16 @@ class Session:
         there.write(given)
         return there
 
+    def wrap(self, tensor: Any, device: str = "") -> DeviceArray:
+        """A tensor of another library that lies on `device`, without a copy: an argument, or, as `out`, a place for a
+        result. Raises CallError for one that lies elsewhere or is not contiguous, and for a device that shares no
+        memory with other libraries."""
+        home = self._home(device)
+        wrap = getattr(home, "wrap", None)
+        if wrap is None:
+            raise CallError(f"{home.info.uri}: it takes no tensors of other libraries in place; put a copy there")
+        return wrap(tensor)
+
     def empty(self, shape: Sequence[int], dtype: Any, device: str = "") -> DeviceArray:
         """Memory on `device` for a tensor that a call is to write: give it as `out`."""
         return allocate_on(self._home(device), shape, dtype)

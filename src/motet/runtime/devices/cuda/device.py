@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 from collections.abc import Generator, Sequence
@@ -14,7 +15,8 @@ from motet.artifact.schema import Variant
 from motet.errors import DeviceError, DeviceLost, MotetError, OutOfMemoryError
 from motet.runtime import recording
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
-from motet.runtime.devices.cuda import faults
+from motet.runtime.device_array import DeviceArray
+from motet.runtime.devices.cuda import external, faults
 from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu, Handle
 from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
 from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Resources
@@ -108,6 +110,27 @@ class CudaDevice:
             whose = "no GPU's" if found is None else f"that of GPU {found}"
             raise DeviceError(f"device {self.info.uri}: memory at {address:#x} is {whose}; expected its own")
         return CudaBuffer(self, address, size, owner=owner)
+
+    def wrap(self, tensor: Any) -> DeviceArray:
+        """A tensor of another library that lies on this GPU, contiguous, without a copy: what is written to one is in
+        the other. Raises CallError for any other tensor."""
+        self.check_usable()
+        found = external.exported(self, tensor, self._ordinal)
+        size = math.prod(found.shape) * found.dtype.itemsize
+        return DeviceArray(self, self.adopt_address(found.address, size, found), found.shape, found.dtype)
+
+    def let_queues_wait_for(self, stream: Handle) -> None:
+        """What is submitted from now on runs after what is on another library's stream of this GPU."""
+        with self.lock:
+            try:
+                with self.current:
+                    event = self.api.event_create()
+                    self.api.event_record(event, stream)
+                    for queue in self._queues:
+                        self.api.stream_wait(queue.stream, event)
+                    self.api.event_destroy(event)
+            except CudaError as error:
+                raise self._failure(error) from error
 
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
         self._own(buffer)

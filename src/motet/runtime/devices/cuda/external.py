@@ -1,0 +1,71 @@
+"""Tensors of other libraries on a GPU, used where they are: through DLPack or the CUDA array interface.
+
+What the other library has queued for the tensor is waited for by the device's streams, not by the host. Sources:
+https://dmlc.github.io/dlpack, https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from motet.errors import CallError
+from motet.runtime import dlpack
+from motet.runtime.dlpack import Exported
+
+if TYPE_CHECKING:
+    from motet.runtime.devices.cuda.device import CudaDevice
+
+_DLPACK_CUDA = 2
+_ALIGNMENT = 16  # bytes, which kernels rely on
+_LEGACY_STREAM = 1  # the handle of the stream that others wait for by default
+
+
+def exported(device: CudaDevice, tensor: Any, ordinal: int) -> Exported:
+    """A tensor in the memory of GPU `ordinal`, contiguous and aligned. Raises CallError for any other."""
+    where = f"a {type(tensor).__name__} for {device.info.uri}"
+    if hasattr(tensor, "__dlpack__"):
+        kind, number = (int(part) for part in tensor.__dlpack_device__())
+        if (kind, number) != (_DLPACK_CUDA, ordinal):
+            raise CallError(f"{where}: lies on device {number} of kind {kind}; expected {ordinal} of {_DLPACK_CUDA}")
+        found = dlpack.export_from(tensor, where, _LEGACY_STREAM)
+        stream = _LEGACY_STREAM
+    elif hasattr(tensor, "__cuda_array_interface__"):
+        interface = cast(Mapping[str, Any], tensor.__cuda_array_interface__)
+        found = _read_interface(interface, tensor, where)
+        stream = interface.get("stream")
+    else:
+        raise CallError(f"{where}: it has neither __dlpack__ nor __cuda_array_interface__")
+    _check(found, where)
+    if stream is not None:
+        device.let_queues_wait_for(int(stream))
+    return found
+
+
+def _read_interface(interface: Mapping[str, Any], tensor: Any, where: str) -> Exported:
+    if interface.get("mask") is not None:
+        raise CallError(f"{where}: it has a mask; expected none")
+    address, read_only = interface["data"]
+    strides = interface.get("strides")
+    return Exported(
+        int(address or 0), tuple(int(extent) for extent in interface["shape"]),
+        None if strides is None else [int(stride) for stride in strides], np.dtype(interface["typestr"]),
+        bool(read_only), tensor,
+    )
+
+
+def _check(found: Exported, where: str) -> None:
+    expected = [math.prod(found.shape[axis + 1 :]) * found.dtype.itemsize for axis in range(len(found.shape))]
+    strides = found.strides or expected
+    if 0 not in found.shape and any(
+        extent > 1 and stride != wanted
+        for extent, stride, wanted in zip(found.shape, strides, expected, strict=True)
+    ):
+        raise CallError(f"{where}: its strides are {strides} bytes; expected a contiguous tensor, {expected}")
+    if found.address % _ALIGNMENT:
+        raise CallError(f"{where}: it lies at {found.address:#x}; expected a multiple of {_ALIGNMENT}; copy it")
+    if found.read_only:
+        raise CallError(f"{where}: it is read-only; expected one that may be written")
