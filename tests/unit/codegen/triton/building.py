@@ -95,7 +95,7 @@ def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> l
             (base[place.kind] + place.index, GUARD + evaluate(place.offset, symbols), dtype)
             for place, dtype in zip(places, program.buffers, strict=True)
         ]
-        tasks = evaluate(chosen.tasks or command.tasks, symbols)
+        tasks = evaluate(chosen.tasks if form else command.tasks, symbols)
         launches.append((chosen.source, program.symbol, tasks, buffers, [evaluate(s, symbols) for s in command.sizes]))
     worker = server()
     assert worker.stdin is not None and worker.stdout is not None

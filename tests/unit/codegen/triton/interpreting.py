@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 
@@ -84,7 +85,8 @@ class Library:
 
 
 def teach_bfloat16() -> None:
-    """The interpreter keeps bf16 as its bits, which it multiplies as if they were numbers."""
+    """The interpreter keeps bf16 as its bits, which it multiplies as if they were numbers, and cuts floats off where
+    GPUs round them."""
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
     original = InterpreterBuilder.create_dot
@@ -100,6 +102,17 @@ def teach_bfloat16() -> None:
         return original(self, widened(a), widened(b), *rest)
 
     InterpreterBuilder.create_dot = create_dot
+    shorten = InterpreterBuilder.create_fp_trunc
+
+    def create_fp_trunc(self: Any, source: Any, kind: Any) -> Any:
+        import triton.language as tl
+
+        if kind.scalar != tl.bfloat16 or source.dtype != tl.float32:
+            return shorten(self, source, kind)
+        bits = source.data.astype(np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
+        return TensorHandle(bits, tl.bfloat16)
+
+    InterpreterBuilder.create_fp_trunc = create_fp_trunc
 
 
 def load(source: str, symbol: str, folder: Path) -> Any:

@@ -191,7 +191,8 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
 
 
 def choose_tiles(c: Contraction, target: GpuTarget) -> list[Tile]:
-    """The tiles that take the least, the best first; those that follow are smaller, for where it does not fit."""
+    """The tiles that take the least, the best first; those that follow are smaller, for where it does not fit. None
+    where the target has no room for any."""
     extents = [total(loops).known or _GUESS for loops in (c.m, c.n, c.k, c.batch)]
     sides = {"f64": 64, "f32": 128}.get(c.factor, 256)
     tiles = [
@@ -200,9 +201,8 @@ def choose_tiles(c: Contraction, target: GpuTarget) -> list[Tile]:
         and (tile := _tile(c, m, n, extents[2], target)) is not None
     ]
     tiles.sort(key=lambda tile: (_cycles(c, tile, extents, target), tile.m * tile.n))
-    best = tiles[0]
-    smaller = [tile for tile in tiles[1:] if tile.m * tile.n < best.m * best.n]
-    return [best, *smaller[: _FORMS - 1]]
+    smaller = [tile for tile in tiles[1:] if tile.m * tile.n < tiles[0].m * tiles[0].n]
+    return [*tiles[:1], *smaller[: _FORMS - 1]]
 
 
 def _most_points(factor: str) -> int:

@@ -277,15 +277,15 @@ class Writer:
                 names.append("")
             elif scalar.op == "linalg.index":
                 coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
-                names.append(self.define("x", f"{self.tensor(coordinate.text)}.to(tl.int64)"))
+                names.append(self.define("x", self.index(coordinate)))
             else:
                 text = expression(scalar, [names[o] for o in scalar.operands], [kinds[o] for o in scalar.operands])
                 names.append(self.define("x", text))
         return names
 
-    def tensor(self, text: str) -> str:
-        """A Python number, as some coordinates are, as something with a type."""
-        return f"tl.full((), {text}, tl.int32)" if text.lstrip("-").isdigit() else f"({text})"
+    def index(self, coordinate: Coordinate) -> str:
+        """A coordinate as bodies see it. One without axes may be a Python number, which has no type."""
+        return f"({coordinate.text}).to(tl.int64)" if coordinate.axes else f"tl.full((), {coordinate.text}, tl.int64)"
 
     def spread(self, text: str, dtype: str) -> str:
         """A carried value in every point of the tile, in exactly its type: what loops hand from turn to turn."""
