@@ -15,28 +15,47 @@ def written_into(value: ir.Value) -> ir.Value:
         value = before
 
 
+def first_write(value: ir.Value) -> tuple[ir.Operation, int] | None:
+    """The operation, and the number of its operand, that first writes into the tensor that `value` was made of; None
+    where nothing does, or a branch stands in between."""
+    found = None
+    while (use := _written_operand(value)) is not None:
+        found = use
+        value = use[0].operands[use[1]]
+    return None if _before(value) is not None else found
+
+
 def _before(value: ir.Value) -> ir.Value | None:
     """What one operation wrote into to make `value`."""
+    use = _written_operand(value)
+    if use is not None:
+        return use[0].operands[use[1]]
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "scf.if":
+        return None
+    branch = value.owner.operation
+    number = list(branch.results).index(value)
+    origins = [written_into(_last(region.blocks[0]).operands[number]) for region in branch.regions]
+    return origins[0] if origins[0] == origins[1] else None
+
+
+def _written_operand(value: ir.Value) -> tuple[ir.Operation, int] | None:
+    """The operation that made `value`, and which of its operands it wrote into."""
     if isinstance(value.owner, ir.Block):
         return None
     operation = value.owner.operation
     number = list(operation.results).index(value)
-    operands = list(operation.operands)
     if operation.name in ("tensor.insert", "tensor.insert_slice"):
-        return operands[1]
+        return operation, 1
     if operation.name.startswith("linalg."):
-        return operands[len(operands) - len(operation.results) + number]
+        return operation, len(operation.operands) - len(operation.results) + number
     if operation.name == "scf.for":
         body = operation.regions[0].blocks[0]
-        return operands[3 + number] if _hands_on(body, number, number + 1) else None
+        return (operation, 3 + number) if _hands_on(body, number, number + 1) else None
     if operation.name == "scf.while":
         test, body = (region.blocks[0] for region in operation.regions)
         origin = written_into(_last(test).operands[1 + number])
         carried = next((i for i, argument in enumerate(test.arguments) if argument == origin), None)
-        return operands[carried] if carried is not None and _hands_on(body, carried, number) else None
-    if operation.name == "scf.if":
-        origins = [written_into(_last(region.blocks[0]).operands[number]) for region in operation.regions]
-        return origins[0] if origins[0] == origins[1] else None
+        return (operation, carried) if carried is not None and _hands_on(body, carried, number) else None
     return None
 
 

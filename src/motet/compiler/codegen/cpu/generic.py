@@ -20,11 +20,12 @@ from typing import Literal
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.elementary import call_elementary, define_elementary
 from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
-from motet.compiler.codegen.cpu.row_tasks import Rows, split_rows
+from motet.compiler.codegen.cpu.row_tasks import PRIVATE, Rows, mark_private, split_rows
 from motet.compiler.codegen.kernel import KernelCode, Phase
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
 from motet.compiler.ir.translate import source_location, translate_to_llvm
+from motet.compiler.scheduling.carried import first_write
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import CompileError
 
@@ -39,8 +40,9 @@ _SIMPLIFY = "inline,symbol-dce,func.func(linalg-generalize-named-ops,linalg-fuse
 _BUFFERIZE = (
     "eliminate-empty-tensors,empty-tensor-to-alloc-tensor,one-shot-bufferize{bufferize-function-boundaries=1 "
     "function-boundary-type-conversion=identity-layout-map allow-return-allocs-from-loops=1},"
-    "canonicalize,cse,func.func(buffer-hoisting,buffer-loop-hoisting)"
+    "canonicalize,cse"
 )
+_HOIST = "func.func(buffer-hoisting,buffer-loop-hoisting)"
 _LOOPS = (
     "ownership-based-buffer-deallocation,canonicalize,buffer-deallocation-simplification,"
     "bufferization-lower-deallocations,convert-bufferization-to-memref,func.func(convert-linalg-to-loops),"
@@ -180,6 +182,8 @@ def _write_into_buffers(
         argument.set_location(entry.location)  # whoever made the function may have had another context's
     outputs = [block.add_argument(result.memory, ir.Location.unknown()) for result in results]
     terminator = block.operations[len(block.operations) - 1]
+    for value, memory in zip(terminator.operands, outputs, strict=True):
+        _begin_in_place(value, memory)
     with ir.InsertionPoint(terminator), terminator.location:
         flags = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
         for value, memory in zip(terminator.operands, outputs, strict=True):
@@ -194,6 +198,28 @@ def _write_into_buffers(
         del entry.attributes[name]
     entry.attributes["arg_attrs"] = ir.ArrayAttr.get([read_only] * len(arguments) + [nothing] * len(results))
     _set_inputs(entry, [*inputs, *(result.memory for result in results)])
+
+
+def _begin_in_place(value: ir.Value, memory: ir.Value) -> None:
+    """Let loops that write into a tensor until it is the result `value` write to `memory` from the start."""
+    use = first_write(value)
+    if use is None or not value.owner.name.startswith(("scf.", "tensor.insert")):
+        return
+    writer, number = use
+    source = writer.operands[number]
+    taken = not isinstance(source.owner, ir.Block) and source.owner.name != "tensor.empty"
+    if taken or writer.block != value.owner.operation.block:
+        return
+    with ir.InsertionPoint(writer), writer.location:
+        if isinstance(source.owner, ir.Block):
+            ir.Operation.create(
+                "bufferization.materialize_in_destination", operands=[source, memory],
+                attributes={"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()},
+            )  # fmt: skip
+        writer.operands[number] = ir.Operation.create(
+            "bufferization.to_tensor", results=[source.type], operands=[memory],
+            attributes={"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()},
+        ).result  # fmt: skip
 
 
 def _set_inputs(entry: ir.Operation, kinds: Sequence[ir.Type]) -> None:
@@ -220,6 +246,8 @@ def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], functio
         run_pipeline(module, _SIMPLIFY)
         own_memory(module)
         run_pipeline(module, _BUFFERIZE)
+        mark_private(_body(module))
+        run_pipeline(module, _HOIST)
         copies_to_linalg(module)
         _small_to_stack(_body(module))
         temporaries = _large_to_arguments(_body(module))
@@ -266,6 +294,8 @@ def _large_to_arguments(entry: ir.Operation) -> list[ir.MemRefType]:
         if operation.name != "memref.alloc":
             continue
         kind = ir.MemRefType(operation.results[0].type)
+        if PRIVATE in operation.attributes:
+            continue  # each task needs its own
         plain = kind.has_static_shape and kind.layout == ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
         if not plain or kind.memory_space is not None:
             continue

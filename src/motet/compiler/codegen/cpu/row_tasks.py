@@ -6,8 +6,9 @@
       scf.for %i = 0 to 8 …                                  scf.for %i = %begin to %end …
         … load %o[%i, …] …                                     … load %o[%i, …] …
 
-That is so if whatever any outermost loop writes is accessed by all of them at the loop's own index in its
-first dimension alone. Loops over different ranges stop each at its own end.
+That is so if whatever any outermost loop writes is accessed by all of them within the iteration's own stretch of
+some axis, `[c·i, c·i + c)`, with the same `c`. Loops over different ranges stop each at its own end; where one has
+`m` iterations for each of another, `m` of them make one task. Memory that an iteration makes for itself is its own.
 """
 
 from __future__ import annotations
@@ -15,12 +16,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.linear import Linear
 
 Rows = int | tuple[int, int]
 """A number of rows, or the (argument, axis) whose extent it is."""
 
+_WITHIN = ("memref.load", "arith.", "math.", "scf.for", "scf.if", "scf.yield")
 _NO_EFFECT = ("arith.", "memref.dim", "memref.alloc", "memref.alloca", "memref.dealloc", "memref.get_global",
               "func.return")  # fmt: skip
+
+
+PRIVATE = "motet.private"  # attribute of memory that each iteration of an outermost loop makes for itself
+
+
+def mark_private(function: ir.Operation) -> None:
+    """Mark the memory that `function` makes within its outermost loops, so that it is known when it is moved out."""
+    for entry in function.regions[0].blocks[0].operations:
+        if entry.operation.name == "scf.for":
+            for operation in _operations(entry.operation):
+                if operation.name == "memref.alloc":
+                    operation.attributes[PRIVATE] = ir.UnitAttr.get(function.context)
 
 
 def split_rows(function: ir.Operation) -> set[Rows] | None:
@@ -37,9 +52,13 @@ def split_rows(function: ir.Operation) -> set[Rows] | None:
             loops.append(entry.operation)
         elif not entry.operation.name.startswith(_NO_EFFECT):
             return None
-    ranges = {rows for loop in loops if (rows := _range(loop)) is not None}
-    if not loops or any(_range(loop) is None for loop in loops) or not _independent(loops):
+    if not loops or any(_range(loop) is None for loop in loops):
         return None
+    factors = _factors(loops)
+    if factors is None:
+        return None
+    loops = [_tile(loop, factor) for loop, factor in zip(loops, factors, strict=True)]
+    ranges = {rows for loop in loops if (rows := _range(loop)) is not None}
     index = ir.IndexType.get(function.context)
     location = ir.Location.unknown(function.context)
     begin, end = (block.add_argument(index, location) for _ in range(2))
@@ -75,24 +94,145 @@ def _constant(value: ir.Value) -> int | None:
     return ir.IntegerAttr(owner.attributes["value"]).value
 
 
-def _independent(loops: list[ir.Operation]) -> bool:
-    accesses = [(loop, access) for loop in loops for access in _operations(loop)]
+def _factors(loops: list[ir.Operation]) -> list[int] | None:
+    """How many iterations of each loop make a task, so that tasks are independent; None where no number does."""
+    stretches = _stretches(loops)
+    if stretches is None:
+        return None
+    ones = [1] * len(loops)
+    if _agree(stretches, ones):
+        return ones
+    numbers = [rows if isinstance(rows := _range(loop), int) else 0 for loop in loops]
+    tasks = min(numbers)
+    if not tasks or any(number % tasks for number in numbers):
+        return None
+    factors = [number // tasks for number in numbers]
+    return factors if _agree(stretches, factors) else None
+
+
+# By memory that is written, for every axis along which each loop's iterations have stretches of their own: the
+# lengths of these, by loop.
+Stretches = dict[ir.Value, list[dict[int, int]]]
+
+
+def _agree(stretches: Stretches, factors: list[int]) -> bool:
+    return all(
+        any(len({length * factors[loop] for loop, length in axis.items()}) <= 1 for axis in axes)
+        for axes in stretches.values()
+    )
+
+
+def _stretches(loops: list[ir.Operation]) -> Stretches | None:
+    accesses = [(number, access) for number, loop in enumerate(loops) for access in _operations(loop)]
     written: list[ir.Value] = []
     for _, access in accesses:
         if access.name == "memref.store":
-            written.append(access.operands[1])
-        elif not access.name.startswith(("memref.load", "arith.", "math.", "scf.for", "scf.if", "scf.yield")):
-            return False
+            memory = access.operands[1]
+            if memory not in written and not _is_private(memory):
+                written.append(memory)
+        elif not access.name.startswith(_WITHIN):
+            return None
     if any(_outer_use(memory) for memory in written):
-        return False
-    for loop, access in accesses:
-        if access.name not in ("memref.load", "memref.store"):
-            continue
-        memory, *indices = list(access.operands)[access.name == "memref.store" :]
-        row = loop.regions[0].blocks[0].arguments[0]
-        if memory in written and (not indices or indices[0] != row):
-            return False
-    return True
+        return None
+    readers = [_Counters(loop) for loop in loops]
+    found: Stretches = {}
+    for memory in written:
+        axes: list[dict[int, int] | None] = [{} for _ in ir.MemRefType(memory.type).shape]
+        for number, access in accesses:
+            if access.name not in ("memref.load", "memref.store"):
+                continue
+            there, *indices = list(access.operands)[access.name == "memref.store" :]
+            if there != memory:
+                continue
+            for axis, index in enumerate(indices):
+                lengths = axes[axis]
+                length = readers[number].stretch(index)
+                if lengths is not None and (length is None or lengths.setdefault(number, length) != length):
+                    axes[axis] = None
+        found[memory] = [axis for axis in axes if axis is not None]
+    return found
+
+
+def _is_private(memory: ir.Value) -> bool:
+    return not isinstance(memory.owner, ir.Block) and PRIVATE in memory.owner.operation.attributes
+
+
+class _Counters:
+    """Indices within one outermost loop as linear expressions; its own counter is dimension 0."""
+
+    def __init__(self, loop: ir.Operation) -> None:
+        self.values: dict[ir.Value, Linear | None] = {loop.regions[0].blocks[0].arguments[0]: Linear.dim(0)}
+        self.extents: dict[int, int] = {0: 1}
+        for operation in reversed(list(_operations(loop))):  # outer loops before inner ones
+            if operation.name == "scf.for":
+                self._add(operation)
+
+    def _add(self, loop: ir.Operation) -> None:
+        lower, upper, step = (_constant(operand) for operand in list(loop.operands)[:3])
+        known = None
+        if lower is not None and upper is not None and step is not None and upper > lower:
+            dim = len(self.extents)
+            self.extents[dim] = -(-(upper - lower) // step)
+            known = Linear.dim(dim) * step + Linear((), lower)
+        self.values[loop.regions[0].blocks[0].arguments[0]] = known
+
+    def stretch(self, index: ir.Value) -> int | None:
+        """c, where `index` is within `[c·i, c·i + c)` in iteration i."""
+        linear = self._linear(index)
+        if linear is None:
+            return None
+        length = linear.coefficient(0)
+        low, high = (linear - Linear.dim(0) * length).range(self.extents)
+        return length if length > 0 and low >= 0 and high < length else None
+
+    def _linear(self, value: ir.Value) -> Linear | None:
+        if value not in self.values:
+            self.values[value] = self._read(value)
+        return self.values[value]
+
+    def _read(self, value: ir.Value) -> Linear | None:
+        if isinstance(value.owner, ir.Block):
+            return None
+        number = _constant(value)
+        if number is not None:
+            return Linear((), number)
+        operation = value.owner.operation
+        if operation.name not in ("arith.addi", "arith.subi", "arith.muli"):
+            return None
+        left, right = (self._linear(operand) for operand in operation.operands)
+        if left is None or right is None:
+            return None
+        if operation.name != "arith.muli":
+            return left + right if operation.name == "arith.addi" else left - right
+        if left.terms and right.terms:
+            return None
+        return left * right.constant if left.terms else right * left.constant
+
+
+def _tile(loop: ir.Operation, factor: int) -> ir.Operation:
+    """A loop each of whose iterations is `factor` of those of `loop`, which is gone then."""
+    rows = _range(loop)
+    if factor == 1 or not isinstance(rows, int):
+        return loop
+    index = ir.IndexType.get(loop.context)
+    with ir.InsertionPoint(loop), loop.location:
+        zero, one, many, times = (
+            arith.ConstantOp(index, number).result for number in (0, 1, rows // factor, factor)
+        )
+        outer = ir.Operation.create("scf.for", operands=[zero, many, one], regions=1)
+    block = outer.regions[0].blocks.append(index, arg_locs=[loop.location])
+    with ir.InsertionPoint(block), loop.location:
+        first = arith.MulIOp(block.arguments[0], times).result
+        inner = ir.Operation.create("scf.for", operands=[zero, times, one], regions=1)
+        ir.Operation.create("scf.yield")
+    body = loop.regions[0].blocks[0]
+    body.append_to(inner.regions[0])
+    counter = body.arguments[0]
+    with ir.InsertionPoint.at_block_begin(body), loop.location:
+        row = arith.AddIOp(first, counter)
+    counter.replace_all_uses_except(row.result, row.operation)
+    loop.erase()
+    return outer
 
 
 def _outer_use(memory: ir.Value) -> bool:

@@ -16,7 +16,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from motet.compiler.frontends.raising.linear import Linear
 from motet.compiler.frontends.raising.nest import (
     Compute,
     Index,
@@ -33,6 +32,7 @@ from motet.compiler.frontends.raising.nest import (
 )
 from motet.compiler.frontends.raising.read import COMBINERS
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.linear import Linear
 
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
 _PADDED_WITH = {

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from motet.compiler.frontends.raising.linear import Linear
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.linear import Linear
 
 
 class Unraisable(Exception):

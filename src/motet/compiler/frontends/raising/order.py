@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.raising.linear import Linear
 from motet.compiler.frontends.raising.nest import Load, Nest, Statement, Unraisable, loads
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.linear import Linear
 
 VIEWS = frozenset({
     "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from motet.compiler.frontends.raising.linear import Linear
 from motet.compiler.frontends.raising.nest import (
     Compute,
     Index,
@@ -23,6 +22,7 @@ from motet.compiler.frontends.raising.nest import (
     Unraisable,
 )
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.linear import Linear
 
 # Operations that give the same whatever the order of the terms (floating ones up to rounding).
 COMBINERS = frozenset({

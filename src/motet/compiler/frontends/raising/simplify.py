@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 
-from motet.compiler.frontends.raising.linear import Linear
 from motet.compiler.frontends.raising.nest import (
     Compute,
     Load,
@@ -23,6 +22,7 @@ from motet.compiler.frontends.raising.nest import (
     statement_linears,
 )
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.linear import Linear
 
 
 def simplify(nest: Nest) -> None:
