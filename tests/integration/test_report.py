@@ -110,6 +110,8 @@ def test_a_click_shows_what_is_known(folder: Path, tmp_path: Path) -> None:
     details = dom[dom.index('<aside class="details">') :].split("</aside>")[0]
     assert "made of" in details and "FLOP" in details and "limit" in details
     assert "width: 200%" in dom
+    roof = re.compile(r'class="roof" data-device="0"[^>]*points="([^"]*)"')
+    assert roof.findall(dom) and roof.findall(dom) != roof.findall(text)
 
 
 @needs_browser
@@ -144,6 +146,21 @@ def test_bench_traces_a_call_too(motet: Callable[..., subprocess.CompletedProces
     assert "measured ·" in (tmp_path / "add.html").read_text()
 
 
+def rates(folder: Path, text: str) -> Path:
+    path = folder / "rates.json"
+    path.write_text(text)
+    return path
+
+
+def test_limits_are_those_of_the_rates_given(motet: Callable[..., subprocess.CompletedProcess[str]], compiled: Path,
+                                             tmp_path: Path) -> None:
+    slow = dict.fromkeys(("contraction", "convolution", "elementwise", "reduction", "generic"), 1000.0)
+    given = rates(tmp_path, json.dumps({"host": {**slow, "memory": 1e4}}))
+    assert motet("inspect", compiled / "add.motet", "--html", "a.html", "--rates", given).returncode == 0
+    limits = re.findall(r'class="n limit" data-v="([^"]*)"', (tmp_path / "a.html").read_text())
+    assert float(limits[0]) == max(15 / 1e3, 3 * 60 / 1e4)  # an operation and three floats for each of 15 elements
+
+
 def test_mistakes_are_one_line(fails: Callable[..., str], compiled: Path, folder: Path, tmp_path: Path) -> None:
     add = compiled / "add.motet"
     (tmp_path / "no.json").write_text("{}")
@@ -153,5 +170,9 @@ def test_mistakes_are_one_line(fails: Callable[..., str], compiled: Path, folder
         "inspect", add, "--html", "a.html", "--trace", folder / "branches.json")
     assert "nowhere/a.html: cannot be written" in fails("inspect", add, "--html", "nowhere/a.html")
     assert "expected --html" in fails("inspect", add, "--trace", folder / "branches.json")
+    given = rates(tmp_path, '{"host": {"flops": 1}}')
+    assert "no rate flops" in fails("inspect", add, "--html", "a.html", "--rates", given)
+    assert "is no file of rates" in fails("inspect", add, "--html", "a.html", "--rates", rates(tmp_path, "\x00"))
+    assert "cannot be read" in fails("inspect", add, "--html", "a.html", "--rates", "none.json")
     assert "not with --json" in fails("inspect", add, "--html", "a.html", "--json")
     assert not (tmp_path / "a.html").exists()

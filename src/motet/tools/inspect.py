@@ -50,12 +50,19 @@ def inspect_artifact(
         "--trace", metavar="FILE.json", show_default=False,
         help="What motet run --trace wrote of it: the page shows what was measured beside what was predicted.",
     )] = None,
+    rates: Annotated[str | None, typer.Option(
+        metavar="FILE.json", show_default=False,
+        help="What this machine's devices can do, as motet devices --measure -o FILE.json writes it: for the page's "
+        "predictions and limits.",
+    )] = None,
     json: arguments.Json = False,
 ) -> None:
     from motet.tools.opening import open_bound
 
     if trace is not None and html is None:
         raise OptionError(f"--trace {trace}: what it says is shown in a page; expected --html FILE.html with it")
+    if rates is not None and html is None:
+        raise OptionError(f"--rates {rates}: what they say is shown in a page; expected --html FILE.html with it")
     if html is not None and (json or measure):
         raise OptionError(f"--html {html}: not with {'--json' if json else '--measure'}; expected one of them")
     opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement)
@@ -63,7 +70,7 @@ def inspect_artifact(
     if html is not None:
         from motet.tools.report.page import write_report
 
-        write_report(artifact, file, html, bindings, trace)
+        write_report(artifact, file, html, bindings, trace, rates)
         return
     measured = _measure(artifact, bindings, file) if measure else None
     if json:

@@ -5,6 +5,6 @@
     prediction.py when each operation would run: a simulation of commands, waves and queues
     measured.py   when it did run: a trace, matched with the operations
     layered.py    where the nodes of a graph go
-    graph.py, timeline.py, memory.py, tables.py    the parts of the page
+    graph.py, timeline.py, memory.py, tables.py, roofline.py    the parts of the page
     page.py       the page, from `page.html`, `page.css` and `page.js`
 """

@@ -202,6 +202,20 @@
         cell("cost").dataset.v = sound ? cost : 0;
       }
     };
-    for (const input of inputs) input.addEventListener("input", work);
+    // The roof on the same rates; logarithms of both scales run from 0 to 100.
+    const roof = (line) => {
+      const [left, right, low, high] = line.dataset.scales.split(" ").map(Number), rate = {};
+      for (const input of inputs) {
+        if (input.dataset.device === line.dataset.device) rate[input.dataset.rate] = Number(input.value) * 1e9;
+      }
+      if (!(rate.flops > 0 && rate.bytes > 0)) return;
+      const across = (value) => 100 * Math.log(value / left) / Math.log(right / left);
+      const up = (value) => 100 - 100 * Math.log(value / low) / Math.log(high / low);
+      const ends = [[left, left * rate.bytes], [rate.flops / rate.bytes, rate.flops], [right, rate.flops]];
+      line.setAttribute("points", ends.map(([x, y]) => across(x) + "," + up(y)).join(" "));
+    };
+    for (const input of inputs) {
+      input.addEventListener("input", () => { work(); all(".roof", section).forEach(roof); });
+    }
   }
 })();

@@ -11,9 +11,10 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from motet.artifact.files import atomic_file
+from motet.artifact.files import atomic_file, unreadable
 from motet.artifact.reader import Artifact
-from motet.compiler.placement.rates import rate_table
+from motet.compiler.placement.machine import rates_of_families
+from motet.compiler.placement.rates import RateTable, read_rates
 from motet.errors import OptionError
 from motet.tools.report.binding import Bound, bound_devices
 from motet.tools.report.facts import Detail, Facts, details, gather
@@ -21,6 +22,7 @@ from motet.tools.report.graph import graph_svg
 from motet.tools.report.measured import Trace, read_trace
 from motet.tools.report.memory import memory_details, memory_html
 from motet.tools.report.model import read_program
+from motet.tools.report.roofline import roofline_html
 from motet.tools.report.tables import contents_html, kernel_table
 from motet.tools.report.timeline import moves, timeline_html
 from motet.tools.report.writing import COLOURED, amount, colour, safe, share
@@ -28,28 +30,45 @@ from motet.tools.show import show_bytes, show_seconds, show_signature
 
 
 def write_report(
-    artifact: Artifact, file: str, target: str, bindings: Mapping[str, str], trace_file: str | None = None
+    artifact: Artifact, file: str, target: str, bindings: Mapping[str, str], trace_file: str | None = None,
+    rates_file: str | None = None,
 ) -> None:
     """Writes the page of `artifact`, which came from `file`, to `target`. `bindings` are physical devices by the
-    program's names; `trace_file` is what `motet run --trace` wrote of it.
+    program's names; `trace_file` is what `motet run --trace` wrote of it, `rates_file` what `motet devices --measure`
+    wrote of the devices.
 
-    Raises OptionError for a trace that is none, or another program's; ArtifactError where `target` cannot be written.
+    Raises OptionError for a trace that is none, or another program's, and for a file of rates that is none;
+    ArtifactError where `target` cannot be written.
     """
     trace = None if trace_file is None else read_trace(trace_file)
-    page = render(artifact, Path(file).name, bindings, trace)
+    page = render(artifact, Path(file).name, bindings, trace, _rates(rates_file))
     with atomic_file(Path(target)) as stream:
         stream.write(page.encode("utf-8", "replace"))
 
 
-def render(artifact: Artifact, title: str, bindings: Mapping[str, str], trace: Trace | None = None) -> str:
-    """The page's text."""
+def _rates(path: str | None) -> RateTable:
+    if path is None:
+        return rates_of_families()
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise OptionError(f"--rates {unreadable(Path(path), error)}; expected a file that motet devices --measure -o "
+                          "FILE writes") from None
+    return rates_of_families(read_rates(text, f"--rates {path}"))
+
+
+def render(
+    artifact: Artifact, title: str, bindings: Mapping[str, str], trace: Trace | None = None,
+    rates: RateTable | None = None,
+) -> str:
+    """The page's text; `rates` are what devices can do, defaults where they are not given."""
     manifest = artifact.manifest
     if trace is not None and trace.function not in [signature.name for signature in manifest.functions]:
         raise OptionError(
             f"--trace {trace.path}: a trace of another program: it is of {trace.function}; {artifact.name} has "
             f"{', '.join(signature.name for signature in manifest.functions) or 'no functions'}"
         )
-    devices = bound_devices(manifest, bindings, rate_table({}), trace, artifact.name)
+    devices = bound_devices(manifest, bindings, rates or rates_of_families(), trace, artifact.name)
     known: dict[str, Detail] = {}
     sections: list[str] = []
     for number, signature in enumerate(manifest.functions):
@@ -109,7 +128,7 @@ def _section(facts: Facts) -> str:
         '<h3>Timeline <span class="tools"><button data-time="in" title="wider">+</button>'
         '<button data-time="out" title="narrower">−</button></span></h3>'
         f"{timeline_html(facts)}<h3>Memory plan</h3>{memory_html(facts)}"
-        f"<h3>Kernels</h3>{kernel_table(facts)}</section>"
+        f"<h3>Kernels</h3>{kernel_table(facts)}{roofline_html(facts)}</section>"
     )
 
 

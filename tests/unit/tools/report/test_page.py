@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.tools.report.programs import diamond, manifest, relay, tensor, variant
 
 from motet.artifact.schema import (
@@ -21,6 +23,7 @@ from motet.artifact.schema import (
     Signature,
     Step,
 )
+from motet.compiler.placement.rates import HOST, RateTable
 from motet.errors import OptionError
 from motet.tools.report.measured import Span, Trace
 from motet.tools.report.page import render
@@ -124,6 +127,22 @@ def test_measured_spans_stand_beside_the_predicted_on_one_scale() -> None:
     assert bars["0.6 1.4"] == "56%"
     assert len(found.of_class("flow")) >= 2 and len(found.of_class("memory")) == 2
     assert "measured · 2.5 s" in found.text and "12,345" in found.text and "t.json" in found.text
+
+
+def test_the_roof_bends_where_memory_and_arithmetic_meet() -> None:
+    # A host of 600 GFLOP/s and 100 GB/s: its ridge is at 6 FLOP/B; p does 300 FLOP on 10 B, 0.3 GFLOP/s.
+    trace = Trace("t.json", "main", [Span("host", 0, "p_kernel", "launch", 0.0, 1e-6)],
+                  {"a": ("host", "host-target"), "b": ("null", "null-target")})
+    rates = RateTable({"host": replace(HOST, contraction=6e11, memory=1e11)})
+    found = Page(render(Held(relay()[0]), "", {}, trace, rates))  # type: ignore[arg-type]
+    roof = found.of_class("roof")[0]
+    left, right, low, high = (math.log(float(value)) for value in str(roof["data-scales"]).split())
+    bend = [float(number) for number in str(roof["points"]).split()[1].split(",")]
+    assert bend[0] == pytest.approx(100 * (math.log(6) - left) / (right - left), abs=0.01)
+    assert bend[1] == pytest.approx(100 - 100 * (math.log(6e11) - low) / (high - low), abs=0.01)
+    (circle,) = [attributes for tag, attributes in found.found if tag == "circle"]
+    assert float(str(circle["cx"])[:-1]) == pytest.approx(100 * (math.log(30) - left) / (right - left), abs=0.01)
+    assert float(str(circle["cy"])[:-1]) == pytest.approx(100 - 100 * (math.log(3e8) - low) / (high - low), abs=0.01)
 
 
 def test_names_that_are_markup_stay_text() -> None:
