@@ -23,7 +23,7 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.body import constant
-from motet.compiler.codegen.cpu.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.builder import I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue, stored_place
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
 from motet.compiler.codegen.cpu.micro import (
@@ -42,12 +42,14 @@ from motet.compiler.codegen.cpu.micro import (
     widen,
     write_vector,
 )
+from motet.compiler.codegen.cpu.spread import unevenness
 from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 2_000_000  # some tens of microseconds of one core
 _MOST_TASKS = 64
 _STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
+_MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
 _LEAST_ROWS = 4  # of the result in one task: fewer copy the window's overlap too often
 
 
@@ -386,7 +388,10 @@ def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[i
     fitting = [r for r in divisors if c.rows.span(r) * row_bytes <= target.l2 // 3] or [1]
     enough = [r for r in fitting if c.rows.size // r >= wanted and r >= min(_LEAST_ROWS, c.rows.size)]
     least = [r for r in fitting if r >= min(_LEAST_ROWS, c.rows.size)]
-    return (max(enough) if enough else min(least) if least else max(fitting)), wanted
+    if not enough:
+        return (min(least) if least else max(fitting)), wanted
+    most = max(enough)
+    return min((r for r in enough if 2 * r >= most), key=lambda r: (unevenness(c.rows.size // r * outer), -r)), wanted
 
 
 def _plan_channels(c: Convolution, target: CpuTarget) -> Plan | None:
@@ -652,12 +657,47 @@ class Channels(Emitter):
                 self.copy_run(f, at, 1, f.at(target, f.imul(w, c.channels), self.element), 1, c.channels)
 
             f.loop(0, count, 1, column)
+        elif c.columns.step == 1 and c.channels <= _MOST_INTERLEAVED:
+            self._interleave(f, source, target, count)
         else:
             def channel(k: Index, _: list[ir.Value]) -> None:
                 at = f.at(source, f.imul(k, c.channel_step), self.image_element)
                 self.copy_run(f, at, c.columns.step, f.at(target, k, self.element), c.channels, count)
 
             f.loop(0, c.channels, 1, channel)
+
+    def _interleave(self, f: Frame, source: ir.Value, target: ir.Value, count: int) -> None:
+        """Channels that lie apart, each as [column], to [column][channel], by shuffles of whole vectors."""
+        c, lanes = self.c, self.plan.lanes
+
+        def some(i: Index, present: int) -> None:
+            vectors = [
+                widen(f, read_vector(
+                    f, f.at(source, f.iadd(k * c.channel_step, i), self.image_element), c.image.dtype, 1,
+                    Lanes(lanes, present if present < lanes else None),
+                ), c.image.dtype, c.product.lhs.casts, c.product.dtype)
+                for k in range(c.channels)
+            ]
+            for start in range(0, present * c.channels, lanes):
+                value = vectors[0]
+                for k in range(c.channels):
+                    # Lane l of the piece is element start + l of the row: channel modulo, pixel quotient.
+                    picks = [
+                        lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
+                        for lane in range(lanes)
+                    ]
+                    if k == 0:
+                        picks = [pick - lanes if pick >= lanes else 0 for pick in picks]
+                    value = f.shuffle_vector(value, vectors[k], ir.Constant(ir.VectorType(I32, lanes), picks))
+                left = present * c.channels - start
+                rest = Lanes(lanes, left if left < lanes else None)
+                to = f.at(target, f.iadd(f.imul(i, c.channels), start), self.element)
+                write_vector(f, value, to, c.product.dtype, 1, rest)
+
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: some(i, lanes))
+        if count > whole:
+            some(whole, count - whole)
 
     def _row(
         self, f: Frame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,

@@ -49,12 +49,12 @@ from motet.compiler.codegen.cpu.micro import (
     internal_function,
     narrow,
 )
+from motet.compiler.codegen.cpu.spread import unevenness
 from motet.compiler.codegen.kernel import Kernel, KernelCode, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 1_500_000  # some ten microseconds of one core
 _MOST_TASKS = 128
-_THREADS = (2, 4, 8, 16)  # over which tasks should spread evenly
 _MOST_EDGES = 6  # kinds of tiles, each code of its own
 _FUSED_STEPS = 224
 
@@ -132,8 +132,7 @@ def _rows_per_task(c: Convolution, panels: int) -> int:
 
     def loss(rows: int) -> float:
         tasks = outer * panels * (c.rows.size // rows)
-        uneven = sum(-(-tasks // threads) * threads / tasks for threads in _THREADS) / len(_THREADS)
-        return uneven + _TASK_FLOPS / (50 * rows * row_flops) + max(0, tasks - _MOST_TASKS) / 1000
+        return unevenness(tasks) + _TASK_FLOPS / (50 * rows * row_flops) + max(0, tasks - _MOST_TASKS) / 1000
 
     return min((rows for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0), key=loss)
 
