@@ -11,6 +11,7 @@ import queue
 import random
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -183,7 +184,11 @@ class FakeApi(CudaApi):
     def stream_wait(self, stream: Stream, event: FakeEvent) -> None:
         mark = event.mark
         if mark is not None:
-            stream.work.put(lambda: None if mark.wait(60) else None)
+
+            def wait() -> None:
+                mark.wait()
+
+            stream.work.put(wait)
 
     def stream_synchronize(self, stream: Stream) -> None:
         done = threading.Event()
@@ -202,8 +207,6 @@ class FakeApi(CudaApi):
         self.alive["event"] -= 1
 
     def event_record(self, event: FakeEvent, stream: Stream) -> None:
-        import time
-
         mark = event.mark = threading.Event()
 
         def record() -> None:
@@ -246,7 +249,7 @@ class FakeApi(CudaApi):
 
     def module_load(self, image: bytes) -> dict[str, Function]:
         text = image.decode(errors="replace")
-        if not text.startswith(".version") or text.count("{") != text.count("}"):
+        if ".version" not in text or text.count("{") != text.count("}"):
             raise CudaError(218, "INVALID_PTX", "cuModuleLoadDataEx", "syntax error")
         if (missing := re.search(r"\.extern \.func (\w+)", text)) is not None:
             raise CudaError(218, "INVALID_PTX", "cuModuleLoadDataEx", f"Unresolved extern function '{missing[1]}'")
@@ -366,8 +369,6 @@ def _use_scratch(tasks: int, p: list[int]) -> None:
 
 
 def _spin(tasks: int, p: list[int]) -> None:
-    import time
-
     time.sleep(p[1] * 1e-6)
     array(p[0], 1, np.int64)[0] = p[1]
 

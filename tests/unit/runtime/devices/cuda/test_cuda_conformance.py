@@ -1,13 +1,13 @@
-"""The driver of NVIDIA's GPUs keeps to the contract: over a driver for tests everywhere, over a GPU where there is one."""
+"""The driver of NVIDIA's GPUs keeps to the contract: over a driver for tests, and over a GPU if there is one."""
 
 from __future__ import annotations
 
 import pytest
+from tests.unit.runtime.devices.cuda.fake import FakeApi
 
 from motet.runtime.conformance import Check, all_checks, run_checks
 from motet.runtime.device import probe
 from motet.runtime.devices.cuda import driver
-from tests.unit.runtime.devices.cuda.fake import FakeApi
 
 _GPU = probe("cuda")[0]
 # They begin other processes, which know nothing of the driver for tests, or need a compiler for its kernels.
