@@ -87,7 +87,9 @@ def test_a_browser_shows_the_page_without_complaint(folder: Path, tmp_path: Path
     assert len(re.findall(r'class="lane"', dom)) == 2
     assert "predicted" in dom and "measured" in dom
     rows = re.findall(r'<div class="row"[^>]*>([^<]*)<i>([^<]*)</i>', dom)
-    assert ("null ", "queue 1") in rows and ("host ", "queue 0") in rows
+    queues = {(device, text.split(",")[0]) for device, text in rows}
+    assert ("null ", "queue 1") in queues and ("host ", "queue 0") in queues
+    assert all(re.search(r"\d %? busy$|memory, ", text) for _, text in rows)
     assert len(re.findall(r'class="flow"', dom)) >= 4
     assert re.search(r'<g class="view" transform="translate\([^)]+\) scale\([\d.]+\)"', dom)  # its script has run
 

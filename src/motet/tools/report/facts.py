@@ -114,11 +114,7 @@ def _lines(facts: Facts, number: int, operation: Operation) -> list[tuple[str, s
         lines += [("made of", info.source or "-"), ("class", info.kind)]
     elif operation.kind not in ("input", "result"):
         lines.append(("kind", operation.kind))
-    if operation.step >= 0 and len(program.plan.steps) > 1:
-        step = program.plan.steps[operation.step]
-        lines.append(("step", f"{operation.step}" + (f", {step.region}" if step.region else "")))
-        if step.seconds is not None:
-            lines.append(("estimate of step", show_seconds(step.seconds)))
+    lines += _times(facts, number, operation)
     if operation.flops:
         lines.append(("work", amount(operation.flops, "FLOP")))
     if operation.kind not in ("input", "result"):
@@ -131,7 +127,11 @@ def _lines(facts: Facts, number: int, operation: Operation) -> list[tuple[str, s
         tasks = f"{operation.tasks} tasks" if operation.kind == "kernel" else "1"
         lines.append(("commands", tasks if len(operation.commands) == 1
                       else f"{len(operation.commands)} phases of up to {tasks}"))
-    lines += _times(facts, number, operation)
+    if operation.step >= 0 and len(program.plan.steps) > 1:
+        step = program.plan.steps[operation.step]
+        lines.append(("step", f"{operation.step}" + (f", {step.region}" if step.region else "")))
+        if step.seconds is not None:
+            lines.append(("estimate of step", show_seconds(step.seconds)))
     lines += [("reads", f"{value.name} {value.type} ({show_bytes(value.bytes)})") for value in operation.reads]
     lines += [("writes", f"{value.name} {value.type} ({show_bytes(value.bytes)})") for value in operation.writes]
     if len(operation.symbols) > 1 or (operation.symbols and operation.symbols[0] != operation.name):

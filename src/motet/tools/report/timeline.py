@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from motet.tools.report.facts import Facts, label
-from motet.tools.report.writing import colour, number, percent, safe
+from motet.tools.report.writing import colour, number, percent, safe, share
 from motet.tools.show import show_bytes, show_seconds
 
 _ROW = 30
@@ -37,29 +37,32 @@ class _Box:
 
 def timeline_html(facts: Facts) -> str:
     """Row names at the left, the drawing at the right, which may be made wider."""
-    groups = [(f"predicted · {show_seconds(facts.prediction.seconds)}", _predicted(facts))]
+    groups = [("predicted", facts.prediction.seconds, _predicted(facts))]
     memory: dict[str, list[tuple[float, int]]] = {}
     scale = facts.prediction.seconds
     if facts.trace is not None and facts.elapsed is not None:
-        groups.append((f"measured · {show_seconds(facts.elapsed)}", _measured(facts)))
+        groups.append(("measured", facts.elapsed, _measured(facts)))
         memory, scale = facts.trace.memory, max(scale, facts.elapsed)
     names: list[str] = []
     body: list[str] = []
     said: list[str] = []
-    if any(box.critical for _, boxes in groups for box in boxes):
+    drawn = [box for _, _, boxes in groups for box in boxes]
+    if any(box.critical for box in drawn):
         said.append("Outlined: the critical path of the prediction.")
-    if any(box.after for _, boxes in groups for box in boxes):
+    if any(box.after for box in drawn):
         said.append("Arrows: waits between queues.")
-    if any(box.lanes > 1 for _, boxes in groups for box in boxes):
+    if any(box.lanes > 1 for box in drawn):
         said.append("One upon another: commands that run at once as a wave.")
     y = _AXIS
-    for title, boxes in groups:
-        names.append(f'<div class="group" style="height:{_HEADING}px">{safe(title)}</div>')
+    for title, whole, boxes in groups:
+        names.append(f'<div class="group" style="height:{_HEADING}px">{title} · {safe(show_seconds(whole))}</div>')
         y += _HEADING
         tops: dict[tuple[str, int], int] = {}
         for device, queue in sorted({(box.device, box.queue) for box in boxes}):
             tops[device, queue] = y
-            names.append(f'<div class="row" style="height:{_ROW + _GAP}px">{safe(device)} <i>queue {queue}</i></div>')
+            own = [(box.begin, box.end) for box in boxes if (box.device, box.queue) == (device, queue)]
+            names.append(f'<div class="row" style="height:{_ROW + _GAP}px">{safe(device)} '
+                         f"<i>queue {queue}, {safe(share(busy(own), whole))} busy</i></div>")
             body.append(f'<rect class="track" x="0" y="{y}" width="100%" height="{_ROW}"/>')
             y += _ROW + _GAP
         body += [_bar(box, tops[box.device, box.queue], scale) for box in boxes]
@@ -76,6 +79,15 @@ def timeline_html(facts: Facts) -> str:
                f'<g class="ticks">{"".join(_ticks(scale, y))}</g>{"".join(body)}</svg>')
     return (f'<div class="timeline"><div class="names"><div style="height:{_AXIS}px"></div>{"".join(names)}</div>'
             f'<div class="scroll">{drawing}</div></div><p class="quiet">{" ".join(said)}</p>')
+
+
+def busy(spans: Sequence[tuple[float, float]]) -> float:
+    """The seconds in which at least one of the spans, from begin to end, goes on."""
+    total, reached = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
 
 
 def _predicted(facts: Facts) -> list[_Box]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tests.unit.tools.report.programs import bound, diamond, relay
 
 from motet.artifact.schema import Manifest, Signature
 from motet.tools.report.memory import lower_bound
 from motet.tools.report.model import Life, Program, read_program
 from motet.tools.report.prediction import Prediction, predict
+from motet.tools.report.timeline import busy
 
 
 def read(program: tuple[Manifest, Signature], threads: int = 1) -> Program:
@@ -109,10 +111,19 @@ def test_transfers_wait_for_their_source_and_runs_for_them() -> None:
     assert prediction.critical == set(range(4))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_queue_is_busy_while_anything_goes_on(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    begins, lengths = random.integers(0, 90, 12), random.integers(0, 9, 12)
+    taken = np.zeros(100, bool)
+    for begin, length in zip(begins, lengths, strict=True):
+        taken[begin : begin + length] = True
+    spans = [(float(b), float(b + n)) for b, n in zip(begins, lengths, strict=True)]
+    assert busy(spans) == taken.sum()
+
+
 def test_a_step_takes_what_the_compiler_thought() -> None:
     manifest, signature = relay()
-    from msgspec.structs import replace
-
     plan = manifest.plans["main"]
     plan.steps[0] = replace(plan.steps[0], seconds=5e-3)
     program = read((manifest, signature))
