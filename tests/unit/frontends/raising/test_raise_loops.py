@@ -203,3 +203,66 @@ def test_a_bounded_sum_over_other_bounds_than_its_array_has_stays_a_loop() -> No
     """
     x = random(9)
     np.testing.assert_allclose(run(text, [x], X86_64_V3)[0], np.cumsum(x), rtol=1e-5)
+
+
+def _flat(m: int, n: int, k: int, tile: int) -> str:
+    """A product on memrefs of one axis, over tiles that reach beyond it, as kernels of CUDA are written."""
+    blocks_m, blocks_n = -(-m // tile), -(-n // tile)
+    return f"""
+    func.func @main(%a: memref<{m * k}xf32>, %b: memref<{k * n}xf32>, %c: memref<{m * n}xf32>) {{
+      %zero = arith.constant 0.0 : f32
+      affine.for %by = 0 to {blocks_m} {{ affine.for %bx = 0 to {blocks_n} {{
+        affine.for %ty = 0 to {tile} {{ affine.for %tx = 0 to {tile} {{
+          %row = affine.apply affine_map<(d0, d1) -> (d0 * {tile} + d1)>(%by, %ty)
+          %column = affine.apply affine_map<(d0, d1) -> (d0 * {tile} + d1)>(%bx, %tx)
+          affine.if affine_set<(d0, d1) : ({m - 1} - d0 >= 0, {n - 1} - d1 >= 0)>(%row, %column) {{
+            %s = affine.for %k = 0 to {k} iter_args(%t = %zero) -> f32 {{
+              %0 = affine.load %a[%row * {k} + %k] : memref<{m * k}xf32>
+              %1 = affine.load %b[%k * {n} + %column] : memref<{k * n}xf32>
+              %2 = arith.mulf %0, %1 : f32
+              %3 = arith.addf %t, %2 : f32
+              affine.yield %3 : f32
+            }}
+            affine.store %s, %c[%row * {n} + %column] : memref<{m * n}xf32>
+          }}
+        }} }}
+      }} }}
+      return
+    }}
+    """
+
+
+@settings(max_examples=12)
+@given(m=st.integers(2, 20), n=st.integers(2, 20), k=st.integers(2, 9), tile=st.sampled_from([1, 4, 8]))
+def test_a_product_on_flat_memory_is_a_contraction(m: int, n: int, k: int, tile: int) -> None:
+    program = load_mlir(_flat(m, n, k, tile), "test.mlir")
+    assert "scf." not in str(program.module)
+    a, b = random(m, k, seed=1), random(k, n, seed=2)
+    found = run_oracle(program, "main", [a.ravel(), b.ravel(), np.zeros(m * n, np.float32)])[0]
+    np.testing.assert_allclose(found.reshape(m, n), a @ b, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=12)
+@given(n=st.integers(1, 20), low=st.integers(0, 3), high=st.integers(0, 3))
+def test_a_load_within_bounds_else_a_constant_is_padding(n: int, low: int, high: int) -> None:
+    text = f"""
+    func.func @main(%x: memref<{n}xf32>) -> memref<{n + low + high}xf32> {{
+      %other = arith.constant 3.5 : f32
+      %y = memref.alloc() : memref<{n + low + high}xf32>
+      affine.for %i = 0 to {n + low + high} {{
+        %v = affine.if affine_set<(d0) : (d0 - {low} >= 0, {n + low - 1} - d0 >= 0)>(%i) -> f32 {{
+          %0 = affine.load %x[%i - {low}] : memref<{n}xf32>
+          affine.yield %0 : f32
+        }} else {{
+          affine.yield %other : f32
+        }}
+        %w = arith.negf %v : f32
+        affine.store %w, %y[%i] : memref<{n + low + high}xf32>
+      }}
+      return %y : memref<{n + low + high}xf32>
+    }}
+    """
+    x = random(n)
+    assert _is_raised(text)
+    found = run_oracle(load_mlir(text, "test.mlir"), "main", [x])[0]
+    np.testing.assert_array_equal(found, -np.pad(x, (low, high), constant_values=3.5))

@@ -310,19 +310,23 @@ class _Emitter:
     def _element(self, load: Load, padding: _Padding | None) -> tuple[ir.Value, list[Linear]]:
         """A tensor of what `load` reads over all iterations, and the index into it, axis by axis."""
         kind = ir.MemRefType(load.memref.type)
+        bounds = _bounds(load)
+        if any(not _holds(condition, self.extents) and condition not in bounds for condition in load.conditions):
+            raise Unraisable("a load under other conditions than its bounds")
         tensor = self._held(load.memref)
         lows, highs = list[int](), list[int]()
         windows: list[_Window] = []
         for index, extent in zip(load.indices, kind.shape, strict=True):
             low, high = index.range(self.extents)
             before, after = max(0, -low), max(0, high - extent + 1)
-            if (before or after) and (padding is None or not padding.allows(load, index, extent)):
+            if (before or after) and not _is_bounded(load, index, extent, padding, self.extents):
                 raise Unraisable("a load outside of its memref")
             lows.append(before)
             highs.append(after)
             windows.append(_Window.of(index.plus(before), extent + before + after, self.extents))
-        if padding is not None and any((*lows, *highs)):
-            tensor = self._padded(tensor, lows, highs, padding.value)
+        if any((*lows, *highs)):
+            number = load.otherwise if load.conditions or padding is None else padding.value
+            tensor = self._padded(tensor, lows, highs, number)
         shape = list(ir.RankedTensorType(tensor.type).shape)
         sizes = [window.size for window in windows]
         if sizes != shape or any(window.stride != 1 for window in windows):
@@ -388,7 +392,8 @@ class _Padding:
     """Which loads of a reduction's term may be padded: its conditions keep exactly these in bounds."""
 
     def __init__(self, node: Reduce, extents: Mapping[int, int]) -> None:
-        self.conditions = [c for c in node.conditions if c.range(extents)[0] < 0]
+        self.conditions = tuple(c for c in node.conditions if c.range(extents)[0] < 0)
+        self.factors = list[Node]()
         self.value = float(_PADDED_WITH.get(node.combiner, 0))
         if not self.conditions:
             return
@@ -396,19 +401,30 @@ class _Padding:
             raise Unraisable(f"a bounded reduction by {node.combiner}")
         sums = node.combiner in ("arith.addf", "arith.addi")
         self.factors = _factors(node.term) if sums else [node.term] if isinstance(node.term, Load) else []
-        bounded = [
-            bound for load in self.factors if isinstance(load, Load)
-            for index, extent in zip(load.indices, ir.MemRefType(load.memref.type).shape, strict=True)
-            for bound in (index, (index * -1).plus(extent - 1))
-        ]
+        bounded = [bound for load in self.factors if isinstance(load, Load) for bound in _bounds(load)]
         if any(condition not in bounded for condition in self.conditions):
             raise Unraisable("bounds of a reduction that are not those of what it reads")
 
-    def allows(self, load: Load, index: Linear, extent: int) -> bool:
-        """Whether conditions keep `index` of `load` within `[0, extent)`, where it could be outside."""
-        return bool(self.conditions) and any(load is factor for factor in self.factors) and any(
-            condition in (index, (index * -1).plus(extent - 1)) for condition in self.conditions
-        )
+    def allows(self, load: Load) -> bool:
+        """Whether `load` may be padded: what makes a whole term neutral, being so."""
+        return any(load is factor for factor in self.factors)
+
+
+def _bounds(load: Load) -> list[Linear]:
+    """What is not negative where `load` is within its memref."""
+    extents = ir.MemRefType(load.memref.type).shape
+    return [
+        bound for index, extent in zip(load.indices, extents, strict=True)
+        for bound in (index, (index * -1).plus(extent - 1))
+    ]
+
+
+def _is_bounded(load: Load, index: Linear, extent: int, padding: _Padding | None, extents: Mapping[int, int]) -> bool:
+    """Whether conditions keep `index` of `load` within `[0, extent)` on each side where it could be outside."""
+    conditions = load.conditions
+    if not conditions and padding is not None and padding.conditions and padding.allows(load):
+        conditions = padding.conditions
+    return all(_holds(bound, extents) or bound in conditions for bound in (index, (index * -1).plus(extent - 1)))
 
 
 def _factors(node: Node) -> list[Node]:

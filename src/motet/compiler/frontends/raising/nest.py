@@ -21,11 +21,14 @@ class Unraisable(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """An element of a memref; `place` is where the program says so, counting loads and stores."""
+    """An element of a memref, or the constant `otherwise` in iterations that do not fulfil `conditions`; `place` is
+    where the program says so, counting loads and stores."""
 
     memref: ir.Value
     indices: tuple[Linear, ...]
     place: int
+    conditions: tuple[Linear, ...] = ()
+    otherwise: float | int = 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ def linears(node: Node) -> Iterator[Linear]:
     for found in nodes(node):
         if isinstance(found, Load):
             yield from found.indices
+            yield from found.conditions
         elif isinstance(found, Index):
             yield found.value
         elif isinstance(found, Reduce):
@@ -122,7 +126,7 @@ def statement_linears(statement: Statement) -> Iterator[Linear]:
 def free_dims(node: Node) -> frozenset[int]:
     """The dimensions that the value of `node` depends on."""
     if isinstance(node, Load):
-        return frozenset[int]().union(*(index.dims for index in node.indices))
+        return frozenset[int]().union(*(index.dims for index in (*node.indices, *node.conditions)))
     if isinstance(node, Index):
         return node.value.dims
     if isinstance(node, Compute):
@@ -136,7 +140,9 @@ def free_dims(node: Node) -> frozenset[int]:
 def rewrite(node: Node, linear: Callable[[Linear], Linear], dims: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Node:
     """`node` with `linear` applied to every linear expression and `dims` to the dimensions of reductions."""
     if isinstance(node, Load):
-        return replace(node, indices=tuple(map(linear, node.indices)))
+        return replace(
+            node, indices=tuple(map(linear, node.indices)), conditions=tuple(map(linear, node.conditions))
+        )
     if isinstance(node, Index):
         return Index(linear(node.value))
     if isinstance(node, Compute):

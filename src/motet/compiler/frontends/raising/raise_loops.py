@@ -15,6 +15,7 @@ from motet.compiler.frontends.raising.nest import Nest, Unraisable
 from motet.compiler.frontends.raising.order import check_order
 from motet.compiler.frontends.raising.read import read_nest
 from motet.compiler.frontends.raising.simplify import simplify
+from motet.compiler.frontends.raising.unflatten import unflatten
 from motet.compiler.ir._mlir import func, ir
 
 _LOG = logging.getLogger("motet")
@@ -34,6 +35,7 @@ def _raise_block(block: ir.Block, worthwhile: int) -> None:
             try:
                 nest = read_nest(op)
                 simplify(nest)
+                unflatten(nest, op)
                 check_order(nest)
                 if _iterations(nest) >= worthwhile:
                     _emit(nest, op)

@@ -245,10 +245,23 @@ class _Reader:
             return Scalar(value)
         if op.name == "scf.for":
             return self._reduction(op, list(op.results).index(value))
+        if op.name == "scf.if":
+            return self._guarded(op, list(op.results).index(value))
         if len(op.regions) or len(op.results) != 1 or not op.name.startswith(("arith.", "math.")):
             raise Unraisable(f"{op.name} in a loop")
         operands = tuple(map(self._node, op.operands))
         return Compute(op.name, operands, value.type, _attributes(op))
+
+    def _guarded(self, op: ir.Operation, number: int) -> Node:
+        """A load within bounds, else a constant: `scf.if %inside -> f32 { load } else { 0.0 }`."""
+        taken, other = (_last(region.blocks[0]).operands[number] for region in op.regions)
+        load, constant = self._node(taken), _owner(other)
+        if not isinstance(load, Load) or load.conditions or constant is None or constant.name != "arith.constant":
+            raise Unraisable("a branch that is no load within bounds, else a constant")
+        number_there = constant.attributes["value"]
+        if not isinstance(number_there, (ir.FloatAttr, ir.IntegerAttr)):
+            raise Unraisable("a branch that is no load within bounds, else a constant")
+        return replace(load, conditions=self._condition(op.operands[0]), otherwise=number_there.value)
 
     # -- reductions ------------------------------------------------------------------------------
 

@@ -34,6 +34,23 @@ def simplify(nest: Nest) -> None:
         outer, inner = pair
         nest.extents[inner] *= nest.extents.pop(outer)
         _substitute(nest, {outer: Linear()})
+    for dim in nest.extents:
+        _shorten(nest, dim)
+
+
+def _shorten(nest: Nest, dim: int) -> None:
+    """Let `dim` end where a condition on it alone, the same for all statements, ends it: `if (i < n)`."""
+    ends = {
+        min([c.constant // -c.terms[0][1] + 1 for c in statement.conditions if _is_upper_bound(c, dim)], default=0)
+        for statement in nest.statements if dim in statement.dims
+    }  # fmt: skip
+    end = ends.pop() if len(ends) == 1 else 0
+    if 0 < end < nest.extents[dim]:
+        nest.extents[dim] = end
+
+
+def _is_upper_bound(condition: Linear, dim: int) -> bool:
+    return len(condition.terms) == 1 and condition.terms[0][0] == dim and condition.terms[0][1] < 0
 
 
 def _begin_with_what_is_added(node: Node) -> Node:
