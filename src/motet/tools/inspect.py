@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +26,7 @@ takes.
 Examples:
   motet inspect model.motet
   motet inspect model.motet --json
+  motet inspect model.motet --kernel main_kernel_0     the source of a kernel for GPUs
   motet inspect model.motet --measure     the steps of a plan over devices, as estimated and as measured here
   motet inspect model.motet --html report.html --trace trace.json     a page to look at, with what motet run traced
 """
@@ -40,6 +43,10 @@ def inspect_artifact(
     measure: Annotated[bool, typer.Option(
         "--measure", help="Run every plan over this machine's devices, on random inputs, and show what its steps take.",
     )] = False,
+    kernel: Annotated[str, typer.Option(
+        "--kernel", metavar="NAME", show_default=False,
+        help="Show the source of one kernel's programs, where the artifact has it: for GPUs.",
+    )] = "",
     device: arguments.Bindings = None,
     placement: arguments.Placement = "default",
     html: Annotated[str | None, typer.Option(
@@ -72,6 +79,9 @@ def inspect_artifact(
 
         write_report(artifact, file, html, bindings, trace, rates)
         return
+    if kernel:
+        typer.echo("\n".join(_source_lines(artifact, kernel)))
+        return
     measured = _measure(artifact, bindings, file) if measure else None
     if json:
         import msgspec
@@ -95,6 +105,29 @@ def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Meas
             name: measure_steps(session, name, random_inputs(session[name].signature, file))
             for name in artifact.manifest.plans
         }
+
+
+def _source_lines(artifact: Artifact, kernel: str) -> list[str]:
+    """What a launch of each of the kernel's programs takes, and its source, for every target that has it. Kernels of
+    equal structure share the programs of one of them."""
+    sources = [name for name in artifact.manifest.members if name.endswith(".py")]
+    symbols = sorted({PurePosixPath(name).stem for name in sources})
+    wanted = [symbol for symbol in symbols if re.fullmatch(re.escape(kernel) + r"(_\d+)?", symbol)]
+    if kernel in symbols:
+        wanted = [symbol for symbol in wanted if symbol == kernel or not _is_kernel(artifact, symbol)]
+    if not wanted:
+        listing = ", ".join(symbols) or "none: only code for GPUs is kept as source"
+        raise OptionError(f"--kernel {kernel}: no source of it; available: {listing}")
+    lines: list[str] = []
+    for name in sources:
+        if PurePosixPath(name).stem in wanted:
+            facts = bytes(artifact.member(f"{name.removesuffix('.py')}.json")).decode()
+            lines += [f"# {name}", f"# {' '.join(facts.split())}", bytes(artifact.member(name)).decode()]
+    return lines
+
+
+def _is_kernel(artifact: Artifact, symbol: str) -> bool:
+    return any(symbol == entry.name for variant in artifact.manifest.variants for entry in variant.kernels)
 
 
 def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, Any]:
