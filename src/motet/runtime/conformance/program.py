@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -122,11 +122,11 @@ class _Layer:
 
 def _families() -> Mapping[str, Family]:
     """What code can be made for. Skips the check where the compiler is not installed."""
-    try:
-        importlib.import_module("motet.builder")  # it needs what the compiler needs
-        from motet.compiler.targets.families import families
-    except ImportError as error:
-        raise Skip(f"Motet's compiler is not installed ({error}); pip install 'motet[compile]'") from error
+    missing = [name for name in ("torch_mlir", "llvmlite") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Skip(f"Motet's compiler is not installed (no {' nor '.join(missing)}); pip install 'motet[compile]'")
+    from motet.compiler.targets.families import families
+
     return families()
 
 

@@ -9,15 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.integration.placed import build_placed
 from tests.unit.runtime.devices.cuda.fake import FakeApi, Fault
 from tests.unit.runtime.devices.cuda.opening import launch, launch_of, load, open_fake
 
 from motet.errors import CallError, DeviceError, DeviceLost, KernelFault, OutOfMemoryError
-from motet.runtime import load as load_session
 from motet.runtime.device import Reference, Work
 from motet.runtime.device_array import DeviceArray
-from motet.runtime.devices.cuda import driver
 from motet.runtime.devices.cuda.device import CudaDevice
 from motet.runtime.devices.cuda.memory import rounded
 from motet.runtime.timeline import HostTimeline
@@ -191,33 +188,6 @@ def test_an_error_of_the_hardware_is_a_lost_device():
     with pytest.raises(DeviceLost):
         device.allocate(4)
     device.close()
-
-
-TEXT = """
-func.func @main(%x: tensor<5x7xf32>, %y: tensor<5x7xf32>) -> tensor<5x7xf32> {
-  %0 = arith.mulf %x, %y {motet.affinity = "gpu"} : tensor<5x7xf32>
-  %1 = arith.addf %0, %x {motet.affinity = "cpu"} : tensor<5x7xf32>
-  return %1 : tensor<5x7xf32>
-}
-"""
-
-
-def test_sessions_go_on_with_another_device_after_a_fault(monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("triton")
-    fake = FakeApi()
-
-    def broken(tasks: int, parameters: list[int]) -> None:
-        raise Fault(700)
-
-    artifact = build_placed(TEXT, ("cpu=host", "gpu=cuda,@cpu"), ("x86-64-v3", "cuda:ptx80"))
-    variant = next(variant for variant in artifact.manifest.variants if variant.family == "cuda")
-    fake.kernels |= {kernel.name: broken for kernel in variant.kernels}
-    monkeypatch.setattr(driver, "load_api", lambda: fake)
-    x, y = np.random.default_rng(4).standard_normal((2, 5, 7), np.float32)
-    with load_session(artifact) as session:
-        with pytest.raises(KernelFault):
-            session(x, y)
-        np.testing.assert_allclose(session(x, y), x * y + x, rtol=1e-6)
 
 
 # -- tensors of other libraries ----------------------------------------------------------------------
