@@ -40,11 +40,13 @@ from motet.compiler.codegen.cpu.micro import (
     transpose,
     widen,
 )
+from motet.compiler.codegen.cpu.spread import unevenness
 from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
 _GUESS = 256  # a dynamic extent, where work is divided
 _TASK_FLOPS = 500_000  # some microseconds of one core
+_TASK_BYTES = 128 << 10  # of B, likewise
 _MOST_TASKS = 64
 _KEPT_ROWS = 128  # at the least, of a task that may have to pack a panel
 _HIDING_TILES = 8  # of one panel, that fetch the next one while they work
@@ -354,7 +356,9 @@ def _plan_blocks(
     most_panels = columns_total if depth_block is None else max(1, (1024 if few else 256) // plan.width)
     flops = 2 * _guess((m, -1)) * _guess((n, -1)) * _guess((depth_total, -1))
     outer = _guess((_product(c.outer), -1))
-    wanted = max(1, -(-min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer))
+    filters = _guess((_product([c.n, *c.depth]), -1)) * item_bytes(c.b.dtype)
+    wanted = max(flops * outer // _TASK_FLOPS, filters * outer // _TASK_BYTES)
+    wanted = max(1, -(-min(_MOST_TASKS, wanted) // outer))
     if streams_a:
         # A panel stays in the second cache, and A comes past it row by row.
         row_tasks = wanted // columns_total
@@ -395,25 +399,25 @@ def _grid(
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
     beyond = not packs and _guess((_product([c.n, *c.depth]), -1)) * item_bytes(c.b.dtype) > target.l2 // 2
     best: tuple[float, int, int] | None = None
-    for cut in range(1, min(rows, 64) + 1):
-        tile_rows = -(-rows // cut)
-        if tile_rows > most_rows:
-            if cut < min(rows, 64):
-                continue
-            tile_rows = most_rows
-        row_tasks = -(-rows // tile_rows)
-        panels = min(most_panels, max(1, columns * row_tasks // max(wanted, row_tasks)))
-        column_tasks = -(-columns // panels)
-        panels = -(-columns // column_tasks)
-        work = tile_rows * plan.rows * panels * plan.vectors
-        fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)
-        traffic = panels * plan.vectors * fetch + tile_rows * plan.rows * 0.25 * (4 if plan.pack_a else 1)
-        tasks = row_tasks * column_tasks
-        cost = (work + traffic) * tasks * (1 + 0.5 * max(0, wanted - tasks) / wanted) + tasks * 2000 / max(deep, 1)
-        if best is None or cost < best[0]:
-            best = (cost, tile_rows, panels)
+    for tile_rows, row_tasks in _cuts(rows, most_rows):
+        for panels, column_tasks in _cuts(columns, most_panels):
+            tasks = row_tasks * column_tasks
+            work = tile_rows * plan.rows * panels * plan.vectors
+            fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)
+            traffic = panels * plan.vectors * fetch + tile_rows * plan.rows * 0.25 * (4 if plan.pack_a else 1)
+            idle = 0.5 * max(0, wanted - tasks) / wanted + max(0, tasks - 2 * wanted) / wanted
+            spread = unevenness(tasks) if wanted > 1 else 1.0
+            cost = (work + traffic) * tasks * (spread + idle) + tasks * 2000 / max(deep, 1)
+            if best is None or cost < best[0]:
+                best = (cost, tile_rows, panels)
     assert best is not None
     return best[1], best[2]
+
+
+def _cuts(total: int, most: int) -> list[tuple[int, int]]:
+    """The ways to cut `total` into equal pieces of at most `most`: (size, how many), each size once."""
+    counts = {-(-total // min(most, -(-total // cut))) for cut in range(1, min(total, 64) + 1)}
+    return sorted({(-(-total // count), count) for count in counts})
 
 
 def _packing(c: Contraction, width: int) -> Packing | None:
