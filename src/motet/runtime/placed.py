@@ -21,6 +21,7 @@ from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.loaded import LoadedDevice
+from motet.runtime.queues import choose_queues, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
 from motet.runtime.timeline import Point
@@ -32,10 +33,11 @@ Tensor = Array | DeviceArray
 
 @dataclass
 class _Copy:
-    """A value on one device; `points` are what has to be reached before it is read."""
+    """A value on one device; `points` are what has to be reached before it is read, `queue` made it last."""
 
     buffer: Buffer
     points: list[Point]
+    queue: int = 0
 
 
 @dataclass
@@ -58,6 +60,15 @@ class _Run:
     read: frozenset[int]
     queue: int
     destinations: Mapping[int, int]  # of results that are made in an operand's memory: the operand
+    leaving: frozenset[int]  # results that other devices read
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """A step that moves a value, and the queue to do it on where none is spare."""
+
+    step: Step
+    queue: int
 
 
 class PlacedInstance:
@@ -78,25 +89,32 @@ class PlacedInstance:
         where = signature.name
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
-        shapes = dict(zip(plan.inputs, self.inputs, strict=True))
-        entries: list[_Run | Step] = []
-        for step in plan.steps:
-            if step.op == "transfer":
-                shapes[step.results[0]] = shapes[step.operands[0]]
-                entries.append(step)
-                continue
-            run = self._record(step, regions[step.region], shapes, schedules[step.device][step.region])
-            shapes.update(zip(step.results, run.concrete.results, strict=True))
-            entries.append(run)
         order = submission_order(
             plan.steps, lambda device: devices[device].device.info.family == HOST,
             lambda device: id(devices[device].device),
         )
+        queues = choose_queues(
+            plan.steps, order, lambda device: id(devices[device].device), lambda device: devices[device].device.queues
+        )
+        self.spare = spare_queues(plan.steps, queues, [loaded.device for loaded in devices])
+        self._leaving = _leaving(plan, lambda device: id(devices[device].device))
+        shapes = dict(zip(plan.inputs, self.inputs, strict=True))
+        entries: list[_Run | _Transfer] = []
+        for step, queue in zip(plan.steps, queues, strict=True):
+            if step.op == "transfer":
+                shapes[step.results[0]] = shapes[step.operands[0]]
+                entries.append(_Transfer(step, queue))
+                continue
+            run = self._record(step, regions[step.region], shapes, schedules[step.device][step.region], queue)
+            shapes.update(zip(step.results, run.concrete.results, strict=True))
+            entries.append(run)
         self._steps = [entries[number] for number in order]
         self._order = order
         self._shapes = shapes
 
-    def _record(self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule) -> _Run:
+    def _record(
+        self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule, queue: int
+    ) -> _Run:
         symbols = {s.name: shapes[step.operands[s.input]].extents[s.axis] for s in region.symbols}
         loaded = self.devices[step.device]
         concrete = make_concrete(
@@ -107,7 +125,8 @@ class PlacedInstance:
         )
         read = {reference.external for work in concrete.work for reference in work.references}
         destinations = {i: s.destination for i, s in enumerate(region.results) if s.destination is not None}
-        return _Run(step, concrete, commands, frozenset(read), _queue(step.queues, loaded.device.queues), destinations)
+        leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving)
+        return _Run(step, concrete, commands, frozenset(read), queue, destinations, leaving)
 
     def run(self, arrays: Sequence[Tensor]) -> None:
         _Call(self, arrays).run(None)
@@ -204,7 +223,7 @@ class _Call:
         buffers: list[Buffer] = []
         for index, number in enumerate(step.operands):
             if index in run.read:
-                copy = self._on(self.values[number], step.device)
+                copy = self._on(self.values[number], step.device, run.queue)
                 buffers.append(copy.buffer)
                 waits += copy.points
             else:  # its shape is read, not its elements
@@ -228,11 +247,15 @@ class _Call:
         self._pend(point, buffers)
         for value in made:
             value.copies[step.device].points = [point]
+            value.copies[step.device].queue = run.queue
             value.points = [point] if value.array is not None else []
+        for index in run.leaving:  # now: behind the step on its queue, and before what is submitted later
+            self._host_bytes(made[index])
 
-    def _transfer(self, step: Step) -> None:
+    def _transfer(self, transfer: _Transfer) -> None:
+        step = transfer.step
         value = self.values[step.results[0]] = self.values[step.operands[0]]
-        self._on(value, step.device)
+        self._on(value, step.device, transfer.queue)
 
     def _new(self, number: int, shape: Shape, device: int) -> _Value:
         """Memory for a result, the caller's own where the device can work in it."""
@@ -252,7 +275,7 @@ class _Call:
     def _own_copy(self, value: _Value, device: int) -> _Value:
         """What a step writes in place: the caller's own changes when all has ended well, not before."""
         target = self.devices[device].device
-        source = self._on(value, device)
+        source = self._on(value, device, 0)
         buffer = self._allocate(target, value.shape.bytes)
         point = self._note(target, 0, source.points, target.copy(source.buffer, buffer, source.points))
         self._pend(point, [source.buffer, buffer])
@@ -260,14 +283,14 @@ class _Call:
 
     # -- moving ----------------------------------------------------------------------------------
 
-    def _on(self, value: _Value, device: int) -> _Copy:
+    def _on(self, value: _Value, device: int, queue: int) -> _Copy:
         """The value on a device, moved there if it is not."""
         copy = value.copies.get(device)
         if copy is None:
-            copy = value.copies[device] = self._move(value, device)
+            copy = value.copies[device] = self._move(value, device, queue)
         return copy
 
-    def _move(self, value: _Value, device: int) -> _Copy:
+    def _move(self, value: _Value, device: int, queue: int) -> _Copy:
         target = self.devices[device].device
         for other, copy in value.copies.items():
             if self.devices[other].device is target:
@@ -279,11 +302,11 @@ class _Call:
                 self.held.append(buffer)
                 return _Copy(buffer, points)
         buffer = self._allocate(target, value.shape.bytes)
-        # On a queue of its own, where there is one: what computes need not wait for what is still to be made.
-        queue = target.queues - 1
+        # On a queue where nothing computes, which need not wait for what is still to be made; else where it is read.
+        queue = self.instance.spare.get(id(target), queue)
         point = self._note(target, queue, points, target.write(buffer, source, 0, points, queue))
         self._pend(point, [buffer])
-        return _Copy(buffer, [point])
+        return _Copy(buffer, [point], queue)
 
     def _host_bytes(self, value: _Value) -> tuple[Array, list[Point]]:
         """The value where the host can read it: its array, the device's memory in place, or a new array."""
@@ -295,7 +318,9 @@ class _Call:
         if view is not None:
             return view[: value.shape.bytes], copy.points
         array = self.instance.staging.allocate(value.shape.bytes).array(np.dtype(np.uint8), (value.shape.bytes,))
-        point = self._note(device, 0, copy.points, device.read(copy.buffer, array, 0, copy.points))
+        # On the queue that made it: on another it would wait for what has nothing to do with it.
+        read = device.read(copy.buffer, array, 0, copy.points, copy.queue)
+        point = self._note(device, copy.queue, copy.points, read)
         self._pend(point, [copy.buffer])
         value.array, value.points = array, [point]
         return array, [point]
@@ -336,8 +361,8 @@ class _Call:
             return
         number, copy = next(iter(value.copies.items()))
         device = self.devices[number].device
-        point = device.read(copy.buffer, flat, 0, copy.points)
-        self._pend(self._note(device, 0, copy.points, point), [copy.buffer])
+        point = device.read(copy.buffer, flat, 0, copy.points, copy.queue)
+        self._pend(self._note(device, copy.queue, copy.points, point), [copy.buffer])
 
     def _allocate(self, device: Device, size: int) -> Buffer:
         if self.noted is not None:
@@ -356,7 +381,18 @@ class _Call:
             point.wait()
 
 
-def _queue(mask: int, queues: int) -> int:
-    """The first queue of a mask that the device has; 0 for any."""
-    return next((queue for queue in range(queues) if mask >> queue & 1), 0)
-
+def _leaving(plan: Plan, same: Callable[[int], int]) -> set[int]:
+    """The values that steps make and others read on another device; `same` says which devices are one."""
+    makers: dict[int, int] = {}  # of each value, the step, for those that were transferred too
+    homes: dict[int, int] = {}
+    leaving: set[int] = set()
+    for step in plan.steps:
+        for value in step.operands:
+            if value in makers and homes[value] != same(step.device):
+                leaving.add(makers[value])
+        for value in step.results:
+            if step.op == "run":
+                makers[value], homes[value] = value, same(step.device)
+            elif step.operands[0] in makers:
+                makers[value], homes[value] = makers[step.operands[0]], homes[step.operands[0]]
+    return leaving

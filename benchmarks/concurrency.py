@@ -1,0 +1,200 @@
+"""How near programs over eight devices come to their critical paths: `python -m benchmarks.concurrency`.
+
+Graphs of a thousand nodes run on eight null devices, whose clocks are a model: every launch takes LAUNCH seconds,
+writing to a device and reading from it MOVE each, one at a time on each queue. What is scheduled, submitted and awaited
+is real. HEFT has placed the nodes. The bound is the longest path of launches and transfers, or all launches of a device
+spread evenly over its queues where that is more: no schedule of this placement is shorter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import motet
+from motet.artifact.reader import Artifact
+from motet.artifact.schema import Plan, Signature, Step, TensorSpec
+from motet.compiler.placement.search.heft import heft, upward_ranks
+from motet.compiler.placement.search.problem import Machine, Problem, Task
+from motet.runtime.device import find_device
+from motet.runtime.devices import null
+from motet.runtime.loaded import LoadedDevice
+from motet.runtime.placed import PlacedInstance
+
+LAUNCH, MOVE = 0.2, 0.01  # far more than submitting takes, which the model's clock does not wait for
+DEVICES = 8
+_ELEMENTS = 16
+_SUM = f"""
+func.func @sum(%a: tensor<{_ELEMENTS}xf32>, %b: tensor<{_ELEMENTS}xf32>) -> tensor<{_ELEMENTS}xf32> {{
+  %e = tensor.empty() : tensor<{_ELEMENTS}xf32>
+  %half = arith.constant 0.5 : f32
+  %s = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+      iterator_types = ["parallel"]}}
+    ins(%a, %b : tensor<{_ELEMENTS}xf32>, tensor<{_ELEMENTS}xf32>) outs(%e : tensor<{_ELEMENTS}xf32>) {{
+    ^bb0(%x: f32, %y: f32, %o: f32):
+      %0 = arith.addf %x, %y : f32
+      %1 = arith.mulf %0, %half : f32
+      linalg.yield %1 : f32
+  }} -> tensor<{_ELEMENTS}xf32>
+  return %s : tensor<{_ELEMENTS}xf32>
+}}
+"""
+
+# Of each node the two it reads from; -1 is the function's input.
+Graph = list[tuple[int, int]]
+
+
+def layered(nodes: int, width: int, random: np.random.Generator) -> Graph:
+    """Layers of `width` nodes, each of which reads from two of the layer before."""
+    graph: Graph = []
+    for node in range(nodes):
+        first = node // width * width - width
+        a, b = (first + int(offset) for offset in random.integers(width, size=2))
+        graph.append((-1, -1) if first < 0 else (a, b))
+    return graph
+
+
+def scattered(nodes: int, reach: int, random: np.random.Generator) -> Graph:
+    """Each node reads from two of the `reach` before it."""
+    return [(-1, -1)] + [
+        (int(random.integers(max(0, n - reach), n)), int(random.integers(max(0, n - reach), n)))
+        for n in range(1, nodes)
+    ]
+
+
+def branches(nodes: int, count: int, random: np.random.Generator) -> Graph:
+    """Blocks of `count` branches of one to four nodes that are summed up, like Inception's."""
+    graph: Graph = [(-1, -1)]
+    while len(graph) < nodes:
+        start = len(graph) - 1
+        ends: list[int] = []
+        for _ in range(count):
+            node = start
+            for _ in range(int(random.integers(1, 5))):
+                graph.append((node, node))
+                node = len(graph) - 1
+            ends.append(node)
+        total = ends[0]
+        for end in ends[1:]:
+            graph.append((total, end))
+            total = len(graph) - 1
+    return graph
+
+
+def chains(nodes: int, count: int, random: np.random.Generator) -> Graph:
+    """Chains that need nothing of one another."""
+    return [(-1, -1) if n < count else (n - count, n - count) for n in range(nodes)]
+
+
+GRAPHS: dict[str, Callable[[np.random.Generator], Graph]] = {
+    "layers of 16": lambda random: layered(1000, 16, random),
+    "layers of 64": lambda random: layered(1000, 64, random),
+    "two of the last 40": lambda random: scattered(1000, 40, random),
+    "blocks of 6 branches": lambda random: branches(1000, 6, random),
+    "32 chains": lambda random: chains(1000, 32, random),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Seconds: those that scheduling took, and by the model's clock those of the call, of the critical path, and of
+    what no call can take less than."""
+
+    scheduling: float
+    makespan: float
+    critical: float
+    bound: float
+
+
+def place(graph: Graph) -> list[int]:
+    """The device of each node."""
+    tasks = tuple(
+        Task((LAUNCH,) * DEVICES, tuple((source, 4 * _ELEMENTS) for source in sorted({*pair} - {-1})))
+        for pair in graph
+    )
+    moving = tuple(tuple(0.0 if p == q else 2 * MOVE for q in range(DEVICES)) for p in range(DEVICES))
+    free = tuple((0.0,) * DEVICES for _ in range(DEVICES))
+    problem = Problem(tasks, Machine(tuple(range(DEVICES)), moving, free))
+    return list(heft(problem, upward_ranks(problem)).places)
+
+
+def plan_of(graph: Graph, places: Sequence[int]) -> Plan:
+    """Value 0 is the input, value n + 1 what node n makes."""
+    last = len(graph)
+    steps = [
+        Step("run", places[node], [a + 1, b + 1], [node + 1], "sum") for node, (a, b) in enumerate(graph)
+    ]
+    return Plan(last + 1, [0], [last], [places[0]], [places[-1]], steps)
+
+
+def critical_path(graph: Graph, places: Sequence[int]) -> float:
+    """The longest path of launches and transfers, the input's and the result's included."""
+    ends: list[float] = []
+    for node, pair in enumerate(graph):
+        ready = MOVE  # of the input, written
+        for source in pair:
+            if source >= 0:
+                moved = 0.0 if places[source] == places[node] else 2 * MOVE
+                ready = max(ready, ends[source] + moved)
+        ends.append(ready + LAUNCH)
+    return max([*ends[:-1], ends[-1] + MOVE])
+
+
+def compile_sum() -> Artifact:
+    return motet.compile(_SUM, devices={"": "null"})
+
+
+def measure(artifact: Artifact, graph: Graph, queues: int) -> Outcome:
+    """Schedules a graph, runs it once, checks the result."""
+    variant = artifact.manifest.variants[0]
+    region, schedule = artifact.manifest.functions[0], variant.schedules["sum"]
+    places = place(graph)
+    options = f"latency={MOVE}&task-time={LAUNCH - MOVE}&bandwidth=1e15&memory-bandwidth=1e15&queues={queues}"
+    info = find_device("null")
+    opened = [null.open(replace(info, uri=f"null/{number}?{options}")) for number in range(DEVICES)]
+    devices = [LoadedDevice(device, variant, artifact) for device in opened]
+    spec = TensorSpec("x", [_ELEMENTS], "f32")
+    signature = Signature("f", [spec], [spec], [])
+    for device in devices:
+        _ = device.executable
+    begin = time.perf_counter()
+    instance = PlacedInstance(
+        signature, plan_of(graph, places), {"sum": region}, devices, {}, [{"sum": schedule}] * DEVICES
+    )
+    scheduling = time.perf_counter() - begin
+    x = np.arange(_ELEMENTS, dtype=np.float32)
+    result = np.zeros(_ELEMENTS, np.float32)
+    events = [traced.event for traced in instance.run_traced([x, result])]
+    for device in opened:
+        device.close()
+    if not np.array_equal(result, x):  # each node is the mean of two that are equal
+        raise RuntimeError(f"the result is {result}; expected {x}")
+    makespan = max(event.end for event in events) - min(event.begin for event in events)
+    critical = critical_path(graph, places)
+    busiest = max(places.count(device) for device in range(DEVICES))
+    return Outcome(scheduling, makespan, critical, max(critical, LAUNCH * busiest / queues))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--queues", type=int, nargs="+", default=[1, 2, 4])
+    arguments = parser.parse_args()
+    artifact = compile_sum()
+    print("| graph | nodes | queues | scheduled, ms | makespan, s | critical path, s | bound, s | makespan ÷ bound |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, make in GRAPHS.items():
+        graph = make(np.random.default_rng(0))
+        for queues in arguments.queues:
+            outcome = measure(artifact, graph, queues)
+            print(
+                f"| {name} | {len(graph)} | {queues} | {outcome.scheduling * 1e3:.0f} | {outcome.makespan:.2f} |"
+                f" {outcome.critical:.2f} | {outcome.bound:.2f} | {outcome.makespan / outcome.bound:.2f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Which queue of its device each step of a plan runs on: steps that need nothing of one another on different ones.
+
+    run a · run b of a · run c · run d of b and c      a, b and d on queue 0, c on queue 1, and d waits for c
+
+Work of one queue begins in the order of its submission, so a step that could begin would else wait for the one before
+it on the same device. What a step waits for on other queues are the points of what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from motet.artifact.schema import Step
+from motet.graphs.streams import assign_queues
+from motet.runtime.device import Device
+
+
+def choose_queues(
+    steps: Sequence[Step], order: Sequence[int], same: Callable[[int], int], queues: Callable[[int], int]
+) -> list[int]:
+    """The queue of every step, by its number in `steps`; a transfer's is that of the first step that reads what it
+    moves, else 0. Steps are submitted in `order`. `same` says which devices are one, `queues` how many queues a device
+    has. A step whose own queues the device has none of may be on any."""
+    groups: dict[int, list[int]] = {}
+    for number in order:
+        if steps[number].op == "run":
+            groups.setdefault(same(steps[number].device), []).append(number)
+    # The steps of one device lie side by side in a set, in the order of their submission.
+    place = {number: index for index, number in enumerate(n for group in groups.values() for n in group)}
+    earlier = _needed(steps, order, place)
+    chosen = [0] * len(steps)
+    first = 0
+    for group in groups.values():
+        count = queues(steps[group[0]].device)
+        if count > 1:
+            there = (1 << count) - 1
+            own = (1 << len(group)) - 1
+            before = [earlier[number] >> first & own for number in group]
+            times = [steps[number].seconds or 1.0 for number in group]
+            allowed = [steps[number].queues & there for number in group]
+            assigned = assign_queues(before, times, count, allowed)
+            for number, queue in zip(group, assigned.queues, strict=True):
+                chosen[number] = queue
+        first += len(group)
+    readers: dict[int, int] = {}
+    for number in order:
+        for value in steps[number].operands:
+            readers.setdefault(value, chosen[number])
+    for number, step in enumerate(steps):
+        if step.op == "transfer":
+            chosen[number] = readers.get(step.results[0], 0)
+    return chosen
+
+
+def _needed(steps: Sequence[Step], order: Sequence[int], place: dict[int, int]) -> dict[int, int]:
+    """For each step the set of the places of those that have to end before it, directly or not."""
+    needed: dict[int, int] = {}
+    of_value: dict[int, int] = {}  # what has to end before a value is there
+    for number in order:
+        step = steps[number]
+        found = 0
+        for value in step.operands:
+            found |= of_value.get(value, 0)
+        needed[number] = found
+        made = found | 1 << place[number] if number in place else found
+        of_value.update(dict.fromkeys(step.results, made))
+    return needed
+
+
+def spare_queues(steps: Sequence[Step], chosen: Sequence[int], devices: Sequence[Device]) -> dict[int, int]:
+    """By the id of a device, a queue of it that no step has been given, the last one, for those that have one."""
+    used: dict[int, set[int]] = {}
+    for step, queue in zip(steps, chosen, strict=True):
+        if step.op == "run":
+            used.setdefault(id(devices[step.device]), set()).add(queue)
+    spare: dict[int, int] = {}
+    for device in devices:
+        free = set(range(device.queues)) - used.get(id(device), set())
+        if free:
+            spare[id(device)] = max(free)
+    return spare
