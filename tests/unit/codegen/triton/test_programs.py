@@ -215,7 +215,9 @@ def test_the_position_of_a_maximum_is_found_in_order() -> None:
 # -- products --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(37, 129, 70), (8, 8, 8), (17, 9, 300), (1, 70, 65), (65, 1, 33), (64, 64, 64)])
+@pytest.mark.parametrize(("m", "n", "k"), [
+    (37, 129, 70), (8, 8, 8), (17, 9, 300), (1, 70, 65), (65, 1, 33), (64, 64, 64),
+])
 @pytest.mark.parametrize("form", [0, 2])
 def test_products_of_odd_shapes_agree(m: int, n: int, k: int, form: int) -> None:
     check(product(m, n, k, "f32", "f32"), [random(m, k), random(k, n), random(n)], 1e-4, form)

@@ -53,7 +53,8 @@ def softmax(rows: int | str, columns: int, dtype: str = "f32") -> str:
     size = "%n" if rows == "?" else ""
     pairs = '{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], ' \
             'iterator_types = ["parallel", "reduction"]}'
-    maps = '{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>], ' \
+    same = "affine_map<(i, j) -> (i, j)>"
+    maps = f'{{indexing_maps = [{same}, affine_map<(i, j) -> (i)>, {same}], ' \
            'iterator_types = ["parallel", "parallel"]}'
     return f"""
 func.func @main(%a: {wide}) -> {wide} {{
