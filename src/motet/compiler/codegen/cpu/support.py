@@ -14,7 +14,8 @@ generation << 32, changes; the submitter works too, then spins, then sleeps on t
 Multiprocessors", 1994.)
 
 **Executor.** Commands run in order in one native call. A command with a single task runs in the caller. Commands
-that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them. A submitter that finds the pool taken works on its own tasks, and looks again after each share.
+that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them. A submitter that finds
+the pool taken works on its own tasks, and looks again after each share.
 
 **Call.** A METH_FASTCALL entry that checks its arrays' fields in place; what does not fit goes to Python.
 """
