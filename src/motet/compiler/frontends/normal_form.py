@@ -118,7 +118,10 @@ def _lower(module: ir.Module) -> None:
     if "affine" in dialects:
         run_pipeline(module, "lower-affine")
     if "memref" in dialects and dialects & {"scf", "affine"}:
-        run_pipeline(module, "func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors")
+        # Variables of a loop's body that lie in memory become values, so that sums are seen to be reductions.
+        run_pipeline(
+            module, "func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,func.func(sroa,mem2reg)"
+        )
 
 
 def _dialects(module: ir.Module) -> set[str]:

@@ -266,3 +266,31 @@ def test_a_load_within_bounds_else_a_constant_is_padding(n: int, low: int, high:
     assert _is_raised(text)
     found = run_oracle(load_mlir(text, "test.mlir"), "main", [x])[0]
     np.testing.assert_array_equal(found, -np.pad(x, (low, high), constant_values=3.5))
+
+
+def test_a_sum_kept_in_memory_of_the_loop_is_a_reduction() -> None:
+    text = """
+    func.func @main(%x: memref<4x3xf32>, %w: memref<3x5xf32>) -> memref<4x5xf32> {
+      %z = arith.constant 0.0 : f32
+      %c0 = arith.constant 0 : index
+      %y = memref.alloc() : memref<4x5xf32>
+      affine.for %i = 0 to 4 { affine.for %j = 0 to 5 {
+        %sum = memref.alloca() : memref<1xf32>
+        memref.store %z, %sum[%c0] : memref<1xf32>
+        affine.for %k = 0 to 3 {
+          %a = affine.load %x[%i, %k] : memref<4x3xf32>
+          %b = affine.load %w[%k, %j] : memref<3x5xf32>
+          %c = memref.load %sum[%c0] : memref<1xf32>
+          %m = arith.mulf %a, %b : f32
+          %s = arith.addf %c, %m : f32
+          memref.store %s, %sum[%c0] : memref<1xf32>
+        }
+        %r = memref.load %sum[%c0] : memref<1xf32>
+        affine.store %r, %y[%i, %j] : memref<4x5xf32>
+      } }
+      return %y : memref<4x5xf32>
+    }
+    """
+    x, w = random(4, 3), random(3, 5)
+    assert _is_raised(text)
+    np.testing.assert_allclose(run_oracle(load_mlir(text, "t.mlir"), "main", [x, w])[0], x @ w, rtol=1e-5, atol=1e-5)
