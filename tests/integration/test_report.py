@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,6 +132,26 @@ def test_a_name_that_is_a_script_is_not_run(add: Path, motet: Callable[..., obje
 def test_a_page_is_small_and_whole(folder: Path) -> None:
     text = (folder / "branches.html").read_text()
     assert len(text) < 100_000 and text.rstrip().endswith("</html>")
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_network_has_a_page_that_a_browser_takes(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", exc_type=ImportError)
+    models = [sys.executable, str(EXAMPLES / "models.py"), "resnet18", str(tmp_path / "resnet18.onnx")]
+    subprocess.run(models, check=True, capture_output=True)
+    for arguments in (
+        ("compile", "resnet18.onnx"), ("bench", "resnet18.motet", "--min-time", "0.1", "--trace", "trace.json"),
+        ("inspect", "resnet18.motet", "--html", "page.html", "--trace", "trace.json"),
+    ):
+        outcome = run_motet(*arguments, folder=tmp_path)
+        assert outcome.returncode == 0, outcome.stderr
+    assert (tmp_path / "page.html").stat().st_size < 300_000
+    dom, console = shown(tmp_path / "page.html", tmp_path / "profile")
+    assert console == []
+    # 20 convolutions, the first pooling, the last one and the classifier; eight residual sums are fused.
+    assert len(re.findall(r'class="node kernel', dom)) == 23
+    assert "1x64x112x112xf32" in dom and "most alive at once" in dom
 
 
 def test_a_program_is_compiled_for_its_page(motet: Callable[..., subprocess.CompletedProcess[str]], add: Path,

@@ -52,7 +52,8 @@ def timeline_html(facts: Facts) -> str:
     if any(box.after for box in drawn):
         said.append("Arrows: waits between queues.")
     if any(box.lanes > 1 for box in drawn):
-        said.append("One upon another: commands that run at once as a wave.")
+        said.append("One upon another: commands that run at once as a wave"
+                    + ("; tracing, the host runs them one after the other." if facts.trace is not None else "."))
     y = _AXIS
     for title, whole, boxes in groups:
         names.append(f'<div class="group" style="height:{_HEADING}px">{title} · {safe(show_seconds(whole))}</div>')
