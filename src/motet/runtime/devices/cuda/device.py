@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import threading
+import weakref
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.cuda import external, faults
 from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu, Handle
 from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
-from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Resources
+from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Remains, Resources
 from motet.runtime.devices.cuda.memory import CudaBuffer, Pool
 from motet.runtime.devices.cuda.profiling import Profiler
 from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle
@@ -51,6 +52,11 @@ class CudaDevice:
             self._pool = Pool(api, ordinal, gpu.memory)
             self._staging = Staging(api)
             self._queues = [CudaQueue(self, number) for number in range(queues)]
+        self._remains = Remains(
+            self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
+            [queue.lane for queue in self._queues],
+        )
+        weakref.finalize(self, self._remains.release).atexit = False
 
     @property
     def queues(self) -> int:
@@ -388,18 +394,7 @@ class CudaDevice:
         for queue in self._queues:
             queue.stop()
         with self.lock:
-            self._staging.close(lost=self.lost is not None)
-            with contextlib.suppress(CudaError):  # of a context that is lost, nothing can be given back
-                self._give_back()
-
-    def _give_back(self) -> None:
-        if self.lost is None:
-            with self.current:
-                self._lifetimes.close()
-                for queue in self._queues:
-                    queue.destroy()
-                self._pool.destroy()
-        self.api.release(self._ordinal)
+            self._remains.release()
 
     # -- checks ----------------------------------------------------------------------------------
 

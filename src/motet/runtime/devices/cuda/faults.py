@@ -58,7 +58,7 @@ def lost_by(fault: KernelFault) -> DeviceLost:
 
 
 def passing_error(device: str, error: CudaError, size: int = 0) -> MotetError:
-    """A failure that leaves the device as it was. `size` is what was asked for, if it was memory."""
-    if error.code == OUT_OF_MEMORY:
+    """A failure that leaves the device as it was. `size` is how much memory was asked for, if it was."""
+    if error.code == OUT_OF_MEMORY and size:
         return OutOfMemoryError(size, device)
     return DeviceError(f"device {device}: {error}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
 
-from motet.runtime.devices.cuda.api import CudaApi, Handle
+from motet.runtime.devices.cuda.api import CudaApi, CudaError, Handle
 
 Destroy = Callable[[], None]
 
@@ -69,3 +73,58 @@ class Current:
 
     def __exit__(self, *_: object) -> None:
         self._api.pop()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A stream, and the events for it."""
+
+    stream: Handle
+    events: list[Handle]
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Destroyable(Protocol):
+    def destroy(self) -> None: ...
+
+
+class Remains:
+    """All that a device has of the driver. It goes when the device is closed, or collected without that."""
+
+    def __init__(
+        self, current: Current, api: CudaApi, ordinal: int, lifetimes: Lifetimes, staging: Closable, pool: Destroyable,
+        lanes: list[Lane],
+    ) -> None:
+        self._current = current
+        self._api = api
+        self._ordinal = ordinal
+        self._lifetimes = lifetimes
+        self._staging = staging
+        self._pool = pool
+        self._lanes = lanes
+        self._process = os.getpid()
+        self._is_released = False
+
+    def release(self) -> None:
+        """Once, and only in the process that has it. Of a context that is lost, the driver takes nothing back."""
+        if self._is_released or os.getpid() != self._process:
+            return
+        self._is_released = True
+        for step in (self._wait, self._staging.close, self._lifetimes.close, self._destroy_lanes, self._pool.destroy):
+            with suppress(CudaError), self._current:
+                step()
+        with suppress(CudaError):
+            self._api.release(self._ordinal)
+
+    def _wait(self) -> None:
+        for lane in self._lanes:
+            self._api.stream_synchronize(lane.stream)
+
+    def _destroy_lanes(self) -> None:
+        for lane in self._lanes:
+            for event in lane.events:
+                self._api.event_destroy(event)
+            self._api.stream_destroy(lane.stream)

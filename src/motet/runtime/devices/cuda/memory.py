@@ -101,8 +101,8 @@ class Pool:
         with self._lock:
             self._take_back()
             self._release_unused()
-            self._api.pool_destroy(self._handle)
-            self._api.stream_destroy(self._stream)
+        self._api.pool_destroy(self._handle)
+        self._api.stream_destroy(self._stream)
 
     def _take_back(self) -> None:
         while self._given_back:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from motet.errors import MotetError
 from motet.runtime.devices.cuda.api import INVALID_HANDLE, CudaError, Handle
+from motet.runtime.devices.cuda.lifetime import Lane
 from motet.runtime.timeline import Point
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class CudaQueue:
         self._entries: deque[_Entry] = deque()  # in order; the first has value `_ended + 1`
         self._errors: dict[int, MotetError] = {}
         self._kept: deque[_Kept] = deque()  # the first is in the thread's hands
-        self._events: list[Handle] = []
+        self._events: list[Handle] = []  # that are free
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -391,6 +392,11 @@ class CudaQueue:
         """The kernels that may be at work. With the lock held."""
         return [name for entry in self._entries if entry.state is State.ISSUED for name in entry.kernels]
 
+    @property
+    def lane(self) -> Lane:
+        """What belongs to it at the driver."""
+        return Lane(self.stream, self._events)
+
     def drain(self) -> None:
         """Blocks until everything has ended."""
         while self._entries:
@@ -407,9 +413,3 @@ class CudaQueue:
             self._note_change()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-
-    def destroy(self) -> None:
-        for event in self._events:
-            self._api.event_destroy(event)
-        self._events.clear()
-        self._api.stream_destroy(self.stream)

@@ -18,9 +18,9 @@ import numpy as np
 
 from motet.runtime.devices.cuda.api import CudaApi, Handle
 
-SMALL = 1 << 20  # bytes that go through one slot, copied in the thread that submits
+SMALL = 1 << 21  # bytes that go through one slot, copied in the thread that submits
 _CHUNK = 4 << 20  # bytes of a slot of a ring
-_LEAST_CHUNK = 1 << 19
+_LEAST_CHUNK = 2 << 20  # less is moved sooner than a thread is woken
 _RING = 16
 _COPIERS = min(8, max(2, (os.cpu_count() or 2) // 2))
 _LEAST_SLOT = 1 << 12
@@ -69,17 +69,16 @@ class Staging:
                 self._copiers = ThreadPoolExecutor(_COPIERS, "motet cuda copies")
             return Ring(self._api, slots, self._copiers)
 
-    def close(self, *, lost: bool) -> None:
-        """Gives everything back; only what is the process's own where the context is `lost`."""
+    def close(self) -> None:
+        """Gives everything back."""
         if self._copiers is not None:
             self._copiers.shutdown()
-        if not lost:
-            for slot in self._slots:
-                if slot.event is not None:
-                    self._api.event_destroy(slot.event)
-                self._api.host_free(slot.address)
-        self._slots.clear()
+        slots, self._slots = self._slots, []
         self._free.clear()
+        for slot in slots:
+            if slot.event is not None:
+                self._api.event_destroy(slot.event)
+            self._api.host_free(slot.address)
 
     def _new(self, size: int) -> Slot:
         address = self._api.host_allocate(size)

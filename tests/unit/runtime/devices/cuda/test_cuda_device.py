@@ -258,6 +258,19 @@ def test_dtypes_that_numpy_lacks_have_no_array_interface():
     device.close()
 
 
+def test_a_device_that_is_dropped_gives_everything_back():
+    fake = FakeApi()
+    device = open_fake(fake)
+    launch(device, "count", device.allocate(4)).wait()
+    data = np.zeros(5 * MEBIBYTE, np.uint8)
+    device.write(device.allocate(data.nbytes), data).wait()
+    for queue in device._queues:
+        queue.stop()  # its thread would go by itself after a while
+    del device, queue
+    gc.collect()
+    assert +fake.alive == {} and fake.retained == 0 and not fake.pinned
+
+
 def test_launches_hold_their_memory_until_they_have_ended():
     device = open_fake()
     buffer = device.allocate(8)
