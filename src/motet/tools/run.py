@@ -54,7 +54,8 @@ def run_function(
     place: arguments.Places = None,
     trace: Annotated[str | None, typer.Option(
         metavar="FILE.json", show_default=False,
-        help="Write what ran when on which device, for Perfetto (ui.perfetto.dev), chrome://tracing or motet inspect --html.",
+        help="Write what ran when on which device, for Perfetto (ui.perfetto.dev), chrome://tracing or motet inspect "
+        "--html.",
     )] = None,
     dry_run: Annotated[bool, typer.Option(
         "--dry-run", help="Run nothing: print which device of this machine each device of the program would be.",
