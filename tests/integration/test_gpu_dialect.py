@@ -243,6 +243,10 @@ def _launch(blocks: int = 1, threads: int = 9, launch: str = LAUNCH, before: str
      "gpu.printf: this operation in a kernel is not supported on the host"),
     (_launch().replace("cf.br ^done", "gpu.barrier\ncf.br ^done"),
      "threads of a block may differ in whether they reach"),
+    (INLINE.replace("%gx = %c6", "%gx = %c0").replace("%c6 =", "%c0 = arith.constant 0 : index\n%c6 ="),
+     "gpu.launch: the grid has size 0 in x"),
+    (INLINE.replace("gpu.wait [%t5]", "gpu.memcpy %h, %m : memref<6x5xf32>, memref<6x5xf32>\ngpu.wait [%t5]"),
+     "gpu.memcpy: memory is used after gpu.dealloc has freed it"),
 ])  # fmt: skip
 def test_mistakes_are_one_error_with_their_place(text: str, message: str) -> None:
     with pytest.raises(CompileError) as caught:

@@ -57,6 +57,20 @@ def check_sizes(launch: ir.Operation) -> None:
         )
 
 
+def check_freed(dealloc: ir.Operation) -> None:
+    """Raises CompileError where memory is used, in the same block, after `dealloc` has freed it."""
+    memory = dealloc.operands[len(dealloc.operands) - 1]
+    users = [use.owner.operation for use in memory.uses]
+    freed = False
+    for entry in dealloc.operation.block.operations:
+        operation = entry.operation
+        if freed and any(operation == user for user in users):
+            raise CompileError(
+                f"{operation.name}: memory is used after gpu.dealloc has freed it", locate(operation.location)
+            )
+        freed = freed or operation == dealloc
+
+
 def find_kernel(module: ir.Module, launch: ir.Operation) -> ir.Operation:
     """The `gpu.func` that `launch` names. Raises CompileError where the module does not have it."""
     symbol = ir.SymbolRefAttr(launch.attributes["kernel"]).value

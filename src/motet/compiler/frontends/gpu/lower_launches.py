@@ -11,7 +11,15 @@ from __future__ import annotations
 
 import logging
 
-from motet.compiler.frontends.gpu.checks import axis_of, check_sizes, check_tokens, find_kernel, is_token, segments
+from motet.compiler.frontends.gpu.checks import (
+    axis_of,
+    check_freed,
+    check_sizes,
+    check_tokens,
+    find_kernel,
+    is_token,
+    segments,
+)
 from motet.compiler.frontends.gpu.kernels import Kernel, read_kernel, within
 from motet.compiler.frontends.gpu.threads import Threads, create, loop
 from motet.compiler.frontends.locations import locate
@@ -28,12 +36,18 @@ def lower_launches(module: ir.Module) -> None:
 
     Raises CompileError, at the operation, for launches that no GPU would take and for what the host cannot run.
     """
+    for operation in within(module.operation):
+        if operation.name in ("gpu.launch", "gpu.launch_func"):
+            check_sizes(operation)
     run_pipeline(module, "gpu-kernel-outlining")
     functions = [entry for entry in module.body.operations if isinstance(entry, func.FuncOp)]
     for function in functions:
         operations = [op for op in within(function.operation) if op.name.startswith("gpu.")]
         check_tokens(within(function.operation))
         _warn_of_leaks(function, operations)
+        for operation in operations:
+            if operation.name == "gpu.dealloc":
+                check_freed(operation)
         for operation in operations:
             _lower(module, operation)
         for operation in reversed(operations):
@@ -61,7 +75,6 @@ def _lower(module: ir.Module, operation: ir.Operation) -> None:
     operands = [value for value in operation.operands if not is_token(value)]
     match operation.name:
         case "gpu.launch_func":
-            check_sizes(operation)
             _launch(operation, read_kernel(find_kernel(module, operation)))
         case "gpu.alloc":
             sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0])}
