@@ -50,6 +50,9 @@ _TASK_BYTES = 128 << 10  # of B, likewise
 _MOST_TASKS = 64
 _KEPT_ROWS = 128  # at the least, of a task that may have to pack a panel
 _HIDING_TILES = 8  # of one panel, that fetch the next one while they work
+_ROWS_AT_ONCE = 16  # of B where it is read in place for few rows of A: each is one stream of memory
+_STREAMED_COLUMNS = 1024  # of each of them in one task
+_STREAMING_TASKS = 4  # at the least, that share the columns
 _PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
 _PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
@@ -231,6 +234,8 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
     if n.known is not None:
         needed = -(-n.known // lanes)
         vectors = -(-needed // -(-needed // most))
+    if mode == "place" and m.known is not None and 4 < m.known <= 8 and target.vector_registers > 16:
+        vectors = min(vectors, 2)  # so that all rows are one tile, and B is read once
     rows = registers(target, vectors)
     if m.known is not None:
         rows = min(rows, -(-m.known // -(-m.known // rows)))
@@ -338,7 +343,7 @@ def _plan_blocks(
     streams_a = (plan.keeps or plan.shared) and not pack_a
     depth_block: int | None = None
     if k is not None and few and plan.b_mode == "place" and c.product.is_float:
-        depth_block = 16
+        depth_block = _ROWS_AT_ONCE
     elif streams_a and plan.shared and k is not None and k.known is not None:
         # As much as can be: sums that are taken up again cost more than shorter panels gain.
         depth_block = -(-k.known // -(-k.known // _most_depth(plan, c, target)))
@@ -370,6 +375,10 @@ def _plan_blocks(
             tile_rows = min(tile_rows, max(1, most_sums // plan.rows))
         plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows)
         return replace(plan, ahead=_ahead(c, plan))
+    if depth_block == _ROWS_AT_ONCE and few and plan.b_mode == "place" and filters > target.l2:
+        # B comes from memory, and fastest where each of its rows is read far without a break.
+        panels = max(1, min(columns_total // _STREAMING_TASKS, _STREAMED_COLUMNS // plan.width))
+        return replace(plan, depth_block=depth_block, tile_rows=rows_total, panels=panels)
     tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
     group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
     plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
