@@ -149,19 +149,19 @@ def traffic(kernel: Kernel) -> int:
 _SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divided
 
 
-def split_reductions(kernel: Kernel) -> Kernel:
-    """`kernel` with every long reduction to few results as two stages: partial results of up to 64 pieces,
-    and their combination. Only where the order does not matter and the pieces are equal."""
+def split_reductions(kernel: Kernel, most: int = 64) -> Kernel:
+    """`kernel` with every long reduction to `most` results or fewer as two stages: partial results of up to 64
+    pieces, and their combination. Only where the order does not matter and the pieces are equal."""
     values = list(kernel.values)
     stages: list[Stage] = []
     for stage in kernel.stages:
-        stages += _split(kernel, stage, values) or [stage]
+        stages += _split(kernel, stage, values, most) or [stage]
     if len(values) == len(kernel.values):
         return kernel
     return replace(kernel, values=tuple(values), stages=tuple(stages))
 
 
-def _split(kernel: Kernel, stage: Stage, values: list[KernelValue]) -> list[Stage] | None:
+def _split(kernel: Kernel, stage: Stage, values: list[KernelValue], most: int) -> list[Stage] | None:
     sizes = [Extent.of(size) for size in stage.sizes]
     kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
     if not stage.reductions or any(size.known is None for size in sizes):
@@ -171,7 +171,7 @@ def _split(kernel: Kernel, stage: Stage, values: list[KernelValue]) -> list[Stag
         points *= size.factor
         results *= size.factor if d in kept else 1
     combiners = [combiner(stage, k) for k in range(len(stage.outputs))]
-    if results > 64 or points < _SPLIT_AT or any(scalar.op == "linalg.index" for scalar in stage.body):
+    if results > most or points < _SPLIT_AT or any(scalar.op == "linalg.index" for scalar in stage.body):
         return None
     if any(found is None for found in combiners):
         return None

@@ -123,23 +123,18 @@ def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
     return dtypes.pop() if len(dtypes) == 1 else "f32"
 
 
-def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
+def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing]]:
     """`kernel` with constant filters laid out as their products read them: what a window holds in the order in which
-    the image lies, then filter by filter."""
+    the image lies, then filter by filter. Where tensor cores take 32-bit factors, which they read along K alone, every
+    constant factor has K last."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
-        if not any(map(is_windowed, stage.inputs)) or not takes(kernel, stage):
+        short = target.precision == "tf32" and _factor_dtype(kernel, stage) == "f32"
+        if not (short or any(map(is_windowed, stage.inputs))) or not takes(kernel, stage):
             continue
-        image, filters = sorted(stage.inputs, key=is_windowed, reverse=True)
-        uses = [a for other in kernel.stages for a in other.inputs if a.value == filters.value]
-        dims = [entry.single for entry in filters.map]
-        plain = None not in dims and filters.padding is None
-        if kernel.values[filters.value].role != "constant" or len(uses) != 1 or not plain:
-            continue
-        depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
-        rank = {d: position for position, d in enumerate(depth)}
-        axes = range(len(dims))
-        orders[filters.value] = tuple(sorted(axes, key=lambda axis: rank.get(int(dims[axis] or 0), len(rank) + axis)))
+        for image, filters in (stage.inputs, stage.inputs[::-1]):
+            if _may_move(kernel, filters):
+                orders[filters.value] = _filter_order(kernel, stage, image, filters, short)
     values = tuple(
         replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
     )
@@ -148,6 +143,24 @@ def packed(kernel: Kernel) -> tuple[Kernel, dict[int, Packing]]:
         if order != tuple(range(len(order)))
     }
     return replace(kernel, values=values), packings
+
+
+def _may_move(kernel: Kernel, access: Access) -> bool:
+    """Whether what is read is a constant that nothing else reads, and all of it, element by element."""
+    uses = [a for stage in kernel.stages for a in stage.inputs if a.value == access.value]
+    uses += [i for stage in kernel.stages for i in stage.inits if isinstance(i, Access) and i.value == access.value]
+    plain = access.padding is None and all(entry.single is not None for entry in access.map)
+    return kernel.values[access.value].role == "constant" and len(uses) == 1 and plain
+
+
+def _filter_order(
+    kernel: Kernel, stage: Stage, image: Access, filters: Access, depth_last: bool
+) -> tuple[int, ...]:
+    depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
+    axes = {entry.single: axis for axis, entry in enumerate(filters.map)}
+    inside = [axes[d] for d in depth if d in axes]
+    outside = [axis for axis in range(len(filters.map)) if axis not in inside]
+    return tuple([*outside, *inside] if depth_last else [*inside, *outside])
 
 
 def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:

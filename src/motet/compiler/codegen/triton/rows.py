@@ -210,10 +210,10 @@ def suits(rows: Rows) -> bool:
         return True
     if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
         return False
-    return len(rows.stages) > 1 or _lies_along(rows)
+    return len(rows.stages) > 1 or lies_along(rows)
 
 
-def _lies_along(rows: Rows) -> bool:
+def lies_along(rows: Rows) -> bool:
     """Whether what is read lies along the rows, not across them."""
     along = across = 0
     for s, stage in enumerate(rows.stages):
@@ -245,7 +245,7 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
     """How many rows a program has, and how much of a row it has at once."""
     length = rows.length.known
     count = rows.count.known or 1 << 20
-    if not _lies_along(rows):
+    if not lies_along(rows):
         height = min(64, power_of_two(count))
         while height > 16 and -(-count // height) < target.processors:
             height //= 2

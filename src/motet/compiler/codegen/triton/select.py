@@ -1,5 +1,6 @@
 """Divides a kernel into launches, and gives each to the class that is fastest for it.
 
+    windows        convolutions of few products for each point, siblings together
     rows           all stages over the same rows, a row or a few in one program
     contraction    sums of products, convolutions too, by tensor cores
     gathering      reductions over tiles
@@ -17,7 +18,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.loops import flops, split_reductions, traffic
 from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, multiply
-from motet.compiler.codegen.triton import contraction, loops, rows
+from motet.compiler.codegen.triton import contraction, loops, rows, windows
 from motet.compiler.codegen.triton.loops import Task
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
@@ -25,12 +26,13 @@ from motet.compiler.codegen.triton.writer import is_wide, source_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _MANY = 16  # rows
-KINDS = ("contraction", "rows", "loops")  # what a kernel of several launches is called, the first of them
+_ACROSS = 32  # rows that lie across, of one program
+KINDS = ("contraction", "windows", "rows", "loops")  # what a kernel of several launches is called, the first of them
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     """Code for `kernel`. Raises `Unsupported` for what no class has code for."""
-    kernel, packings = contraction.packed(_divided(kernel))
+    kernel, packings = contraction.packed(_divided(kernel, target), target)
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
@@ -49,12 +51,15 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     )
 
 
-def _divided(kernel: Kernel) -> Kernel:
-    """`kernel` with long reductions to few results in two steps, where that does not part stages over enough rows."""
+def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
+    """`kernel` with long reductions in two steps, where there are too few results to keep all processors busy: rows
+    that lie across are taken many at a time. What goes over enough rows in several stages is not parted."""
     found = rows.match(kernel, kernel.stages)
-    if found is not None and (found.count.known or _MANY) >= _MANY:
-        return kernel
-    return split_reductions(kernel)
+    if found is None or any(contraction.takes(kernel, stage) for stage in kernel.stages):
+        return split_reductions(kernel)
+    if sum(map(bool, found.reduces)) == 1 and not rows.lies_along(found):
+        return split_reductions(kernel, _ACROSS * target.processors)
+    return kernel if (found.count.known or _MANY) >= _MANY else split_reductions(kernel)
 
 
 def _program(kernel: Kernel, buffers: tuple[int, ...], symbol: str, forms: tuple[Form, ...]) -> Program:
@@ -69,12 +74,15 @@ def _forms(
     """The class that takes a launch, and the program's forms; `read` are the values that later ones read."""
     about = "; ".join(dict.fromkeys(stage.source for stage in launch if stage.source)) or kernel.name
     about = about.replace('"""', "").replace("\\", "/")
-    found = _rows(kernel, launch)
+    taken = windows.match(kernel, launch)
+    found = taken.rows if taken is not None else _rows(kernel, launch)
     if found is not None:
         stored = {
             access.value: found.place(access, s) for s, stage in enumerate(launch) for access in stage.outputs
             if kernel.values[access.value].role == "result" or access.value in read
         }
+        if taken is not None:
+            return "windows", windows.emit(taken, stored, buffers, symbol, about, target)
         return "rows", rows.emit(found, stored, buffers, symbol, about, target)
     task = _task(kernel, launch, read, buffers, symbol, about)
     if forms := contraction.emit(task, target):
@@ -91,7 +99,7 @@ def _launches(kernel: Kernel) -> list[Launch]:
     found: list[Launch] = []
     stages = list(kernel.stages)
     while stages:
-        count = max(_together(kernel, stages), _row_stages(kernel, stages))
+        count = max(_together(kernel, stages), _row_stages(kernel, stages), _window_stages(kernel, stages))
         found.append(tuple(stages[:count]))
         del stages[:count]
     return found
@@ -111,6 +119,12 @@ def _row_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
         if _rows(kernel, stages[:count]) is not None:
             return count
     return 0
+
+
+def _window_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
+    """How many stages, from the first on, are convolutions of the same points and what follows them."""
+    counts = range(len(stages), 0, -1)
+    return next((count for count in counts if windows.match(kernel, stages[:count]) is not None), 0)
 
 
 def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows.Rows | None:

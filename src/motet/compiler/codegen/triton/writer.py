@@ -189,17 +189,24 @@ class Writer:
         return found
 
     def affine(self, entry: Affine, at: Mapping[int, Coordinate]) -> Coordinate:
-        parts = [str(entry.constant)] if entry.constant else []
+        known = entry.constant
+        parts: list[str] = []
         axes: set[int] = set()
         for dim, coefficient in enumerate(entry.coefficients):
             if coefficient and dim in at:
-                parts.append(at[dim].text if coefficient == 1 else f"{at[dim].text} * {coefficient}")
+                if at[dim].text.isdigit():
+                    known += coefficient * int(at[dim].text)
+                else:
+                    parts.append(at[dim].text if coefficient == 1 else f"{at[dim].text} * {coefficient}")
                 axes |= at[dim].axes
-        return Coordinate(" + ".join(parts) or "0", frozenset(axes))
+        if known or not parts:
+            parts.append(str(known))
+        return Coordinate(" + ".join(parts), frozenset(axes))
 
     def offset(self, place: Place, at: Mapping[int, Coordinate]) -> Coordinate:
         """The element of its value's memory that `place` is at."""
-        parts = [self.extent(part) for part in place.offset]
+        known = sum(part.factor for part in place.offset if not part.symbols)
+        parts = [self.extent(part) for part in place.offset if part.symbols]
         axes: set[int] = set()
         done: set[int] = set()
         for strides, points, linear in self._dense:
@@ -211,10 +218,16 @@ class Writer:
                 axes |= linear.axes
                 done |= strides.keys()
         for dim, stride in enumerate(place.strides):
-            if dim not in done and dim in at and stride.factor and at[dim].text != "0":
+            if dim in done or dim not in at or not stride.factor:
+                continue
+            if at[dim].text.isdigit() and not stride.symbols:
+                known += int(at[dim].text) * stride.factor
+            else:
                 parts.append(at[dim].text if stride == ONE else f"{at[dim].text} * {self.extent(stride)}")
                 axes |= at[dim].axes
-        return Coordinate(" + ".join(f"({part})" if " + " in part else part for part in parts) or "0", frozenset(axes))
+        if known or not parts:
+            parts.append(str(known))
+        return Coordinate(" + ".join(f"({part})" if " + " in part else part for part in parts), frozenset(axes))
 
     def mask_of(self, axes: Iterable[int]) -> list[str]:
         return [self.masks[axis] for axis in sorted(axes) if axis in self.masks]
@@ -229,7 +242,8 @@ class Writer:
         conditions = self.mask_of(offset.axes)
         for bound in source.bounds:
             entry = self.affine(bound.entry, at)
-            name = self.define("e", entry.text)
+            name = self.remembered.get(entry.text) or self.define("e", entry.text)
+            self.remembered[entry.text] = name
             extent = bound.extent if isinstance(bound.extent, int) else symbol_name(bound.extent)
             conditions += [f"({name} >= 0)", f"({name} < {extent})"]
         arguments = ""
