@@ -2,8 +2,9 @@
 
 Weights are drawn with a fixed seed and scaled by their fan-in (He et al. 2015), so that activations keep
 their magnitude through any depth and results can be compared with tight tolerances. The architectures follow
-He et al. 2016 (ResNet, with the stride in the 3x3 of a bottleneck), Sandler et al. 2018 (MobileNetV2) and
-Vaswani et al. 2017 (encoder block, normalisation first, exact gelu). Needs `onnx` and numpy alone.
+He et al. 2016 (ResNet, with the stride in the 3x3 of a bottleneck), Sandler et al. 2018 (MobileNetV2), Szegedy et al.
+2016 (Inception-v3, normalisation folded into biases), Ronneberger et al. 2015 (U-Net, padded), Vaswani et al. 2017
+(encoder block, normalisation first, exact gelu) and Radford et al. 2019 (GPT-2 block). Needs `onnx` and numpy alone.
 """
 
 from __future__ import annotations
@@ -314,6 +315,148 @@ def bert(
     return model
 
 
+def _conv_relu(
+    g: Graph, x: str, channels: tuple[int, int], kernel: tuple[int, int] = (1, 1), stride: int = 1, same: bool = True
+) -> str:
+    """Convolution with a bias, and relu; `same` pads, so that a stride of 1 keeps the extents."""
+    c_in, c_out = channels
+    pads = [kernel[0] // 2, kernel[1] // 2] * 2 if same else [0] * 4
+    weight = g.weight((c_out, c_in, *kernel), c_in * kernel[0] * kernel[1])
+    y = g.add(
+        "Conv", [x, weight, g.bias(c_out)], kernel_shape=list(kernel), strides=[stride, stride], pads=pads,
+    )
+    return g.add("Relu", [y])
+
+
+# A block's branches; each is what it convolves with, one after the other: output channels, kernel.
+Branch = Sequence[tuple[int, tuple[int, int]]]
+
+
+def _branches(g: Graph, x: str, c_in: int, branches: Sequence[Branch], stride: int = 1) -> tuple[list[str], int]:
+    """The branches of an Inception block; a stride is the last convolution's, which then does not pad."""
+    ends, total = [], 0
+    for branch in branches:
+        y, channels = x, c_in
+        for position, (c_out, kernel) in enumerate(branch):
+            last = stride > 1 and position == len(branch) - 1
+            y = _conv_relu(g, y, (channels, c_out), kernel, stride if last else 1, not last)
+            channels = c_out
+        ends.append(y)
+        total += channels
+    return ends, total
+
+
+def _inception_block(g: Graph, x: str, c_in: int, branches: Sequence[Branch], pooled: int) -> tuple[str, int]:
+    """Branches, and one of average pooling and `pooled` channels."""
+    ends, total = _branches(g, x, c_in, branches)
+    mean = g.add("AveragePool", [x], kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1], count_include_pad=1)
+    ends.append(_conv_relu(g, mean, (c_in, pooled)))
+    return g.add("Concat", ends, axis=1), total + pooled
+
+
+def _reduction_block(g: Graph, x: str, c_in: int, branches: Sequence[Branch]) -> tuple[str, int]:
+    """Branches of stride 2, and max pooling."""
+    ends, total = _branches(g, x, c_in, branches, 2)
+    ends.append(g.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2]))
+    return g.add("Concat", ends, axis=1), total + c_in
+
+
+def inception_v3(
+    batch: int = 1, size: int = 299, divisor: int = 1, classes: int = 1000, seed: int = 0
+) -> onnx.ModelProto:
+    """Inception-v3 without the auxiliary classifier, and where branches fork in the last blocks, whole branches
+    instead. All widths are divided by `divisor`."""
+    g = Graph("inception_v3", seed)
+
+    def c(channels: int) -> int:
+        return max(1, channels // divisor)
+
+    def branch(*steps: tuple[int, int, int]) -> Branch:
+        return [(c(channels), (height, width)) for channels, height, width in steps]
+
+    x = _conv_relu(g, "x", (3, c(32)), (3, 3), 2, same=False)
+    x = _conv_relu(g, x, (c(32), c(32)), (3, 3), same=False)
+    x = _conv_relu(g, x, (c(32), c(64)), (3, 3))
+    x = g.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2])
+    x = _conv_relu(g, x, (c(64), c(80)))
+    x = _conv_relu(g, x, (c(80), c(192)), (3, 3), same=False)
+    x = g.add("MaxPool", [x], kernel_shape=[3, 3], strides=[2, 2])
+    width = c(192)
+    for pooled in (32, 64, 64):
+        towers = [branch((64, 1, 1)), branch((48, 1, 1), (64, 5, 5)), branch((64, 1, 1), (96, 3, 3), (96, 3, 3))]
+        x, width = _inception_block(g, x, width, towers, c(pooled))
+    x, width = _reduction_block(g, x, width, [branch((384, 3, 3)), branch((64, 1, 1), (96, 3, 3), (96, 3, 3))])
+    for n in (128, 160, 160, 192):
+        towers = [
+            branch((192, 1, 1)), branch((n, 1, 1), (n, 1, 7), (192, 7, 1)),
+            branch((n, 1, 1), (n, 7, 1), (n, 1, 7), (n, 7, 1), (192, 1, 7)),
+        ]
+        x, width = _inception_block(g, x, width, towers, c(192))
+    long = branch((192, 1, 1), (192, 1, 7), (192, 7, 1), (192, 3, 3))
+    x, width = _reduction_block(g, x, width, [branch((192, 1, 1), (320, 3, 3)), long])
+    for _ in range(2):
+        towers = [
+            branch((320, 1, 1)), branch((384, 1, 1), (384, 1, 3)), branch((384, 1, 1), (384, 3, 1)),
+            branch((448, 1, 1), (384, 3, 3), (384, 1, 3)), branch((448, 1, 1), (384, 3, 3), (384, 3, 1)),
+        ]
+        x, width = _inception_block(g, x, width, towers, c(192))
+    y = _classifier(g, x, width, classes)
+    return g.model({"x": (batch, 3, size, size)}, {y: (batch, classes)})
+
+
+def unet(batch: int = 1, size: int = 256, width: int = 32, levels: int = 4, seed: int = 0) -> onnx.ModelProto:
+    """U-Net: two convolutions on each level, down by max pooling, up by transposed convolution; what was on the way
+    down is joined on the way up. `width` channels on the first level."""
+    g = Graph("unet", seed)
+    x, channels = "x", 3
+    kept: list[str] = []
+    for level in range(levels + 1):
+        c_out = width << level
+        x = _conv_relu(g, _conv_relu(g, x, (channels, c_out), (3, 3)), (c_out, c_out), (3, 3))
+        channels = c_out
+        if level < levels:
+            kept.append(x)
+            x = g.add("MaxPool", [x], kernel_shape=[2, 2], strides=[2, 2])
+    for level in reversed(range(levels)):
+        c_out = width << level
+        weight = g.weight((channels, c_out, 2, 2), channels)
+        x = g.add("ConvTranspose", [x, weight, g.bias(c_out)], kernel_shape=[2, 2], strides=[2, 2])
+        x = g.add("Concat", [kept[level], x], axis=1)
+        x = _conv_relu(g, _conv_relu(g, x, (2 * c_out, c_out), (3, 3)), (c_out, c_out), (3, 3))
+        channels = c_out
+    y = g.add("Conv", [x, g.weight((2, channels, 1, 1), channels, 1.0), g.bias(2)], kernel_shape=[1, 1])
+    return g.model({"x": (batch, 3, size, size)}, {y: (batch, 2, size, size)})
+
+
+def gpt2_block(
+    batch: int = 1, sequence: int = 256, width: int = 768, heads: int = 12, layers: int = 1, seed: int = 0
+) -> onnx.ModelProto:
+    """GPT-2 blocks: one product for queries, keys and values, a causal mask, gelu by tanh."""
+    g = Graph("gpt2_block", seed)
+    head = width // heads
+    mask = g.constant(np.triu(np.full((sequence, sequence), -1e9, np.float32), 1), "mask")
+    scale = g.constant(np.array(head**-0.5, np.float32), "scale")
+    split = g.constant(np.array([batch, sequence, heads, head], np.int64), "split")
+    join = g.constant(np.array([batch, sequence, width], np.int64), "join")
+    x = "x"
+    for _ in range(layers):
+        joint = _linear(g, _layer_norm(g, x, width), width, 3 * width)
+        parts = []
+        for first in (0, width, 2 * width):
+            bounds = [g.constant(np.array([n], np.int64), "bound") for n in (first, first + width, 2)]
+            parts.append(g.add("Slice", [joint, *bounds]))
+        query, key, value = (g.add("Reshape", [part, split]) for part in parts)
+        query = g.add("Transpose", [query], perm=[0, 2, 1, 3])
+        key = g.add("Transpose", [key], perm=[0, 2, 3, 1])
+        value = g.add("Transpose", [value], perm=[0, 2, 1, 3])
+        scores = g.add("Add", [g.add("Mul", [g.add("MatMul", [query, key]), scale]), mask])
+        mixed = g.add("Transpose", [g.add("MatMul", [g.add("Softmax", [scores], axis=-1), value])], perm=[0, 2, 1, 3])
+        x = g.add("Add", [x, _linear(g, g.add("Reshape", [mixed, join]), width, width)])
+        hidden = _linear(g, _layer_norm(g, x, width), width, 4 * width)
+        x = g.add("Add", [x, _linear(g, g.add("Gelu", [hidden], approximate="tanh"), 4 * width, width)])
+    return g.model({"x": (batch, sequence, width)}, {x: (batch, sequence, width)})
+
+
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "two_conv": two_conv,
     "mlp": mlp,
@@ -334,6 +477,12 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "encoder_small": lambda: encoder(2, 7, 24, 3),
     "encoder_dynamic_small": lambda: encoder("batch", "sequence", 24, 3),
     "bert_small": lambda: bert(2, 7, 24, 3, 2, 101),
+    "inception_v3": inception_v3,
+    "unet": unet,
+    "gpt2_block": gpt2_block,
+    "inception_v3_small": lambda: inception_v3(1, 75, 16, 10),
+    "unet_small": lambda: unet(2, 24, 4, 3),
+    "gpt2_block_small": lambda: gpt2_block(2, 7, 24, 3, 2),
 }
 
 

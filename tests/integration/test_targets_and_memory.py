@@ -36,7 +36,9 @@ def test_every_level_of_one_processor_gives_the_same_numbers() -> None:
     np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["resnet18_small", "mobilenet_v2_small", "encoder_small"])
+@pytest.mark.parametrize("name", [
+    "resnet18_small", "mobilenet_v2_small", "encoder_small", "inception_v3_small", "unet_small", "gpt2_block_small",
+])
 def test_the_arena_is_near_the_least_that_intermediates_need(name: str) -> None:
     artifact = motet.compile(models.MODELS[name]())
     schedule = artifact.manifest.variants[0].schedules["main"]
