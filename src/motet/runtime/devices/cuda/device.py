@@ -194,7 +194,7 @@ class CudaDevice:
             return finish
 
         timed = self._timed("read", queue, data.size, issue)
-        return lane.submit(timed, waits, (own, target), for_host=True, by_thread=by_thread)
+        return lane.submit(timed, waits, (own, target), for_host=True, fills_host=True, by_thread=by_thread)
 
     def _ways(self, data: np.ndarray[Any, Any]) -> tuple[bool, bool]:
         """How an array of the host is moved: by the GPU itself, else by the queue's thread, else through a slot."""

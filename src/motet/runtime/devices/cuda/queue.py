@@ -44,11 +44,13 @@ class State(Enum):
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """One submission. `holds` is what it needs to be alive, `kernels` what it launches."""
+    """One submission. `holds` is what it needs to be alive, `kernels` what it launches, `fills_host` says that there is
+    something in the host's memory once it has ended."""
 
     value: int
     holds: object
     kernels: Sequence[str]
+    fills_host: bool = False
     state: State = State.KEPT
     event: Handle = None
     error: MotetError | None = None
@@ -174,7 +176,7 @@ class CudaQueue:
             entry = self._entry(value)
             if entry is None or entry.state is not State.ISSUED or entry.error is not None:
                 return None
-            return None if for_host and entry.finish is not None else entry.event
+            return None if for_host and entry.fills_host else entry.event
 
     def _entry(self, value: int) -> _Entry | None:
         index = value - self._ended - 1
@@ -218,16 +220,17 @@ class CudaQueue:
 
     def submit(
         self, issue: Issue, waits: Sequence[Point], holds: object, kernels: Sequence[str] = (), *,
-        for_host: bool = False, by_thread: bool = False,
+        for_host: bool = False, fills_host: bool = False, by_thread: bool = False,
     ) -> Point:
         """Issues work now, or keeps it until it can be. `for_host` says that it touches the host's memory, so that
-        what it waits for must have ended there too; `by_thread`, that it takes the host's time."""
+        what it waits for must have ended there too; `fills_host`, that it writes there; `by_thread`, that it takes the
+        host's time."""
         self.device.check_process()
         sorted_waits = self._sort(waits, for_host) if waits else _NO_WAITS
         with self._lock:
             self.device.check_usable()
             self._issued += 1
-            entry = _Entry(self._issued, holds, kernels)
+            entry = _Entry(self._issued, holds, kernels, fills_host)
             self._entries.append(entry)
             if sorted_waits.error is not None:
                 self._end(entry, sorted_waits.error)

@@ -111,6 +111,22 @@ def test_what_was_read_is_there_before_it_is_written_elsewhere():
     device.close()
 
 
+def test_what_the_gpu_read_by_itself_is_there_before_it_is_written_elsewhere():
+    fake = FakeApi()
+    device = open_fake(fake)
+    size = 3 * MEBIBYTE
+    pinned = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(fake.host_allocate(size)))
+    first, second, busy = device.allocate(size), device.allocate(1000), device.allocate(8)
+    point = launch(device, "spin", busy, sizes=[30_000])  # 30 ms
+    point = device.fill(first, 77, [point])
+    point = device.read(first, pinned, 0, [point])
+    point = device.write(second, pinned[:1000], 0, [point])
+    result = np.zeros(1000, np.uint8)
+    device.read(second, result, 0, [point]).wait()
+    np.testing.assert_array_equal(result, np.full(1000, 77, np.uint8))
+    device.close()
+
+
 def test_gpus_wait_for_each_other_by_events():
     fake = FakeApi()
     first, second = open_fake(fake), open_fake(fake)

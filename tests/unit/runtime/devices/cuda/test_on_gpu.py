@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.runtime.devices.cuda.opening import load
+from tests.unit.runtime.devices.cuda.opening import KERNELS, load
 
 import motet
 from motet.runtime.device import Reference, Work, find_device, open_device, probe
@@ -52,6 +53,17 @@ def test_graphs_run_on_other_buffers_each_time(device: CudaDevice):
         point = device.submit(recorded, [source, target], [device.write(source, x)], turn % device.queues)
         device.read(target, result, 0, [point]).wait()
         np.testing.assert_array_equal(result, expected)
+
+
+def test_kernels_get_all_the_shared_memory_that_there_is(device: CudaDevice):
+    path = next(name for name in KERNELS if name.endswith("/count.ptx"))
+    facts = json.loads(KERNELS[path.replace(".ptx", ".json")]) | {"shared": device.gpu.shared}
+    executable = device.load([KERNELS[path], json.dumps(facts).encode()], ["a/count.ptx", "a/count.json"])
+    buffer, result = device.allocate(400), np.empty(100, np.int32)
+    point = device.fill(buffer, 0)
+    recorded = device.record(executable, [Work("launch", (Reference(0, 0, 400),), "count", 100)], 1, 0)
+    device.read(buffer, result, 0, [device.submit(recorded, [buffer], [point])]).wait()
+    np.testing.assert_array_equal(result, np.ones(100, np.int32))
 
 
 def test_tensors_of_pytorch_share_their_memory(device: CudaDevice):
