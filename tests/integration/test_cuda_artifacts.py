@@ -74,5 +74,5 @@ def test_the_source_of_a_kernel_is_shown(motet: Run) -> None:
 def test_an_unknown_architecture_is_one_error() -> None:
     with pytest.raises(OptionError, match=r"arch sm_90 is unknown; available: sm_80, .*sm_90a, .*ptx80"):
         compiled_for("mlp_small", "cuda{arch=sm_90}")
-    with pytest.raises(OptionError, match=r"precision half is unknown; available: ieee, tf32"):
+    with pytest.raises(OptionError, match=r"precision half is unknown; available: ieee, tf32, tf32x3"):
         compiled_for("mlp_small", "cuda{precision=half}")

@@ -6,7 +6,7 @@ Shared memory per block: CUDA C++ Programming Guide, "Compute Capabilities".
 from __future__ import annotations
 
 from motet.compiler.targets.family import Family
-from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.targets.gpu import PRECISIONS, GpuTarget
 
 _TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -27,5 +27,5 @@ _TARGETS = (
 )
 CUDA = Family(
     "cuda", {target.name: target for target in _TARGETS}, ("sm_90a", "sm_80", "ptx80"), key="arch",
-    precisions=("ieee", "tf32"),
+    precisions=PRECISIONS,
 )

@@ -15,6 +15,7 @@ from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3, X86_64_V4, CpuTar
 from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.expressions import DEFAULT_TARGETS
 from motet.compiler.targets.family import Family, Target
+from motet.compiler.targets.gpu import PRECISIONS
 from motet.compiler.targets.hip import HIP
 from motet.compiler.targets.riscv import RISCV
 from motet.errors import OptionError
@@ -120,4 +121,5 @@ def resolve_target(name: str) -> Target:
     target = families()[family].targets[own]
     if isinstance(target, CpuTarget):
         return replace(target, family=family)
-    return replace(target, family=family, precision="tf32" if precision == "tf32" else target.precision)
+    known = [one for one in PRECISIONS if one == precision]
+    return replace(target, family=family, precision=known[0] if known else target.precision)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Precision = Literal["ieee", "tf32"]
+Precision = Literal["ieee", "tf32", "tf32x3"]
+PRECISIONS: tuple[Precision, ...] = ("ieee", "tf32", "tf32x3")
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class GpuTarget:
 
     `architecture` is Triton's name of it. `ptx` is the version of PTX that is kept instead of machine code, which
     later architectures translate when they load it; 0 for machine code. `precision` says how products of f32 are
-    calculated: in full, or by tensor cores from factors rounded to 11 bits."""
+    calculated: in full, by tensor cores from factors rounded to 11 bits, or by them in three steps, which is nearly
+    in full (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022)."""
 
     name: str
     family: str

@@ -149,19 +149,21 @@ def traffic(kernel: Kernel) -> int:
 _SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divided
 
 
-def split_reductions(kernel: Kernel, most: int = 64) -> Kernel:
-    """`kernel` with every long reduction to `most` results or fewer as two stages: partial results of up to 64
-    pieces, and their combination. Only where the order does not matter and the pieces are equal."""
+def split_reductions(kernel: Kernel, most: int = 64, most_pieces: int = 64) -> Kernel:
+    """`kernel` with every long reduction to `most` results or fewer as two stages: partial results of up to
+    `most_pieces` pieces, and their combination. Only where the order does not matter and the pieces are equal."""
     values = list(kernel.values)
     stages: list[Stage] = []
     for stage in kernel.stages:
-        stages += _split(kernel, stage, values, most) or [stage]
+        stages += _split(kernel, stage, values, most, most_pieces) or [stage]
     if len(values) == len(kernel.values):
         return kernel
     return replace(kernel, values=tuple(values), stages=tuple(stages))
 
 
-def _split(kernel: Kernel, stage: Stage, values: list[KernelValue], most: int) -> list[Stage] | None:
+def _split(
+    kernel: Kernel, stage: Stage, values: list[KernelValue], most: int, most_pieces: int
+) -> list[Stage] | None:
     sizes = [Extent.of(size) for size in stage.sizes]
     kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
     if not stage.reductions or any(size.known is None for size in sizes):
@@ -176,7 +178,7 @@ def _split(kernel: Kernel, stage: Stage, values: list[KernelValue], most: int) -
     if any(found is None for found in combiners):
         return None
     for along in physical_order(kernel, stage):
-        pieces = max(n for n in range(1, 65) if sizes[along].factor % n == 0)
+        pieces = max(n for n in range(1, most_pieces + 1) if sizes[along].factor % n == 0)
         if along in stage.reductions and pieces >= 4:
             return _halves(stage, values, [found for found in combiners if found], along, pieces)
     return None

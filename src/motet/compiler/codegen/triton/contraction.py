@@ -23,18 +23,24 @@ from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_
 from motet.compiler.targets.gpu import GpuTarget
 
 _LEAST = 8  # of M, N and K, for which matrix units pay
+_SIDE = 64  # of the tiles that small results are made of
+_LEAST_DEPTH = 128  # of one piece of a product
 _GUESS = 1024  # a dynamic extent
 _GROUP = 8  # rows of tiles that share columns in the cache
 _FORMS = 4
 _CACHE_BYTES = 40  # that one processor reads from the second-level cache in a cycle
-_RATES = {"f16": 2048, "bf16": 2048, "tf32": 1024, "f32": 128, "f64": 64, "i8": 4096}  # products in a cycle
-_DEPTHS = {"f16": 64, "bf16": 64, "tf32": 32, "f32": 16, "f64": 16, "i8": 128}
+_PRECISIONS = {"f32": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
+_RATES = {  # products in a cycle
+    "f16": 2048, "bf16": 2048, "tf32": 1024, "tf32x3": 340, "f32": 128, "f64": 64, "i8": 4096,
+}
+_DEPTHS = {"f16": 64, "bf16": 64, "tf32": 32, "tf32x3": 32, "f32": 16, "f64": 16, "i8": 128}
 
 
 @dataclass(frozen=True)
 class Contraction:
     """A launch read as a contraction; `left` and `right` are the inputs that have M and N. `factor` is the dtype in
-    which the factors are multiplied (`tf32` for f32 of that precision), `sum` the one of the products' sum."""
+    which the factors are multiplied (`tf32` and `tf32x3` for f32 of that precision), `sum` the one of their products'
+    sum."""
 
     task: Task
     left: Source
@@ -129,7 +135,7 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
     constant factor has K last."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
-        short = target.precision == "tf32" and _factor_dtype(kernel, stage) == "f32"
+        short = target.precision != "ieee" and _factor_dtype(kernel, stage) == "f32"
         if not (short or any(map(is_windowed, stage.inputs))) or not takes(kernel, stage):
             continue
         for image, filters in (stage.inputs, stage.inputs[::-1]):
@@ -171,6 +177,16 @@ def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
     return found
 
 
+def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
+    """In how many pieces along K a product keeps all processors busy, whose result is too small for it."""
+    classes = classify(kernel, stage)
+    if classes is None or any(not isinstance(size, int) for size in stage.sizes) or any(map(is_windowed, stage.inputs)):
+        return 1
+    batch, m, n, k = (_known(stage, dims) for dims in classes)
+    tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
+    return min(k // _LEAST_DEPTH, 2 * target.processors // tiles)
+
+
 def match(task: Task, target: GpuTarget) -> Contraction | None:
     stage, kernel = task.stage, task.kernel
     classes = classify(kernel, stage)
@@ -184,8 +200,8 @@ def match(task: Task, target: GpuTarget) -> Contraction | None:
     if any(output.strides[dim] == ONE for _, dim in m):
         left, right, m, n = right, left, n, m
     leading = [left.place, right.place]
-    if factor == "f32" and target.precision == "tf32":
-        factor = "tf32"
+    if factor == "f32":
+        factor = {"ieee": "f32", "tf32": "tf32", "tf32x3": "tf32x3"}[target.precision]
     return Contraction(
         task, left, right, factor, product.dtype, task.by_memory(batch, [output]), task.by_memory(m, [output]),
         task.by_memory(n, [output]), task.by_memory(k, leading),
@@ -218,16 +234,24 @@ def choose_tiles(c: Contraction, target: GpuTarget) -> list[Tile]:
     return [*tiles[:1], *smaller[: _FORMS - 1]]
 
 
+def stored_as(factor: str) -> str:
+    """The dtype of factors in memory."""
+    return "f32" if factor in _PRECISIONS else factor
+
+
 def _most_points(factor: str) -> int:
-    return {"f64": 64 * 64, "f32": 128 * 128, "tf32": 128 * 128}.get(factor, 128 * 256)
+    return {"f64": 64 * 64, "f32": 128 * 128, "tf32": 128 * 128, "tf32x3": 128 * 128}.get(factor, 128 * 256)
 
 
 def _tile(c: Contraction, m: int, n: int, depth: int, target: GpuTarget) -> Tile | None:
     k = min(_DEPTHS[c.factor], max(32 if c.factor == "i8" else 16, power_of_two(depth)))
     if c.factor == "f32" and m * n <= 64 * 64:
         k = min(32, max(16, power_of_two(depth)))
-    warps = 8 if m * n >= 128 * 128 else 4 if m * n >= 32 * 64 else 2
-    one = (m + n) * k * item_bytes("f32" if c.factor == "tf32" else c.factor)
+    if c.factor == "f32":
+        warps = 8 if m * n >= 64 * 128 else 4
+    else:
+        warps = 8 if m * n >= 128 * 128 else 4 if m * n >= 32 * 32 else 2
+    one = (m + n) * k * item_bytes(stored_as(c.factor))
     stages = min(4, max(1, -(-depth // k)), (target.shared - 4096) // one)
     return Tile(m, n, k, warps, stages) if stages >= 1 else None
 
@@ -238,7 +262,7 @@ def _cycles(c: Contraction, tile: Tile, extents: Sequence[int], target: GpuTarge
     m, n, depth, batch = extents
     tiles = -(-m // tile.m) * -(-n // tile.n) * batch
     steps = -(-depth // tile.k)
-    size = item_bytes("f32" if c.factor == "tf32" else c.factor)
+    size = item_bytes(stored_as(c.factor))
     arithmetic = tile.m * tile.n * tile.k / (_RATES[c.factor] * min(1.0, tile.m * tile.n / (64 * 64)))
     reading = (tile.m + tile.n) * tile.k * size / _CACHE_BYTES
     step = max(arithmetic, reading) + 0.2 * min(arithmetic, reading) + 20
@@ -320,7 +344,7 @@ def _step(w: Writer, c: Contraction, tile: Tile, at: dict[int, Coordinate], mask
     w.remembered = {}
     left = _factor(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
     right = _factor(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
-    precision = {"f32": ', input_precision="ieee"', "tf32": ', input_precision="tf32"'}.get(c.factor, "")
+    precision = f', input_precision="{_PRECISIONS[c.factor]}"' if c.factor in _PRECISIONS else ""
     w.line(f"acc = tl.dot({left}, {right}, acc{precision}, out_dtype={carried_type(c.sum)})")
 
 
@@ -338,5 +362,5 @@ def _factor(
     points = at | w.decompose(Coordinate(depth, frozenset({axis})), c.k)
     value = w.read(source, points, other="0", raw=True)
     dtype = source.place.dtype
-    wanted = "f32" if c.factor == "tf32" else c.factor
+    wanted = stored_as(c.factor)
     return value if dtype == wanted else w.define("x", f"{value}.to({carried_type(wanted)})")

@@ -218,15 +218,20 @@ def lies_along(rows: Rows) -> bool:
     along = across = 0
     for s, stage in enumerate(rows.stages):
         for access in stage.inputs:
-            place = rows.place(access, s)
-            for d, stride in enumerate(place.strides):
-                number = rows.dims[s][d]
-                if stride == ONE and number is not None:
-                    size = Extent.of(stage.sizes[d]).known or _ROW
-                    weight = sum(other != ZERO for other in place.strides) * 1000 + min(size, 999)
-                    along, across = (
-                        (max(along, weight), across) if number >= len(rows.outer) else (along, max(across, weight))
-                    )
+            strides = {
+                number: stride
+                for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+                if number is not None and stride != ZERO
+            }
+            fastest = next((number for number, stride in strides.items() if stride == ONE), None)
+            if fastest is None:
+                continue
+            extent = [*rows.outer, *rows.inner][fastest].known or _ROW
+            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count, then long lines
+            if fastest >= len(rows.outer):
+                along = max(along, weight)
+            else:
+                across = max(across, weight)
     return along >= across
 
 

@@ -25,6 +25,8 @@ from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.codegen.triton.writer import is_wide, source_of
 from motet.compiler.targets.gpu import GpuTarget
 
+_ANY = 1 << 62
+_LEAST_PIECES = 4  # that a product is worth parting in
 _MANY = 16  # rows
 _ACROSS = 32  # rows that lie across, of one program
 KINDS = ("contraction", "windows", "rows", "loops")  # what a kernel of several launches is called, the first of them
@@ -54,8 +56,12 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
 def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     """`kernel` with long reductions in two steps, where there are too few results to keep all processors busy: rows
     that lie across are taken many at a time. What goes over enough rows in several stages is not parted."""
+    products = [stage for stage in kernel.stages if contraction.takes(kernel, stage)]
+    if products:
+        pieces = contraction.pieces(kernel, products[0], target) if len(products) == 1 else 1
+        return split_reductions(kernel, _ANY, pieces) if pieces >= _LEAST_PIECES else kernel
     found = rows.match(kernel, kernel.stages)
-    if found is None or any(contraction.takes(kernel, stage) for stage in kernel.stages):
+    if found is None:
         return split_reductions(kernel)
     if sum(map(bool, found.reduces)) == 1 and not rows.lies_along(found):
         return split_reductions(kernel, _ACROSS * target.processors)
