@@ -74,6 +74,8 @@ class Command(Struct, frozen=True):
     For devices that order work by streams, `stream` is the one that this command is on, and `waits` are those of
     other streams that it has to wait for. A stream runs its commands in the order of the schedule; `stream` and
     `waits` alone imply all of `after`. Where all are on stream 0 that order is all there is.
+
+    `seconds` is how long one thread of a processor may take, roughly; 0 where the compiler cannot tell.
     """
 
     op: Literal["dispatch", "copy"]
@@ -85,6 +87,7 @@ class Command(Struct, frozen=True):
     reads: int = 0
     stream: int = 0
     waits: list[int] = []
+    seconds: float = 0.0
 
 
 class Schedule(Struct, frozen=True):

@@ -138,6 +138,8 @@ def _check_command(command: Command, index: int, buffers: int, symbols: Collecti
             raise ArtifactError(f"{where}: after command {earlier}; expected an earlier one")
     if not 0 <= command.reads <= len(command.buffers):
         raise ArtifactError(f"{where}: reads {command.reads} buffers; there are {len(command.buffers)}")
+    if not 0.0 <= command.seconds < float(_MAXIMUM):
+        raise ArtifactError(f"{where}: {command.seconds} seconds")
     if not 0 <= command.stream < _MAXIMUM_STREAMS:
         raise ArtifactError(f"{where}: stream {command.stream}; expected less than {_MAXIMUM_STREAMS}")
     check_expression(command.tasks, symbols, f"{where}: tasks")

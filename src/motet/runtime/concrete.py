@@ -16,6 +16,7 @@ from motet.errors import ArtifactError, CallError
 from motet.runtime.device import Reference, Work
 from motet.runtime.expressions import evaluate, evaluate_all, show
 
+_BANDWIDTH = 1e10  # bytes per second of one thread, roughly
 ALIGNMENT = 64  # of every buffer in an arena, bytes
 
 
@@ -80,17 +81,19 @@ def make_concrete(
 
 def _work(command: Command, buffers: Sequence[Reference], symbols: Mapping[str, int], where: str) -> Work:
     references = tuple(buffers[index] for index in command.buffers)
+    seconds = command.seconds or sum(reference.bytes for reference in references) / _BANDWIDTH
     if command.op == "copy":
         source, target = references
         if source.bytes != target.bytes:
             raise ArtifactError(f"{where}: copy of {source.bytes} bytes to {target.bytes}")
         return Work(
-            "copy", references, after=tuple(command.after), stream=command.stream, waits=tuple(command.waits)
+            "copy", references, after=tuple(command.after), stream=command.stream, waits=tuple(command.waits),
+            seconds=seconds,
         )
     tasks = max(0, evaluate(command.tasks, symbols))
     return Work(
         "launch", references, command.kernel, tasks, evaluate_all(command.sizes, symbols), tuple(command.after),
-        command.stream, tuple(command.waits),
+        command.stream, tuple(command.waits), seconds,
     )
 
 

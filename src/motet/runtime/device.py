@@ -110,6 +110,7 @@ class Work:
     after: tuple[int, ...] = ()
     stream: int = 0
     waits: tuple[int, ...] = ()
+    seconds: float = 0.0  # that one thread of a processor may take, roughly; 0 where nobody can tell
 
 
 class CommandBuffer(Protocol):

@@ -235,5 +235,5 @@ def _command(work: Work, concrete: Concrete, binding: Binding) -> NativeCommand:
 
     places = tuple(map(place, work.references))
     if work.op == "copy":
-        return NativeCommand(0, 0, places, (), work.references[0].bytes)
-    return NativeCommand(binding.code.address(work.kernel), work.tasks, places, work.sizes)
+        return NativeCommand(0, 0, places, (), work.references[0].bytes, work.seconds)
+    return NativeCommand(binding.code.address(work.kernel), work.tasks, places, work.sizes, 0, work.seconds)

@@ -103,7 +103,7 @@ class _Merger:
             self.commands.append(Command(
                 command.op, [first + index for index in command.buffers], command.kernel,
                 substitute(command.tasks, symbols), [substitute(size, symbols) for size in command.sizes],
-                after, command.reads, command.stream, waits,
+                after, command.reads, command.stream, waits, command.seconds,
             ))
 
     def _new(self, number: int, spec: TensorSpec, symbols: Mapping[str, Expr]) -> _Value:

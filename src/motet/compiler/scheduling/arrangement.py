@@ -16,6 +16,8 @@ from motet.compiler.scheduling.memory import Life
 from motet.compiler.scheduling.streams import assign_streams
 from motet.graphs.order import bit_set, members, reduce_order
 
+LAUNCH = 2e-6  # seconds, whatever a command does
+
 
 @dataclass(eq=False)
 class Storage:
@@ -35,13 +37,13 @@ class Storage:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A command in the order of the program: it only reads the first `reads` storages. `seconds` is how long it may
-    take; only how commands compare matters."""
+    """A command in the order of the program: it only reads the first `reads` storages. `seconds` is how long one
+    thread may take, roughly, 0 where that depends on symbols."""
 
     command: Command
     storages: Sequence[Storage]
     reads: int
-    seconds: float = 1.0
+    seconds: float = 0.0
 
     def fills(self, tasks: int) -> bool:
         """Whether it leaves no part of a machine idle for long, which takes so many `tasks`. Where symbols say how
@@ -74,15 +76,14 @@ def arrange(
     slots = not isinstance(memory.plan.total, int)
     order, _ = reduce_order(find_dependences([_access(entry, offsets, slots) for entry in recorded]))
     streams = assign_streams(
-        order, [entry.seconds for entry in recorded], [entry.fills(options.filling) for entry in recorded],
-        options.streams,
+        order, _times(recorded), [entry.fills(options.filling) for entry in recorded], options.streams
     )
     buffers, numbers = _buffers(storages, offsets, parameters)
     commands = [
         Command(
             entry.command.op, [numbers[storage] for storage in entry.storages], entry.command.kernel,
             entry.command.tasks, entry.command.sizes, list(members(order[number])), entry.reads,
-            streams.queues[number], streams.waits[number],
+            streams.queues[number], streams.waits[number], float(f"{entry.seconds:.1e}"),
         )
         for number, entry in enumerate(recorded)
     ]
@@ -97,9 +98,13 @@ def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Optio
                 uses[storage].append(number)
     return plan_concurrent(
         find_dependences([_access(entry, {}, False) for entry in recorded]),
-        [entry.seconds for entry in recorded], [entry.fills(options.filling) for entry in recorded],
+        _times(recorded), [entry.fills(options.filling) for entry in recorded],
         [Life(storage.bytes, bit_set(uses[storage])) for storage in arena], options.memory_limit,
     )
+
+
+def _times(recorded: Sequence[Recorded]) -> list[float]:
+    return [LAUNCH + entry.seconds for entry in recorded]
 
 
 def _access(entry: Recorded, offsets: Mapping[Storage, Expr], slots: bool) -> Access:

@@ -21,8 +21,8 @@ from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
 
 DEFAULTS = Options()
-# What a thread of a processor does, for comparing commands with each other: seconds, operations and bytes per second.
-_LAUNCH, _FLOPS, _BANDWIDTH = 2e-6, 5e10, 1e10
+# What a thread of a processor does, for comparing commands with each other: operations and bytes per second.
+_FLOPS, _BANDWIDTH = 5e10, 1e10
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,12 @@ class _Scheduler:
 
 
 def _seconds(code: KernelCode, storages: Sequence[Storage]) -> float:
-    """How long a phase of a kernel may take, roughly; what depends on symbols is left out."""
-    moved = sum(storage.bytes for storage in storages if isinstance(storage.bytes, int))
-    return _LAUNCH + max(code.flops / _FLOPS, moved / _BANDWIDTH) / len(code.phases)
+    """How long a phase of a kernel may take one thread, roughly; 0 where that depends on symbols."""
+    sizes = [storage.bytes for storage in storages]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes):
+        return 0.0
+    return max(code.flops / _FLOPS, sum(known) / _BANDWIDTH) / len(code.phases)
 
 
 def argument_attributes(function: ir.Operation, count: int) -> list[ir.DictAttr | None]:

@@ -24,13 +24,15 @@ _COPY_BLOCK = 256 << 10
 @dataclass(frozen=True)
 class NativeCommand:
     """A call of the kernel at `function` for tasks [0, tasks), or, where `function` is 0, a copy of `bytes`
-    bytes from buffers[0] to buffers[1]. A buffer is (external, byte offset); external -1 is address 0."""
+    bytes from buffers[0] to buffers[1]. A buffer is (external, byte offset); external -1 is address 0. `seconds` is
+    how long one thread may take, where that is known."""
 
     function: int
     tasks: int
     buffers: tuple[tuple[int, int], ...]
     sizes: tuple[int, ...]
     bytes: int = 0
+    seconds: float | None = None
 
 
 class NativeProgram:
@@ -65,7 +67,9 @@ class NativeProgram:
         waves = [[place] for place in range(len(present))]
         if after is not None:
             ordered = _without_absent(after, self._places)
-            waves = plan_waves([command.tasks for command in present], ordered, host.count)
+            waves = plan_waves(
+                [command.tasks for command in present], ordered, host.count, [command.seconds for command in present]
+            )
         members = [[present[place] for place in wave] for wave in waves]
         self.parallel = host.count > 1 and any(len(wave) > 1 or wave[0].tasks > 1 for wave in members)
         self._table = _build_table(host, members, scratch, self.parallel)
@@ -120,7 +124,7 @@ def _kernel_call(command: NativeCommand, copy: int) -> NativeCommand:
     if command.function:
         return command
     block = max(_COPY_BLOCK, -(-command.bytes // MOST_TASKS))
-    return NativeCommand(copy, -(-command.bytes // block), command.buffers, (command.bytes, block))
+    return NativeCommand(copy, -(-command.bytes // block), command.buffers, (command.bytes, block), 0, command.seconds)
 
 
 def _without_absent(after: Sequence[Sequence[int]], places: Sequence[int]) -> list[list[int]]:

@@ -63,8 +63,8 @@ def record_native(
 def _native(item: Work, code: Code) -> NativeCommand:
     references = tuple((reference.external, reference.offset) for reference in item.references)
     if item.op == "copy":
-        return NativeCommand(0, 0, references, (), item.references[0].bytes)
-    return NativeCommand(code.address(item.kernel), item.tasks, references, item.sizes)
+        return NativeCommand(0, 0, references, (), item.references[0].bytes, item.seconds)
+    return NativeCommand(code.address(item.kernel), item.tasks, references, item.sizes, 0, item.seconds)
 
 
 def processor_obstacle(variant: Variant) -> str | None:

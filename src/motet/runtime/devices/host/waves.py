@@ -15,21 +15,29 @@ FILLING = 4
 WINDOW = 64
 
 
-def plan_waves(tasks: Sequence[int], after: Sequence[Sequence[int]], threads: int) -> list[list[int]]:
+# Seconds that a command takes one thread, at least, for another thread to be asked to help with what it does not do.
+WORTHWHILE = 5e-6
+
+
+def plan_waves(
+    tasks: Sequence[int], after: Sequence[Sequence[int]], threads: int, seconds: Sequence[float | None] = (),
+) -> list[list[int]]:
     """The commands by number, each once, in waves in the order of their launches. `tasks` are counts, `after` the
-    commands that each has to wait for, all of which are before it."""
+    commands that each has to wait for, all of which are before it. `seconds` is how long each may take one thread,
+    None where that is not known; what is short runs alone, in less time than it takes threads to meet."""
     if threads < 2:
         return [[number] for number in range(len(tasks))]
     waves: list[list[int]] = []
     done: set[int] = set()
     waiting = list(range(len(tasks)))
+    short = [duration is not None and duration < WORTHWHILE for duration in seconds] or [False] * len(tasks)
     while waiting:
         head, *rest = waiting
         wave, total = [head], tasks[head]
-        for number in rest[:WINDOW]:
+        for number in rest[:WINDOW] if not short[head] else ():
             if total >= FILLING * threads:
                 break
-            if tasks[number] and all(earlier in done for earlier in after[number]):
+            if tasks[number] and not short[number] and all(earlier in done for earlier in after[number]):
                 wave.append(number)
                 total += tasks[number]
         done.update(wave)

@@ -11,7 +11,7 @@ from tests.unit.runtime.devices.host.test_native import compile_ir
 from motet.runtime.devices.host.loader import load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
-from motet.runtime.devices.host.waves import FILLING, plan_waves
+from motet.runtime.devices.host.waves import FILLING, WORTHWHILE, plan_waves
 
 # out[i] = 3 * left[i] + right[i] + sizes[0], for every task i
 MIX = """
@@ -71,6 +71,14 @@ def test_independent_small_commands_are_one_wave_and_filling_ones_are_not() -> N
     assert plan_waves([100, 100, 1], [[], [], []], 4) == [[0], [1], [2]]
     assert plan_waves([1, 1], [[], [0]], 4) == [[0], [1]]
     assert plan_waves([1, 1], [[], []], 1) == [[0], [1]]
+
+
+def test_what_takes_less_time_than_threads_take_to_meet_runs_alone() -> None:
+    short, long = WORTHWHILE / 2, WORTHWHILE * 2
+    free: list[list[int]] = [[], [], []]
+    assert plan_waves([1, 1, 1], free, 4, [short, short, short]) == [[0], [1], [2]]
+    assert plan_waves([1, 1, 1], free, 4, [long, short, long]) == [[0, 2], [1]]
+    assert plan_waves([1, 1, 1], free, 4, [short, long, None]) == [[0], [1, 2]]
 
 
 @pytest.fixture(scope="module")
