@@ -21,6 +21,7 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program
+from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.hoist_constants import hoist_constants
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
@@ -140,6 +141,7 @@ def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
 
 def normalise(program: Program) -> None:
     """Canonical linalg; constants as parameters."""
+    decompose_softmax(program.module)
     run_pipeline(program.module, NORMALISE)
     hoist_constants(program)
 
