@@ -8,6 +8,8 @@ from tests.unit.codegen.triton.building import check, generate, interpret, rando
 from tests.unit.codegen.triton.texts import convolution, depthwise, nest, product, softmax, tensor
 
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.targets.families import resolve_target
+from motet.compiler.targets.gpu import GpuTarget
 
 UNARY = {
     "math.exp": 1.0, "math.exp2": 1.0, "math.log": 0.0, "math.log2": 0.0, "math.log1p": 0.0, "math.sqrt": 0.0,
@@ -272,3 +274,67 @@ def test_convolutions_agree(
 
 def test_depthwise_convolutions_agree() -> None:
     check(depthwise(5, 11, 3), [random(1, 5, 11, 11), random(5, 3, 3)], 1e-5)
+
+
+SIBLINGS = """
+func.func @main(%x: tensor<2x1x9x11xf32>, %k: tensor<6x1x3x3xf32>, %l: tensor<6x1x3x3xf32>, %b: tensor<6xf32>)
+    -> tensor<2x6x9x11xf32> {
+  %z = arith.constant 0.0 : f32
+  %p = tensor.pad %x low[0, 0, 1, 1] high[0, 0, 1, 1] {
+  ^bb0(%i: index, %j: index, %m: index, %n: index):
+    tensor.yield %z : f32
+  } : tensor<2x1x9x11xf32> to tensor<2x1x11x13xf32>
+  %e = tensor.empty() : tensor<2x6x9x11xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<2x6x9x11xf32>) -> tensor<2x6x9x11xf32>
+  %g = linalg.broadcast ins(%b : tensor<6xf32>) outs(%e : tensor<2x6x9x11xf32>) dimensions = [0, 2, 3]
+  %r = linalg.conv_2d_nchw_fchw ins(%p, %k : tensor<2x1x11x13xf32>, tensor<6x1x3x3xf32>)
+      outs(%f : tensor<2x6x9x11xf32>) -> tensor<2x6x9x11xf32>
+  %s = linalg.conv_2d_nchw_fchw ins(%p, %l : tensor<2x1x11x13xf32>, tensor<6x1x3x3xf32>)
+      outs(%g : tensor<2x6x9x11xf32>) -> tensor<2x6x9x11xf32>
+  %t = linalg.add ins(%r, %s : tensor<2x6x9x11xf32>, tensor<2x6x9x11xf32>)
+      outs(%e : tensor<2x6x9x11xf32>) -> tensor<2x6x9x11xf32>
+  return %t : tensor<2x6x9x11xf32>
+}"""
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_sibling_convolutions_of_few_products_are_one_program(form: int) -> None:
+    inputs = [random(2, 1, 9, 11), random(6, 1, 3, 3), random(6, 1, 3, 3, seed=1), random(6)]
+    made = check(SIBLINGS, inputs, 1e-5, form)
+    assert made.kinds == ["windows"] and len(made.programs) == 1
+
+
+@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
+def test_constant_factors_lie_along_k_for_tensor_cores(precision: str) -> None:
+    target = resolve_target(f"cuda:sm_90a/{precision}")
+    weights = random(24, 40)
+    text = f"""
+func.func @main(%a: tensor<20x24xf32>) -> tensor<20x40xf32> {{
+  %w = arith.constant dense<{weights.tolist()}> : tensor<24x40xf32>
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<20x40xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<20x40xf32>) -> tensor<20x40xf32>
+  %r = linalg.matmul ins(%a, %w : tensor<20x24xf32>, tensor<24x40xf32>) outs(%f : tensor<20x40xf32>)
+      -> tensor<20x40xf32>
+  return %r : tensor<20x40xf32>
+}}"""
+    assert isinstance(target, GpuTarget)
+    made = generate(text, target)
+    (program,) = made.programs.values()
+    assert f'input_precision="{precision}"' in program.forms[0].source
+    assert "dimensions lie as [1, 0]" in program.forms[0].source
+    x = random(20, 24)
+    np.testing.assert_allclose(interpret(made, [x])[0], x @ weights, rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_of_few_tiles_is_parted_along_its_sum() -> None:
+    made = check(product(17, 24, 1024, "f32", "f32"), [random(17, 1024), random(1024, 24), random(24)], 1e-3)
+    assert len(made.programs) == 2
+
+
+@pytest.mark.parametrize(("left", "right"), [("i, k", "k, j"), ("i, k", "j, k")])
+def test_a_matrix_and_a_vector_are_multiplied_in_rows(left: str, right: str) -> None:
+    sizes = {"i": 1, "j": 300, "k": 900}
+    x, y = (random(*(sizes[d] for d in text.split(", "))) for text in (left, right))
+    made = check(product(1, 300, 900, "f32", "f32", left, right), [x, y, random(300)], 1e-3)
+    assert made.kinds == ["rows"]

@@ -152,19 +152,20 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
 
 
 def _may_move(kernel: Kernel, access: Access) -> bool:
-    """Whether what is read is a constant that nothing else reads, and all of it, element by element."""
+    """Whether what is read is a constant that nothing else reads."""
     uses = [a for stage in kernel.stages for a in stage.inputs if a.value == access.value]
     uses += [i for stage in kernel.stages for i in stage.inits if isinstance(i, Access) and i.value == access.value]
-    plain = access.padding is None and all(entry.single is not None for entry in access.map)
-    return kernel.values[access.value].role == "constant" and len(uses) == 1 and plain
+    return kernel.values[access.value].role == "constant" and len(uses) == 1
 
 
 def _filter_order(
     kernel: Kernel, stage: Stage, image: Access, filters: Access, depth_last: bool
 ) -> tuple[int, ...]:
+    """The axes of a constant factor, those along which products are summed as `image` lies, before or after the
+    others."""
     depth = [d for d in _memory_order(kernel, image, stage) if stage.iterators[d] == "reduction"]
-    axes = {entry.single: axis for axis, entry in enumerate(filters.map)}
-    inside = [axes[d] for d in depth if d in axes]
+    axes = {d: axis for axis, entry in enumerate(filters.map) for d, c in enumerate(entry.coefficients) if c}
+    inside = list(dict.fromkeys(axes[d] for d in depth if d in axes))
     outside = [axis for axis in range(len(filters.map)) if axis not in inside]
     return tuple([*outside, *inside] if depth_last else [*inside, *outside])
 
