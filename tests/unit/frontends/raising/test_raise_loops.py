@@ -294,3 +294,52 @@ def test_a_sum_kept_in_memory_of_the_loop_is_a_reduction() -> None:
     x, w = random(4, 3), random(3, 5)
     assert _is_raised(text)
     np.testing.assert_allclose(run_oracle(load_mlir(text, "t.mlir"), "main", [x, w])[0], x @ w, rtol=1e-5, atol=1e-5)
+
+
+SOFTMAX = """
+func.func @main(%x: memref<6x10xf32>) -> memref<6x{n}xf32> {{
+  %low = arith.constant 0xFF800000 : f32
+  %z = arith.constant 0.0 : f32
+  %y = memref.alloc() : memref<6x{n}xf32>
+  affine.for %i = 0 to 6 {{ affine.for %j = 0 to {n} {{ affine.store %z, %y[%i, %j] : memref<6x{n}xf32> }} }}
+  affine.for %i = 0 to 6 {{
+    %m = affine.for %j = 0 to 10 iter_args(%a = %low) -> f32 {{
+      %v = affine.load %x[%i, %j] : memref<6x10xf32>
+      %b = arith.maximumf %a, %v : f32
+      affine.yield %b : f32
+    }}
+    %s = affine.for %j = 0 to 10 iter_args(%a = %z) -> f32 {{
+      %v = affine.load %x[%i, %j] : memref<6x10xf32>
+      %d = arith.subf %v, %m : f32
+      %e = math.exp %d : f32
+      affine.store %e, %y[%i, %j] : memref<6x{n}xf32>
+      %r = affine.load %y[%i, %j + {shift}] : memref<6x{n}xf32>
+      %b = arith.addf %a, %r : f32
+      affine.yield %b : f32
+    }}
+    affine.for %j = 0 to 10 {{
+      %v = affine.load %y[%i, %j] : memref<6x{n}xf32>
+      %d = arith.divf %v, %s : f32
+      affine.store %d, %y[%i, %j] : memref<6x{n}xf32>
+    }}
+  }}
+  return %y : memref<6x{n}xf32>
+}}
+"""
+
+
+def test_a_loop_may_store_what_it_sums() -> None:
+    text, x = SOFTMAX.format(n=10, shift=0), random(6, 10)
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    assert _is_raised(text)
+    (found,) = run(text, [x], X86_64_V3)
+    np.testing.assert_allclose(found, powers / powers.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_a_loop_that_sums_what_is_stored_later_stays_one() -> None:
+    text, x = SOFTMAX.format(n=11, shift=1), random(6, 10)
+    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    assert not _is_raised(text)
+    with np.errstate(divide="ignore"):
+        want = powers / np.zeros((6, 1), np.float32)  # all that is summed are zeros from before
+    np.testing.assert_array_equal(run(text, [x], X86_64_V3)[0][:, :10], want)

@@ -90,14 +90,18 @@ def _as_reduction(statement: Statement) -> Statement:
                         value.kind, {})  # fmt: skip
     if not isinstance(value, Compute) or value.name not in COMBINERS:
         raise Unraisable("a store repeated over a loop that is no reduction")
-    sides = [side for side in value.operands if isinstance(side, Load) and side.memref == statement.memref]
-    terms = [side for side in value.operands if not (isinstance(side, Load) and side.memref == statement.memref)]
+    sides = [side for side in value.operands if _is_target(side, statement)]
+    terms = [side for side in value.operands if not _is_target(side, statement)]
     if len(sides) != 1 or any(load.memref == statement.memref for load in loads(terms[0])):
         raise Unraisable("a store repeated over a loop that is no reduction")
     reduced = Reduce(over, concerned, value.name, sides[0], terms[0], value.kind)
     return replace(
         statement, dims=tuple(dim for dim in statement.dims if dim in stored), conditions=kept, value=reduced
     )
+
+
+def _is_target(node: Node, statement: Statement) -> bool:
+    return isinstance(node, Load) and node.memref == statement.memref and node.indices == statement.indices
 
 
 def _tighten(statement: Statement, extents: dict[int, int]) -> Statement:

@@ -22,11 +22,12 @@ class Unraisable(Exception):
 @dataclass(frozen=True)
 class Load:
     """An element of a memref, or the constant `otherwise` in iterations that do not fulfil `conditions`; `place` is
-    where the program says so, counting loads and stores."""
+    where the program says so, counting loads and stores, and `within` are the dimensions of the loops around it."""
 
     memref: ir.Value
     indices: tuple[Linear, ...]
     place: int
+    within: tuple[int, ...]
     conditions: tuple[Linear, ...] = ()
     otherwise: float | int = 0
 
@@ -141,7 +142,8 @@ def rewrite(node: Node, linear: Callable[[Linear], Linear], dims: Callable[[tupl
     """`node` with `linear` applied to every linear expression and `dims` to the dimensions of reductions."""
     if isinstance(node, Load):
         return replace(
-            node, indices=tuple(map(linear, node.indices)), conditions=tuple(map(linear, node.conditions))
+            node, indices=tuple(map(linear, node.indices)), conditions=tuple(map(linear, node.conditions)),
+            within=dims(node.within),
         )
     if isinstance(node, Index):
         return Index(linear(node.value))

@@ -21,15 +21,18 @@ VIEWS = frozenset({
 
 @dataclass(frozen=True)
 class _Access:
+    """`within` are the dimensions of the loops around it."""
+
     memref: ir.Value
     indices: tuple[Linear, ...]
+    within: tuple[int, ...]
     writes: bool
 
 
 def check_order(nest: Nest) -> None:
     """Raises Unraisable where statements of `nest` need to take turns, or where one reads what it writes."""
     for number, later in enumerate(nest.statements):
-        _check_self(later)
+        _check_self(nest, later)
         for earlier in nest.statements[:number]:
             _check_pair(nest, earlier, later)
 
@@ -41,10 +44,16 @@ def root(memref: ir.Value) -> ir.Value:
     return memref
 
 
-def _check_self(statement: Statement) -> None:
-    """What a statement reads of the memory that it writes must be the element itself."""
+def _check_self(nest: Nest, statement: Statement) -> None:
+    """What a statement reads of the memory that it writes is the element itself, or is read before a loop that
+    writes begins."""
     for load in loads(statement.value):
-        if root(load.memref) == root(statement.memref) and not _same(load, statement):
+        if root(load.memref) != root(statement.memref) or _same(load, statement):
+            continue
+        shared = [dim for dim in statement.dims if dim in load.within and nest.extents[dim] > 1]
+        outside = any(dim not in load.within for dim in statement.dims)
+        a, b = _read(load), _write(statement)
+        if not outside or a.memref != b.memref or not all(_meet_only_in_one_iteration(a, b, dim) for dim in shared):
             raise Unraisable("a statement reads other elements of what it writes")
 
 
@@ -53,7 +62,6 @@ def _same(load: Load, statement: Statement) -> bool:
 
 
 def _check_pair(nest: Nest, earlier: Statement, later: Statement) -> None:
-    shared = [dim for dim in earlier.dims if dim in later.dims and nest.extents[dim] > 1]
     for load in loads(later.value):
         if root(load.memref) == root(earlier.memref) and load.place < earlier.place:
             raise Unraisable("a statement uses what was read before another one wrote there")
@@ -61,13 +69,21 @@ def _check_pair(nest: Nest, earlier: Statement, later: Statement) -> None:
         for b in _accesses(later):
             if not (a.writes or b.writes) or root(a.memref) != root(b.memref):
                 continue
+            shared = [dim for dim in a.within if dim in b.within and nest.extents[dim] > 1]
             if a.memref != b.memref or not all(_meet_only_in_one_iteration(a, b, dim) for dim in shared):
                 raise Unraisable("statements depend on one another across iterations")
 
 
 def _accesses(statement: Statement) -> list[_Access]:
-    found = [_Access(load.memref, load.indices, False) for load in loads(statement.value)]
-    return [*found, _Access(statement.memref, statement.indices, True)]
+    return [*map(_read, loads(statement.value)), _write(statement)]
+
+
+def _read(load: Load) -> _Access:
+    return _Access(load.memref, load.indices, load.within, False)
+
+
+def _write(statement: Statement) -> _Access:
+    return _Access(statement.memref, statement.indices, statement.dims, True)
 
 
 def _meet_only_in_one_iteration(a: _Access, b: _Access, dim: int) -> bool:

@@ -74,9 +74,7 @@ class _Reader:
     # -- loops and conditions --------------------------------------------------------------------
 
     def _loop(self, loop: ir.Operation, dims: tuple[int, ...], conditions: tuple[Linear, ...]) -> None:
-        if len(loop.results):
-            if _stores(loop):
-                raise Unraisable("a loop both hands values on and stores")
+        if len(loop.results) and not _stores(loop):
             return  # read where its results are stored
         dim, new = self._dim(loop)
         self._walk(loop.regions[0].blocks[0], (*dims, dim), (*conditions, *new))
@@ -240,7 +238,7 @@ class _Reader:
         if op.name == "memref.load":
             self._outside(op.operands[0])
             indices = tuple(map(self._linear, list(op.operands)[1:]))
-            return Load(op.operands[0], indices, self.load_places[value])
+            return Load(op.operands[0], indices, self.load_places[value], self._around(op))
         if op.name == "arith.constant":
             return Scalar(value)
         if op.name == "scf.for":
@@ -251,6 +249,16 @@ class _Reader:
             raise Unraisable(f"{op.name} in a loop")
         operands = tuple(map(self._node, op.operands))
         return Compute(op.name, operands, value.type, _attributes(op))
+
+    def _around(self, op: ir.Operation) -> tuple[int, ...]:
+        """The dimensions of the loops around `op`."""
+        found: list[int] = []
+        current = op
+        while current != self.loop:
+            current = current.parent.operation
+            if current.name == "scf.for":
+                found.append(self._dim(current)[0])
+        return tuple(found[::-1])
 
     def _guarded(self, op: ir.Operation, number: int) -> Node:
         """A load within bounds, else a constant: `scf.if %inside -> f32 { load } else { 0.0 }`."""

@@ -17,10 +17,12 @@ from motet.compiler.frontends.raising.nest import (
     Reduce,
     Scalar,
     free_dims,
+    loads,
     nodes,
     rewrite_statement,
     statement_linears,
 )
+from motet.compiler.frontends.raising.order import root
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
@@ -40,6 +42,8 @@ def simplify(nest: Nest) -> None:
 
 def _shorten(nest: Nest, dim: int) -> None:
     """Let `dim` end where a condition on it alone, the same for all statements, ends it: `if (i < n)`."""
+    if any(isinstance(node, Reduce) and dim in node.dims for s in nest.statements for node in nodes(s.value)):
+        return
     ends = {
         min([c.constant // -c.terms[0][1] + 1 for c in statement.conditions if _is_upper_bound(c, dim)], default=0)
         for statement in nest.statements if dim in statement.dims
@@ -105,8 +109,10 @@ def _substitute(nest: Nest, replaced: Mapping[int, Linear]) -> None:
 def _mergeable(nest: Nest) -> tuple[int, int] | None:
     """Two dimensions of the same loops that occur as one number, the first being its more significant part."""
     groups = [statement.dims for statement in nest.statements]
+    written = [root(statement.memref) for statement in nest.statements]
     for statement in nest.statements:
         groups += [node.dims for node in nodes(statement.value) if isinstance(node, Reduce)]
+        groups += [load.within for load in loads(statement.value) if root(load.memref) in written]
     found = set(_linears(nest))
     for outer, inner in permutations(nest.extents, 2):
         extent = nest.extents[inner]
