@@ -36,6 +36,7 @@ from motet.compiler.codegen.cpu.micro import (
     match_product,
     narrow,
     read_vector,
+    register_tile,
     registers,
     transpose,
     widen,
@@ -50,6 +51,7 @@ _TASK_BYTES = 128 << 10  # of B, likewise
 _MOST_TASKS = 64
 _KEPT_ROWS = 128  # at the least, of a task that may have to pack a panel
 _HIDING_TILES = 8  # of one panel, that fetch the next one while they work
+_FEW_TILES = 256  # rows, for which it matters how the last tile is filled
 _ROWS_AT_ONCE = 16  # of B where it is read in place for few rows of A: each is one stream of memory
 _STREAMED_COLUMNS = 1024  # of each of them in one task
 _STREAMING_TASKS = 4  # at the least, that share the columns
@@ -234,6 +236,8 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
     if n.known is not None:
         needed = -(-n.known // lanes)
         vectors = -(-needed // -(-needed // most))
+    if mode == "packed" and m.known is not None and n.known is not None and 16 < m.known <= _FEW_TILES:
+        vectors = register_tile(m.known, n.known, lanes, target, lambda panels: unevenness(panels) ** 0.25)[1]
     if mode == "place" and m.known is not None and 4 < m.known <= 8 and target.vector_registers > 16:
         vectors = min(vectors, 2)  # so that all rows are one tile, and B is read once
     rows = registers(target, vectors)

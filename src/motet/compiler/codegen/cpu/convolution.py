@@ -38,7 +38,7 @@ from motet.compiler.codegen.cpu.micro import (
     match_product,
     narrow,
     read_vector,
-    registers,
+    register_tile,
     widen,
     write_vector,
 )
@@ -359,24 +359,6 @@ class Plan:
 
 def lanes_of(c: Convolution, target: CpuTarget) -> int:
     return max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
-
-
-def register_tile(rows: int, columns: int, lanes: int, target: CpuTarget) -> tuple[int, int]:
-    """The register tile (rows, vectors) that covers `rows x columns` in the fewest cycles: a step costs its
-    multiply-adds or its loads, whichever are more, and never less than the latency that few accumulators show."""
-    needed = -(-columns // lanes)
-    best: tuple[float, int, int] | None = None
-    for vectors in range(1, 5):
-        most = registers(target, vectors)
-        if target.vector_registers <= 16 and vectors > 2:
-            continue
-        tiles = -(-rows // most)
-        height = -(-rows // tiles)
-        cost = tiles * -(-needed // vectors) * max(height * vectors, height + vectors, 8)
-        if best is None or (cost, -vectors) < (best[0], -best[2]):
-            best = (cost, height, vectors)
-    assert best is not None
-    return best[1], best[2]
 
 
 def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[int, int]:

@@ -30,7 +30,6 @@ from motet.compiler.codegen.cpu.convolution import (
     filter_packing,
     lanes_of,
     match,
-    register_tile,
     window_rows,
 )
 from motet.compiler.codegen.cpu.epilogue import Views, finish
@@ -48,6 +47,7 @@ from motet.compiler.codegen.cpu.micro import (
     balanced,
     internal_function,
     narrow,
+    register_tile,
 )
 from motet.compiler.codegen.cpu.spread import unevenness
 from motet.compiler.codegen.kernel import Kernel, KernelCode, item_bytes
@@ -83,21 +83,26 @@ def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
         return None
     lanes = lanes_of(c, target)
     height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
+    stays = _stays(c, lanes * vectors, target)
+    if stays:
+        # Tasks are panels: their number counts.
+        outer = math.prod(size.known or 1 for size, _ in c.outer)
+        height, vectors = register_tile(
+            c.columns.size, c.filter_count, lanes, target, lambda panels: unevenness(panels * outer) ** 0.5)
     packing = filter_packing(c, lanes * vectors)
     runs = _runs(c, height)
     if packing is None or len({(run.height, run.seen) for run in runs}) > _MOST_EDGES:
         return None
-    plan = Plan(lanes, height, vectors, 0, 1, False, packing)
-    if _stays(c, plan, target):
-        return _Stationary(c, replace(plan, block=c.rows.size), runs, target).run()
-    block = _rows_per_task(c, -(-c.filter_count // plan.width))
-    return _Direct(c, replace(plan, block=block), runs, target).run()
+    plan = Plan(lanes, height, vectors, c.rows.size, 1, False, packing)
+    if stays:
+        return _Stationary(c, plan, runs, target).run()
+    return _Direct(c, replace(plan, block=_rows_per_task(c, -(-c.filter_count // plan.width))), runs, target).run()
 
 
-def _stays(c: Convolution, plan: Plan, target: CpuTarget) -> bool:
+def _stays(c: Convolution, width: int, target: CpuTarget) -> bool:
     """Whether filters come from beyond the second cache for so few pixels that these had better come to them."""
     filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
-    sums = c.rows.size * c.columns.size * plan.width * item_bytes(c.product.dtype)
+    sums = c.rows.size * c.columns.size * width * item_bytes(c.product.dtype)
     return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
 
 
@@ -132,7 +137,8 @@ def _rows_per_task(c: Convolution, panels: int) -> int:
 
     def loss(rows: int) -> float:
         tasks = outer * panels * (c.rows.size // rows)
-        return unevenness(tasks) + _TASK_FLOPS / (50 * rows * row_flops) + max(0, tasks - _MOST_TASKS) / 1000
+        size = rows * row_flops / _TASK_FLOPS
+        return unevenness(tasks) + 0.02 / size + 0.001 * size + max(0, tasks - _MOST_TASKS) / 1000
 
     return min((rows for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0), key=loss)
 

@@ -410,3 +410,36 @@ def registers(target: CpuTarget, vectors: int) -> int:
     free = target.vector_registers - vectors - 1
     best = free // vectors
     return max(1, min(best, {1: 14, 2: 12, 3: 8, 4: 6}.get(vectors, best)))
+
+
+def register_tile(
+    rows: int, columns: int, lanes: int, target: CpuTarget, weigh: Callable[[int], float] = lambda panels: 1.0
+) -> tuple[int, int]:
+    """The register tile (rows, vectors) that covers `rows x columns` in the fewest cycles, times what `weigh` says of
+    so many panels."""
+    needed = -(-columns // lanes)
+    best: tuple[float, int, int] | None = None
+    for vectors in range(1, 5):
+        if target.vector_registers <= 16 and vectors > 2:
+            continue
+        most = registers(target, vectors)
+        height = -(-rows // -(-rows // most))
+        cost = _cycles(rows, needed, most, vectors) * weigh(-(-needed // vectors))
+        if best is None or (cost, -vectors) < (best[0], -best[2]):
+            best = (cost, height, vectors)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _cycles(rows: int, vectors: int, height: int, width: int) -> int:
+    """What one step of the depth costs over `rows` by `vectors` vectors in tiles of at most `height` by `width`: a
+    tile takes its multiply-adds or its loads, whichever are more, and never less than the latency that few
+    accumulators show."""
+    tiles, size, longer = balanced(rows, height)
+    panels, left = divmod(vectors, width)
+
+    def column(width: int) -> int:
+        higher, lower = (max(h * width, h + width + 1, 8) for h in (size + 1, size))
+        return longer * higher + (tiles - longer) * lower
+
+    return panels * column(width) + (column(left) if left else 0)
