@@ -13,12 +13,13 @@ Index = tuple[dict[int, int], int]  # coefficients by dimension, and a constant
 
 @dataclass(frozen=True)
 class Store:
-    """`array[indices] = sum of loads (times their factors)`, plus what is there already if it accumulates."""
+    """`array[indices] = sum of loads (times their factors)`, plus what is there already if it accumulates. A load is
+    done at a depth of its own, where the body of that loop begins, or beside the store (at the store's depth)."""
 
     depth: int  # how many of the loops stand around it
     array: str
     indices: tuple[Index, ...]
-    loads: tuple[tuple[str, tuple[Index, ...], int], ...]
+    loads: tuple[tuple[str, tuple[Index, ...], int, int], ...]
     accumulates: bool
 
 
@@ -31,22 +32,42 @@ class Loops:
     shapes: dict[str, tuple[int, ...]]
 
     def run(self, arrays: dict[str, np.ndarray]) -> None:
-        self._run(arrays, ())
+        with np.errstate(over="ignore"):
+            self._run(arrays, (), {})
 
-    def _run(self, arrays: dict[str, np.ndarray], counters: tuple[int, ...]) -> None:
+    def _run(
+        self, arrays: dict[str, np.ndarray], counters: tuple[int, ...], early: dict[tuple[int, int], np.int32]
+    ) -> None:
         depth = len(counters)
-        for store in self.stores:
+        early = {**early, **{
+            (number, place): arrays[array][tuple(_value(index, counters) for index in indices)]
+            for number, place, (array, indices, _, _) in self._early(depth)
+        }}  # fmt: skip
+        for number, store in enumerate(self.stores):
             if store.depth == depth:
-                self._store(store, arrays, counters)
+                self._store(number, arrays, counters, early)
         if depth < len(self.bounds) and any(store.depth > depth for store in self.stores):
             for counter in range(*self.bounds[depth]):
-                self._run(arrays, (*counters, counter))
+                self._run(arrays, (*counters, counter), early)
 
-    def _store(self, store: Store, arrays: dict[str, np.ndarray], counters: tuple[int, ...]) -> None:
+    def _early(self, depth: int) -> list[tuple[int, int, tuple[str, tuple[Index, ...], int, int]]]:
+        """The loads that are done where the body at `depth` begins: for a store, and which of its loads."""
+        return [
+            (number, place, load) for number, store in enumerate(self.stores)
+            for place, load in enumerate(store.loads) if load[3] == depth < store.depth
+        ]
+
+    def _store(
+        self, number: int, arrays: dict[str, np.ndarray], counters: tuple[int, ...],
+        early: dict[tuple[int, int], np.int32],
+    ) -> None:
+        store = self.stores[number]
         at = tuple(_value(index, counters) for index in store.indices)
         total = arrays[store.array][at] if store.accumulates else np.int32(0)
-        for array, indices, factor in store.loads:
-            total = total + arrays[array][tuple(_value(index, counters) for index in indices)] * np.int32(factor)
+        for place, (array, indices, factor, _) in enumerate(store.loads):
+            at_once = tuple(_value(index, counters) for index in indices)
+            there = early[number, place] if (number, place) in early else arrays[array][at_once]
+            total = total + there * np.int32(factor)
         arrays[store.array][at] = total
 
     def text(self) -> str:
@@ -54,7 +75,11 @@ class Loops:
         return f"func.func @main({arguments}) {{\n{self._body(0)}return\n}}\n"
 
     def _body(self, depth: int) -> str:
-        lines = [self._store_text(number, store) for number, store in enumerate(self.stores) if store.depth == depth]
+        lines = [
+            f"%l{number}_{place} = affine.load {self._access(array, indices)}\n"
+            for number, place, (array, indices, _, _) in self._early(depth)
+        ]
+        lines += [self._store_text(number, store) for number, store in enumerate(self.stores) if store.depth == depth]
         if depth < len(self.bounds) and any(store.depth > depth for store in self.stores):
             begin, end, step = self.bounds[depth]
             lines.append(f"affine.for %d{depth} = {begin} to {end} step {step} {{\n{self._body(depth + 1)}}}\n")
@@ -66,10 +91,11 @@ class Loops:
         if store.accumulates:
             total = f"%old{number}"
             lines.append(f"{total} = affine.load {self._access(store.array, store.indices)}")
-        for place, (array, indices, factor) in enumerate(store.loads):
+        for place, (array, indices, factor, depth) in enumerate(store.loads):
             name = f"{number}_{place}"
+            if depth >= store.depth:
+                lines.append(f"%l{name} = affine.load {self._access(array, indices)}")
             lines += [
-                f"%l{name} = affine.load {self._access(array, indices)}",
                 f"%f{name} = arith.constant {factor} : i32",
                 f"%m{name} = arith.muli %l{name}, %f{name} : i32",
                 f"%s{name} = arith.addi {total}, %m{name} : i32",
@@ -121,7 +147,8 @@ def loop_nests(draw: st.DrawFn) -> Loops:
     def store() -> Store:
         depth = draw(st.integers(0, count))
         array, indices = access(depth)
-        loads = tuple((*access(depth), draw(st.integers(-2, 3))) for _ in range(draw(st.integers(0, 2))))
+        depths = [draw(st.sampled_from([depth, depth, *range(depth)])) for _ in range(draw(st.integers(0, 2)))]
+        loads = tuple((*access(own), draw(st.integers(-2, 3)), own) for own in depths)
         return Store(depth, array, indices, loads, draw(st.booleans()))
 
     stores = tuple(store() for _ in range(draw(st.integers(1, 3))))
