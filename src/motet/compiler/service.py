@@ -233,7 +233,8 @@ def _sources() -> str:
 
 
 def _wheels() -> tuple[str, ...]:
-    return _wheel("torch-mlir", "torch_mlir"), _wheel("llvmlite", "llvmlite")
+    for_gpus = (_wheel("triton", "triton"),) if importlib.util.find_spec("triton") is not None else ()
+    return _wheel("torch-mlir", "torch_mlir"), _wheel("llvmlite", "llvmlite"), *for_gpus
 
 
 def _wheel(name: str, package: str) -> str:

@@ -27,5 +27,5 @@ _TARGETS = (
 )
 CUDA = Family(
     "cuda", {target.name: target for target in _TARGETS}, ("sm_90a", "sm_80", "ptx80"), key="arch",
-    options=("queues", "check"),     precisions=PRECISIONS,
+    options=("queues", "check"), precisions=PRECISIONS,
 )
