@@ -8,8 +8,9 @@ that would tear channels apart and kernels on the generic path need row-major da
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from motet.compiler.codegen.kernel import Kernel, Stage, row_major
+from motet.compiler.codegen.kernel import Access, Kernel, Stage, row_major
 from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
 from motet.compiler.partition.roles import ALIASES
@@ -62,6 +63,26 @@ def _wanted(kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Va
         if order is not None and len(order) == rank:
             return order
     return None
+
+
+def order_temporaries(kernel: Kernel) -> Kernel:
+    """`kernel` with temporaries in the order of what is made of them, so that vectors run along both."""
+    orders: dict[int, Order] = {}
+    for stage in reversed(kernel.stages):
+        output = stage.outputs[-1]
+        order = orders.get(output.value, kernel.values[output.value].order)
+        if order == row_major(len(order)):
+            continue
+        place = {output.map[axis].single: position for position, axis in enumerate(order)}
+        for access in (*stage.inputs, *stage.inits):
+            if not isinstance(access, Access) or kernel.values[access.value].role != "temporary":
+                continue
+            dims = [entry.single for entry in access.map]
+            if all(d in place and d is not None for d in dims):
+                positions = [place[d] for d in dims]
+                orders.setdefault(access.value, tuple(sorted(range(len(dims)), key=positions.__getitem__)))
+    values = [replace(value, order=orders.get(index, value.order)) for index, value in enumerate(kernel.values)]
+    return replace(kernel, values=tuple(values))
 
 
 def output_channel(stage: Stage) -> int | None:

@@ -4,14 +4,15 @@ What is needed at once follows from an order of the commands, partial or total: 
 where every command that touches the other has ended before the first one that writes it begins.
 
 Static sizes: largest first, each at the lowest offset, or in the smallest gap, where it meets no buffer that is needed
-at once with it; the better of the two, and of them with those first that live longest and are large (greedy by size:
-Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020). Sizes with symbols: buffers
-share *slots*; a slot is as large as the largest of its buffers.
+at once with it (greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020);
+or those first that are in use where most bytes are, in the order of the program; or those that are large and live
+long, and then, again and again, what came out on top before them (squeaky wheel optimisation: Joslin and Clements,
+1999). The best is taken. Sizes with symbols: buffers share *slots*; a slot is as large as the largest of its buffers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from motet.graphs.order import members
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 _Sizes = np.ndarray[tuple[int], np.dtype[Any]]
 _MANY = 1000  # buffers for which one attempt has to do
+_SOME, _REPAIRS = 400, 10  # buffers up to which some attempts mend the one before, and how many do
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,47 @@ def _static(life: Life) -> int:
 
 def _plan_static(lives: Sequence[Life], meet: Matrix) -> Plan:
     sizes = np.array([_static(life) for life in lives], np.int64)
-    lengths = np.array([life.last - life.first + 1 for life in lives], np.int64)
+    least = lower_bound(lives)
+    best: _Sizes | None = None
+    total = 0
+    for found in _attempts(lives, sizes, meet):
+        reached = int((found + sizes).max(initial=0))
+        if best is None or reached < total:
+            best, total = found, reached
+        if total == least:
+            break
+    return Plan([] if best is None else [int(offset) for offset in best], total)
+
+
+def _attempts(lives: Sequence[Life], sizes: _Sizes, meet: Matrix) -> Iterator[_Sizes]:
+    """Offsets, found in several ways."""
     firsts = [life.first for life in lives]
     by_size = sorted(range(len(lives)), key=lambda i: (-sizes[i], firsts[i], i))
-    attempts = [_place(by_size, sizes, meet, snug=False)]
-    if len(lives) <= _MANY:
-        by_volume = sorted(range(len(lives)), key=lambda i: (-sizes[i] * lengths[i], firsts[i], i))
-        attempts += [_place(by_size, sizes, meet, snug=True), _place(by_volume, sizes, meet, snug=True)]
-    offsets = min(attempts, key=lambda found: int((found + sizes).max(initial=0)))
-    return Plan([int(offset) for offset in offsets], int((offsets + sizes).max(initial=0)))
+    yield _place(by_size, sizes, meet, snug=False)
+    if len(lives) > _MANY:
+        return
+    yield _place(by_size, sizes, meet, snug=True)
+    pressure = _pressure(lives, sizes)
+    by_pressure = sorted(range(len(lives)), key=lambda i: (-pressure[i], firsts[i], -sizes[i]))
+    yield _place(by_pressure, sizes, meet, snug=False)
+    lengths = np.array([life.last - life.first + 1 for life in lives], np.int64)
+    order = sorted(range(len(lives)), key=lambda i: (-sizes[i] * lengths[i], firsts[i], i))
+    for _ in range(_REPAIRS if len(lives) <= _SOME else 1):
+        offsets = _place(order, sizes, meet, snug=True)
+        yield offsets
+        highest = int(np.argmax(offsets + sizes)) if lives else 0
+        if not lives or order[0] == highest:
+            return
+        order.remove(highest)  # what came out on top is placed first, next time
+        order.insert(0, highest)
+
+
+def _pressure(lives: Sequence[Life], sizes: _Sizes) -> list[int]:
+    """The most bytes in use at once during the life of each buffer, itself included."""
+    used = np.zeros(max((life.last for life in lives), default=-1) + 1, np.int64)
+    for life, size in zip(lives, sizes, strict=True):
+        used[life.first : life.last + 1] += size
+    return [int(used[life.first : life.last + 1].max()) for life in lives]
 
 
 def _place(order: Sequence[int], sizes: _Sizes, meet: Matrix, snug: bool) -> _Sizes:
