@@ -30,7 +30,7 @@ from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.scheduling.concurrency import FILLING
-from motet.compiler.scheduling.layout import callee, choose_orders
+from motet.compiler.scheduling.layout import callee, choose_orders, order_temporaries
 from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
 from motet.compiler.targets.families import families
@@ -277,7 +277,7 @@ def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, t
         else:
             order = None
         values.append(value if order is None else replace(value, order=order))
-    return replace(kernel, values=tuple(values))
+    return order_temporaries(replace(kernel, values=tuple(values)))
 
 
 def _compiled(
