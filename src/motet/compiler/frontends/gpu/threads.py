@@ -68,7 +68,8 @@ _Known = _Uniform | _Thread | _Kept | _Again
 
 @dataclass
 class _Scope:
-    """Values within one turn of a loop over the threads, whose counters are `ids`; operations go before `end`."""
+    """Values within one turn of a loop over the threads, whose counters in x, y and z are `ids`; operations go before
+    `end`."""
 
     ids: list[ir.Value]
     end: ir.Operation
@@ -99,7 +100,7 @@ class Threads:
         else:
             for memory in private:
                 self.known[memory] = _Again(_alloca(memory, self.at))
-        self._sequence([op for op in operations if not all(r in self.known for r in op.results) or not len(op.results)])
+        self._sequence([op for op in operations if not len(op.results) or op.results[0] not in self.known])
         for memory in private:
             known_memory = self.known[memory]
             if isinstance(known_memory, _Again):
@@ -161,10 +162,10 @@ class Threads:
     # -- one thread ------------------------------------------------------------------------------
 
     def _over_threads(self, body: Callable[[_Scope], None], location: ir.Location) -> None:
-        ids: list[ir.Value] = [None, None, None]  # type: ignore[list-item]
-        at = self.at
-        for axis in (2, 1, 0):
-            at, ids[axis] = loop(self.sizes[axis], at, location)
+        at, ids = self.at, list[ir.Value]()
+        for size in self.sizes[::-1]:
+            at, counter = loop(size, at, location)
+            ids.insert(0, counter)
         body(_Scope(ids, at))
 
     def _value(self, value: ir.Value, scope: _Scope) -> ir.Value:
