@@ -343,3 +343,27 @@ def test_a_loop_that_sums_what_is_stored_later_stays_one() -> None:
     with np.errstate(divide="ignore"):
         want = powers / np.zeros((6, 1), np.float32)  # all that is summed are zeros from before
     np.testing.assert_array_equal(run(text, [x], X86_64_V3)[0][:, :10], want)
+
+
+def test_counters_of_loops_may_stand_for_symbols() -> None:
+    text = """
+    #sum = affine_map<(d0)[s0] -> (d0 + s0)>
+    #rest = affine_map<(d0, d1)[s0, s1] -> (d1 * 2 - s1 + s0)>
+    func.func @main(%x: memref<30xf32>) -> memref<4x5xf32> {
+      %y = memref.alloc() : memref<4x5xf32>
+      affine.for %i = 0 to 4 {
+        affine.for %j = 0 to 5 {
+          %a = affine.apply #sum(%j)[%i]
+          %b = affine.apply #rest(%i, %a)[%i, %j]
+          %v = affine.load %x[%b] : memref<30xf32>
+          affine.store %v, %y[%i, %j] : memref<4x5xf32>
+        }
+      }
+      return %y : memref<4x5xf32>
+    }
+    """
+    x = random(30)
+    i, j = np.mgrid[:4, :5]
+    assert _is_raised(text)
+    found = run_oracle(load_mlir(text, "t.mlir"), "main", [x])[0]
+    np.testing.assert_array_equal(found, x[2 * (i + j) - j + i])
