@@ -1,10 +1,33 @@
 """Loads artifacts and runs them; needs nothing of the compiler.
 
-Importing this imports numpy, but no driver: devices are looked for when asked for, by `motet.devices()`.
+Nothing is imported before it is used: the compiler takes small parts of this package, without the rest.
 """
 
-from motet.runtime.device import DeviceInfo
-from motet.runtime.function import Function
-from motet.runtime.session import Session, load
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motet.runtime.device import DeviceInfo
+    from motet.runtime.function import Function
+    from motet.runtime.session import Session, load
 
 __all__ = ["DeviceInfo", "Function", "Session", "load"]
+
+_LAZY = {
+    "DeviceInfo": "motet.runtime.device",
+    "Function": "motet.runtime.function",
+    "Session": "motet.runtime.session",
+    "load": "motet.runtime.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'motet.runtime' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
