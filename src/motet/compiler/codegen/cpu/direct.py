@@ -138,7 +138,7 @@ def _rows_per_task(c: Convolution, panels: int) -> int:
     def loss(rows: int) -> float:
         tasks = outer * panels * (c.rows.size // rows)
         size = rows * row_flops / _TASK_FLOPS
-        return unevenness(tasks) + 0.02 / size + 0.001 * size + max(0, tasks - _MOST_TASKS) / 1000
+        return unevenness(tasks) + 0.02 / size + 0.006 * size + max(0, tasks - _MOST_TASKS) / 1000
 
     return min((rows for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0), key=loss)
 
