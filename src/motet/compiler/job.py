@@ -55,3 +55,10 @@ class Message(msgspec.Struct, frozen=True):
     line: int = 0
     column: int = 0
     reproducer: str = ""
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """How results compare with the oracle's: one line per result, then what is known of a difference."""
+
+    ok: bool
+    lines: list[str]

@@ -28,7 +28,7 @@ from motet import errors
 from motet.artifact.reader import Artifact
 from motet.compiler.cache import Cache
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
-from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message, VerifyReport
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.standby import Standby
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
@@ -68,13 +68,6 @@ class CompileRequest:
     cache: bool = True
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()
-
-
-class VerifyReport(msgspec.Struct, frozen=True):
-    """How results compare with the oracle's: one line per result, then what is known of a difference."""
-
-    ok: bool
-    lines: list[str]
 
 
 def compile(

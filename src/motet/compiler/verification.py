@@ -11,8 +11,8 @@ from motet.artifact.schema import Signature
 from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
+from motet.compiler.job import VerifyReport
 from motet.compiler.oracle import run_oracle
-from motet.compiler.service import VerifyReport
 from motet.compiler.targets.family import Target
 from motet.errors import CallError
 
