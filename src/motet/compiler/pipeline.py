@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import structs
 
 from motet.artifact.schema import SCHEMA_VERSION, KernelInfo, Manifest, Parameter, Signature, TensorSpec, Variant
-from motet.compiler.codegen.backend import Backend, Objects, backend_of, units_of
+from motet.compiler.codegen.backend import Backend, Objects, backend_of, launched, units_of
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.objects import Unit
 from motet.compiler.codegen.cpu.packing import apply_packing
@@ -285,15 +285,7 @@ def _compiled(
 ) -> Compiled:
     if code is None:
         return backend.generic(kernels.functions[name], name, kernels.reasons.get(name, ""))
-    kernel = laid_out[name]
-    packings = tuple(
-        code.packings.get(i) for i, value in enumerate(kernel.values) if value.role in ("argument", "constant")
-    )
-    extents = []
-    for symbol in kernel.symbols:
-        argument, axis = symbol.removeprefix("a").split("_")
-        extents.append((symbol, "argument", int(argument), int(axis)))
-    return Compiled(code, kernel.arguments, packings, tuple(extents))
+    return launched(laid_out[name], code)
 
 
 def function_shapes(function: ir.Operation, kernels: Kernels) -> Shapes:

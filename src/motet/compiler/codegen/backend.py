@@ -95,6 +95,18 @@ class CpuBackend:
         return "\n".join(unit.llvm if stage == "llvm" else assembly(unit, self.target) for unit in units)
 
 
+def launched(kernel: Kernel, code: KernelCode) -> Compiled:
+    """`code` of a kernel that could be read, with where its buffers and extents come from."""
+    packings = tuple(
+        code.packings.get(i) for i, value in enumerate(kernel.values) if value.role in ("argument", "constant")
+    )
+    extents: list[tuple[str, str, int, int]] = []
+    for symbol in kernel.symbols:
+        argument, axis = symbol.removeprefix("a").split("_")
+        extents.append((symbol, "argument", int(argument), int(axis)))
+    return Compiled(code, kernel.arguments, packings, tuple(extents))
+
+
 def units_of(compiled: Mapping[str, Compiled]) -> list[Unit]:
     """The LLVM IR of kernels, each structure once."""
     units = {

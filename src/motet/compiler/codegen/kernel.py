@@ -90,6 +90,8 @@ class Scalar:
     `operands` index the body's values: first the stage's inputs, then its outputs' running values
     (reductions), then the results of earlier operations. `arith.constant` carries `value`;
     `linalg.index` carries the dimension in `value`; `arith.cmpf/cmpi` carry the predicate's name in `predicate`.
+    `tensor.extract`, in kernels that were read with gathers, has an input first, which reads element 0 of the
+    tensor and stands for all of it, then the indices.
     """
 
     op: str
@@ -176,7 +178,8 @@ class KernelCode:
     `void symbol(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`: `buffers` is an array of pointers (the
     kernel's externals, then `workspaces`), `sizes` an array of i64 (the kernel's symbols). `scratch` bytes, 64-byte
     aligned, belong to the calling thread; `workspaces` (bytes each, 64-byte aligned) to the whole invocation.
-    `packings` maps a constant's index in `Kernel.values` to the layout in which the code expects it.
+    `packings` maps a constant's index in `Kernel.values` to the layout in which the code expects it. `updates` are pairs
+    of an argument and a result, as positions in `buffers`, that may be the same memory.
     """
 
     kind: str
@@ -187,6 +190,7 @@ class KernelCode:
     packings: dict[int, Packing] = field(default_factory=dict[int, Packing])
     flops: int = 0
     bytes: int = 0
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 def row_major(rank: int) -> tuple[int, ...]:

@@ -52,12 +52,13 @@ Number = float | int
 Source = View | Number | None  # what an SSA value stands for; None: contents undefined
 
 
-def read_kernel(function: ir.Operation) -> Kernel:
-    """The `Kernel` that `function` (a `func.func` on tensors with one block) computes.
+def read_kernel(function: ir.Operation, gathers: bool = False) -> Kernel:
+    """The `Kernel` that `function` (a `func.func` on tensors with one block) computes. With `gathers`, bodies may have
+    `tensor.extract` (see `Scalar`), which not every code generator knows.
 
     Raises `Unreadable` where it has no such form.
     """
-    return _Reader(function).read()
+    return _Reader(function, gathers).read()
 
 
 def dtype_of(kind: ir.Type) -> str:
@@ -132,8 +133,9 @@ def constant_number(operation: ir.Operation) -> Number | None:
 
 
 class _Reader:
-    def __init__(self, function: ir.Operation) -> None:
+    def __init__(self, function: ir.Operation, gathers: bool) -> None:
         self.function = function
+        self.gathers = gathers
         self.values: list[Value] = []
         self.stages: list[Stage] = []
         self.sources: dict[ir.Value, Source] = {}
@@ -708,6 +710,10 @@ class _Body:
                 if operand in inside or operand in self.names:
                     continue
                 source = self.reader.source_of(operand)
+                table = self._table(op, operand)
+                if table is not None:
+                    self.bind(operand, table, tuple(Affine((0,) * self.rank) for _ in table.shape), operand, [])
+                    continue
                 if isinstance(source, View) and source.shape:
                     raise Unreadable(f"{op.name} of a whole tensor inside a linalg body")
                 if isinstance(source, View):
@@ -715,6 +721,17 @@ class _Body:
                 elif all(value != operand for value, _, _ in self.constants):
                     self.constants.append((operand, 0 if source is None else source, dtype_of(operand.type)))
             inside.update(op.results)
+
+    def _table(self, op: ir.Operation, operand: ir.Value) -> View | None:
+        """The argument that `op` gathers from, if `operand` is all of one."""
+        source = self.reader.source_of(operand)
+        if not self.reader.gathers or op.name != "tensor.extract" or operand != op.operands[0]:
+            return None
+        if not isinstance(source, View) or source.padding is not None:
+            return None
+        value = self.reader.values[source.base]
+        whole = source.map == identity_map(value.rank) and source.shape == value.shape
+        return source if whole and value.role != "temporary" else None
 
     def _scalar(self, op: ir.Operation, operands: tuple[int, ...]) -> Scalar:
         if len(op.results) != 1:
@@ -729,7 +746,8 @@ class _Body:
             index = ir.IntegerAttr(op.attributes["predicate"]).value
             names = FLOAT_PREDICATES if op.name == "arith.cmpf" else INTEGER_PREDICATES
             return Scalar(op.name, operands, dtype, None, names[index])
-        if not op.name.startswith(("arith.", "math.")):
+        known = op.name.startswith(("arith.", "math.")) or (self.reader.gathers and op.name == "tensor.extract")
+        if not known:
             raise Unreadable(f"operation {op.name} inside a linalg body")
         return Scalar(op.name, operands, dtype)
 

@@ -142,19 +142,20 @@ def test_without_triton_the_error_says_what_to_install(monkeypatch: pytest.Monke
         build(softmax(3, 4), ["cuda:sm_80"])
 
 
-def test_what_cannot_be_read_is_one_error() -> None:
+def test_control_flow_is_one_error() -> None:
     text = """
-func.func @main(%x: tensor<9x4xf32>, %i: tensor<5xi32>) -> tensor<5x4xf32> {
-  %e = tensor.empty() : tensor<5x4xf32>
-  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
-      iterator_types = ["parallel", "parallel"]} ins(%i : tensor<5xi32>) outs(%e : tensor<5x4xf32>) {
-  ^bb0(%k: i32, %y: f32):
-    %n = arith.index_cast %k : i32 to index
-    %c = linalg.index 1 : index
-    %v = tensor.extract %x[%n, %c] : tensor<9x4xf32>
-    linalg.yield %v : f32
-  } -> tensor<5x4xf32>
-  return %r : tensor<5x4xf32>
+func.func @main(%x: tensor<9xf32>) -> tensor<9xf32> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %nine = arith.constant 9 : index
+  %r = scf.for %i = %zero to %nine step %one iter_args(%y = %x) -> (tensor<9xf32>) {
+    %v = tensor.extract %y[%zero] : tensor<9xf32>
+    %w = math.exp %v : f32
+    %z = tensor.insert %w into %y[%i] : tensor<9xf32>
+    scf.yield %z : tensor<9xf32>
+  }
+  return %r : tensor<9xf32>
 }"""
-    with pytest.raises(CompileError, match=r"kernel main_kernel_0: no code can be made for cuda devices: tensor"):
+    said = r"kernel main_kernel_0: no code can be made for cuda devices: operation scf.for; place its operations on"
+    with pytest.raises(CompileError, match=said):
         build(text, ["cuda:sm_90a"])

@@ -338,3 +338,32 @@ def test_a_matrix_and_a_vector_are_multiplied_in_rows(left: str, right: str) -> 
     x, y = (random(*(sizes[d] for d in text.split(", "))) for text in (left, right))
     made = check(product(1, 300, 900, "f32", "f32", left, right), [x, y, random(300)], 1e-3)
     assert made.kinds == ["rows"]
+
+
+# -- gathers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["i32", "i64"])
+@pytest.mark.parametrize("shape", [(9, 4), (101, 24), (1, 7)])
+def test_rows_of_a_table_are_gathered(kind: str, shape: tuple[int, int]) -> None:
+    table, ids, result = tensor(shape, "f32"), tensor((13,), kind), tensor((13, shape[1]), "f32")
+    text = f"""
+func.func @main(%x: {table}, %i: {ids}) -> {result} {{
+  %e = tensor.empty() : {result}
+  %r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]}} ins(%i : {ids}) outs(%e : {result}) {{
+  ^bb0(%k: {kind}, %y: f32):
+    %n = arith.index_cast %k : {kind} to index
+    %c = linalg.index 1 : index
+    %v = tensor.extract %x[%n, %c] : {table}
+    %w = arith.addf %v, %v : f32
+    linalg.yield %w : f32
+  }} -> {result}
+  return %r : {result}
+}}"""
+    x, ids_ = random(*shape), np.random.default_rng(1).integers(0, shape[0], 13).astype(DTYPES[kind])
+    made = generate(text)
+    np.testing.assert_array_equal(interpret(made, [x, ids_])[0], 2 * x[ids_])
+    ids_[:2] = [-5, 1000]  # what lies outside is brought to the border, rather than lose the GPU
+    got = interpret(made, [x, ids_])[0]
+    np.testing.assert_array_equal(got[:2], 2 * x[[0, -1]])

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from motet.compiler.codegen.backend import Objects
+from motet.compiler.codegen.backend import Objects, launched
+from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
+from motet.compiler.codegen.reader import Unreadable, read_kernel
 from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of
 from motet.compiler.codegen.triton.program import Program, TritonCode
 from motet.compiler.codegen.triton.scalars import Unsupported
@@ -26,14 +28,19 @@ class TritonBackend:
     def gains(self, kernel: Kernel) -> bool:
         return True
 
-    def generate(self, kernel: Kernel) -> KernelCode | None:
+    def generate(self, kernel: Kernel) -> KernelCode:
         try:
             return generate(kernel, self.target)
         except Unsupported as reason:
             self._fail(kernel.name, str(reason))
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
-        self._fail(name, reason or "no class takes it")
+        """What can be read with gathers; all else is refused."""
+        try:
+            kernel = compose(read_kernel(function, gathers=True))
+        except Unreadable as unreadable:
+            self._fail(name, str(unreadable) or reason)
+        return launched(kernel, self.generate(kernel))
 
     def _fail(self, name: str, reason: str) -> NoReturn:
         family = self.target.family

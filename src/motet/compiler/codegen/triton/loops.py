@@ -16,7 +16,7 @@ from motet.compiler.codegen.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.scalars import constant, rounded
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, output_dtypes, source_of
+from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, gathered, output_dtypes, source_of
 from motet.compiler.targets.gpu import GpuTarget
 
 Loop = tuple[Extent, int]
@@ -198,13 +198,14 @@ def _evaluate(
 ) -> list[str]:
     """What the body yields at a point. With combiners, their operation is done in the accumulator's type."""
     stage = task.stage
-    operands = [w.read(source, at) for source in task.sources]
+    tables = gathered(stage)
+    operands = [None if position in tables else w.read(source, at) for position, source in enumerate(task.sources)]
     dtypes = [task.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
     if not found:
-        names = w.body(stage.body, [*operands, *running], dtypes, at)
+        names = w.body(stage.body, [*operands, *running], dtypes, at, tables=tables)
         return [names[k] for k in stage.yields]
     skip = frozenset(each.last - len(dtypes) for each in found)
-    names = w.body(stage.body, [*operands, *running], dtypes, at, skip)
+    names = w.body(stage.body, [*operands, *running], dtypes, at, skip, tables)
     return [w.define("x", each.combine(str(running[k]), names[each.term])) for k, each in enumerate(found)]
 
 

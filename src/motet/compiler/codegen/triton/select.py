@@ -22,7 +22,7 @@ from motet.compiler.codegen.triton import contraction, loops, rows, windows
 from motet.compiler.codegen.triton.loops import Task
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
-from motet.compiler.codegen.triton.writer import is_wide, source_of
+from motet.compiler.codegen.triton.writer import gathered, is_wide, source_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _ANY = 1 << 62
@@ -114,7 +114,7 @@ def _launches(kernel: Kernel) -> list[Launch]:
 def _together(kernel: Kernel, stages: Sequence[Stage]) -> int:
     """How many stages the first one can be followed by while its result is in registers, itself counted."""
     count = 1
-    while count < len(stages) and _epilogue(kernel, stages[: count + 1]) is not None:
+    while count < len(stages) and not gathered(stages[count]) and _epilogue(kernel, stages[: count + 1]) is not None:
         count += 1
     return count
 
@@ -134,7 +134,7 @@ def _window_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
 
 
 def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows.Rows | None:
-    if any(contraction.takes(kernel, stage) for stage in stages):
+    if any(contraction.takes(kernel, stage) or gathered(stage) for stage in stages):
         return None
     found = rows.match(kernel, stages)
     return found if found is not None and rows.suits(found) else None

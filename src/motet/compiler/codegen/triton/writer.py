@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.codegen.cpu.epilogue import Epilogue
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, place_of
+from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
@@ -279,10 +279,11 @@ class Writer:
 
     def body(
         self, body: Sequence[Scalar], operands: Sequence[str | None], dtypes: Sequence[str],
-        at: Mapping[int, Coordinate], skip: frozenset[int] = frozenset(),
+        at: Mapping[int, Coordinate], skip: frozenset[int] = frozenset(), tables: Mapping[int, int] | None = None,
     ) -> list[str]:
         """Names of all body values: `operands` (inputs, running values; None for what is not looked at), of
-        `dtypes`, then one per operation. The operations numbered in `skip` are left out."""
+        `dtypes`, then one per operation. The operations numbered in `skip` are left out.
+        `tables` are the values that operands stand for which are gathered from."""
         names = [operand or "" for operand in operands]
         kinds = list(dtypes)
         for position, scalar in enumerate(body):
@@ -292,10 +293,24 @@ class Writer:
             elif scalar.op == "linalg.index":
                 coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
                 names.append(self.define("x", self.index(coordinate)))
+            elif scalar.op == "tensor.extract" and tables:
+                names.append(self._gather(tables[scalar.operands[0]], [names[o] for o in scalar.operands[1:]]))
             else:
                 text = expression(scalar, [names[o] for o in scalar.operands], [kinds[o] for o in scalar.operands])
                 names.append(self.define("x", text))
         return names
+
+    def _gather(self, value: int, indices: Sequence[str]) -> str:
+        """The element of a tensor at indices that were calculated; those outside are brought to its border."""
+        table = self.kernel.values[value]
+        parts: list[str] = []
+        for index, size, stride in zip(indices, table.shape, memory_strides(table), strict=True):
+            last = self.extent(Extent.of(size))
+            inside = self.define("i", f"tl.maximum(tl.minimum({index}, {last} - 1), 0)")
+            parts.append(f"{inside} * ({self.extent(stride)})")
+        mask = " & ".join(self.mask_of(range(len(self.shape))))
+        text = f"tl.load(v{value} + ({' + '.join(parts) or '0'}){f', mask={mask}' if mask else ''})"
+        return self.define("x", from_storage(text, table.dtype))
 
     def index(self, coordinate: Coordinate) -> str:
         """A coordinate as bodies see it. One without axes may be a Python number, which has no type."""
@@ -332,6 +347,12 @@ class Writer:
                 made[output] = names[k]
                 if output in stored:
                     self.write(stored[output], at, names[k])
+
+
+def gathered(stage: Stage) -> dict[int, int]:
+    """The inputs of `stage` that stand for all of a tensor, with its value."""
+    tables = {scalar.operands[0] for scalar in stage.body if scalar.op == "tensor.extract"}
+    return {position: stage.inputs[position].value for position in tables}
 
 
 def is_windowed(access: Access) -> bool:
