@@ -16,7 +16,7 @@ STAGES = {
     "normalised": "canonical linalg.generic, constants hoisted",
     "kernels": "one private function per fused kernel, called from the public ones",
     "scheduled": "buffers, commands and memory plan for each target (JSON)",
-    "llvm": "LLVM IR of every kernel for the first target",
+    "llvm": "LLVM IR of every kernel for the first target; for a GPU, its source",
     "assembly": "machine code of every kernel for the first target",
 }
 

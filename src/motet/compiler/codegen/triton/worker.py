@@ -23,8 +23,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A program in one form: see `program.Program` and `program.Form`. `later` says that other forms follow, so that
-    one which does not fit, or spills, is not the last word."""
+    """A program in one form: see `program.Program` and `program.Form`."""
 
     symbol: str
     source: str
