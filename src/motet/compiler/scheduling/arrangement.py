@@ -6,7 +6,7 @@ Free of MLIR: what a function's kernels are is known here by what they read and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Buffer, Command, Expr, Schedule
 from motet.compiler.codegen.kernel import Packing
@@ -38,12 +38,14 @@ class Storage:
 @dataclass(frozen=True)
 class Recorded:
     """A command in the order of the program: it only reads the first `reads` storages. `seconds` is how long one
-    thread may take, roughly, 0 where that depends on symbols."""
+    thread may take, roughly, 0 where that depends on symbols. `updates` are pairs of a storage that is read and one
+    that is written, as positions in `storages`, that may be the same memory."""
 
     command: Command
     storages: Sequence[Storage]
     reads: int
     seconds: float = 0.0
+    updates: tuple[tuple[int, int], ...] = ()
 
     def fills(self, tasks: int) -> bool:
         """Whether it leaves no part of a machine idle for long, which takes so many `tasks`. Where symbols say how
@@ -69,6 +71,7 @@ def arrange(
 
     Raises: CompileError: no plan of the arena keeps to the limit.
     """
+    recorded = update_in_place(recorded)
     storages = list(dict.fromkeys(storage for entry in recorded for storage in entry.storages))
     arena = [storage for storage in storages if storage.kind == "arena"]
     memory = _plan(recorded, arena, options)
@@ -88,6 +91,26 @@ def arrange(
         for number, entry in enumerate(recorded)
     ]
     return Schedule(buffers, commands, memory.plan.total, scratch, memory.least, memory.serial)
+
+
+def update_in_place(recorded: Sequence[Recorded]) -> list[Recorded]:
+    """The commands, with one storage for two where a command may write its result over what it reads, both are in the
+    arena and as large, and everything else that uses the latter has to end before anyway."""
+    closure = reduce_order(find_dependences([_access(entry, {}, False) for entry in recorded]))[1]
+    uses: dict[Storage, int] = {}
+    for number, entry in enumerate(recorded):
+        for storage in entry.storages:
+            uses[storage] = uses.get(storage, 0) | 1 << number
+    place: dict[Storage, Storage] = {}
+    for number, entry in enumerate(recorded):
+        for read, written in entry.updates:
+            old, new = entry.storages[read], entry.storages[written]
+            others = uses[old] & ~(1 << number)
+            fits = old.kind == new.kind == "arena" and old.bytes == new.bytes and old.dtype == new.dtype
+            if fits and new not in place and not others & ~closure[number] and entry.storages.count(old) == 1:
+                place[new] = place.get(old, old)
+                uses[old] = -1  # it is used up
+    return [replace(entry, storages=[place.get(s, s) for s in entry.storages]) for entry in recorded]
 
 
 def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Options) -> Memory:

@@ -168,7 +168,7 @@ class _Scheduler:
         self.scratch = max(self.scratch, code.scratch)
         for phase in code.phases:
             command = Command("dispatch", [], phase.symbol, substitute(phase.tasks, bindings), sizes)
-            self.recorded.append(Recorded(command, buffers, reads, _seconds(code, buffers)))
+            self.recorded.append(Recorded(command, buffers, reads, _seconds(code, buffers), code.updates))
 
     def _operand(self, value: ir.Value, packing: Packing | None) -> Storage:
         storage = self.storage[value]

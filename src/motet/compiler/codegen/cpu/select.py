@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from motet.compiler.codegen.cpu import contraction, convolution, depthwise, direct, dot_products, loops
+from motet.compiler.codegen.cpu.in_place import find_updates
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
@@ -19,7 +20,7 @@ def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
     for generator in CLASSES:
         code = generator.emit(kernel, target)
         if code is not None:
-            return code
+            return replace(code, updates=find_updates(kernel, code))
     return None
 
 

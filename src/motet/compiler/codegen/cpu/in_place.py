@@ -1,0 +1,65 @@
+"""in_place: which arguments of a kernel may lie in the same memory as a result.
+
+    softmax: v1[i] max= v0[i, j];  v2[i] += exp(v0[i, j] - v1[i]);  r[i, j] = exp(v0[i, j] - v1[i]) / v2[i]
+    → r may be v0: a task goes over whole rows, and what it has written of a row it does not read again
+
+A task of one phase of the general class handles rows: points with equal outer indices. Where every stage has the
+argument's own indices, and what stages hand to one another is indexed by the outer ones of those alone, tasks share no
+element of the argument, and within a row what is written was read before. Parts of one row are tasks of their own only
+where nothing is reduced.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Stage
+
+KINDS = ("loops", "rows")
+
+
+def find_updates(kernel: Kernel, code: KernelCode) -> tuple[tuple[int, int], ...]:
+    """Pairs of an argument and a result, as positions among the kernel's externals, that may share their memory."""
+    if code.kind not in KINDS or len(code.phases) != 1 or code.workspaces:
+        return ()
+    externals = kernel.externals
+    return tuple(
+        (externals.index(argument), externals.index(result))
+        for argument in externals
+        for result in externals
+        if kernel.values[argument].role == "argument"
+        and kernel.values[result].role == "result"
+        and _may_share(kernel, argument, result)
+    )
+
+
+def _may_share(kernel: Kernel, argument: int, result: int) -> bool:
+    one, other = kernel.values[argument], kernel.values[result]
+    if (one.shape, one.dtype, one.order) != (other.shape, other.dtype, other.order):
+        return False
+    writers = [n for n, stage in enumerate(kernel.stages) if any(output.value == result for output in stage.outputs)]
+    readers = [n for n, stage in enumerate(kernel.stages) if any(access.value == argument for access in stage.inputs)]
+    if len(writers) != 1 or not readers or readers[-1] > writers[0]:
+        return False
+    if kernel.stages[writers[0]].reductions:
+        return False
+    made = {output.value for stage in kernel.stages for output in stage.outputs}
+    return all(_walks_rows(kernel, stage, argument, result, made) for stage in kernel.stages)
+
+
+def _walks_rows(kernel: Kernel, stage: Stage, argument: int, result: int, made: set[int]) -> bool:
+    """Whether a stage goes over the argument's axes, or the outer ones of them, accesses the argument and the result
+    at its own indices, and what stages make at the outer ones of those. Axes of one element are none."""
+    axes = [size for size in kernel.values[argument].shape if size != 1]
+    dims = [d for d, size in enumerate(stage.sizes) if size != 1]
+    if [stage.sizes[d] for d in dims] != axes[: len(dims)]:
+        return False
+    if any(isinstance(init, Access) and init.value == argument for init in stage.inits):
+        return False
+    for access in (*stage.inputs, *stage.outputs, *(init for init in stage.inits if isinstance(init, Access))):
+        own = access.value in (argument, result)
+        if not own and access.value not in made:
+            continue
+        shape = kernel.values[access.value].shape
+        at = [entry.single for entry, size in zip(access.map, shape, strict=True) if size != 1]
+        if access.padding is not None or at != dims[: len(at)] or (own and len(at) != len(axes)):
+            return False
+    return True
