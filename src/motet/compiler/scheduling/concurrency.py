@@ -23,7 +23,7 @@ from motet.runtime.expressions import evaluate
 
 GROWTH = 1.25  # of the arena, at most, for the sake of concurrency
 FILLING = 64  # a command with so many tasks leaves no part of a processor idle for long
-_PROBES = 12
+_PROBES = 8
 _MANY = 1000  # commands for which few orders are tried
 _NOMINAL = (1, 16, 256)  # of symbols: where the sizes of arenas that have some are compared
 

@@ -25,7 +25,7 @@ from motet.graphs.order import members
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 _Sizes = np.ndarray[tuple[int], np.dtype[Any]]
 _MANY = 1000  # buffers for which one attempt has to do
-_SOME, _REPAIRS = 400, 10  # buffers up to which some attempts mend the one before, and how many do
+_SOME, _REPAIRS = 300, 10  # buffers up to which some attempts mend the one before, and how many do
 
 
 @dataclass(frozen=True)
