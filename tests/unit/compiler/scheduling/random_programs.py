@@ -107,7 +107,8 @@ class RandomProgram:
         seconds = float(self.random.random())
         if self.random.random() < 0.8:
             command = Command("dispatch", [], "mix", count, [len(a), len(b), addend])
-            self.recorded.append(Recorded(command, [left, right, out], 2, seconds))
+            over = ((0, 2),) if len(a) == count else ()  # task i then reads element i of it alone
+            self.recorded.append(Recorded(command, [left, right, out], 2, seconds, over))
             self._values[out] = mix(a, b, count, addend)
             return
         work = Storage("arena", 8 * count)

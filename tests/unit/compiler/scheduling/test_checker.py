@@ -74,6 +74,15 @@ def test_ten_thousand_random_programs_give_serial_results_in_every_order_allowed
     verify(range(10_000), code)
 
 
+def test_results_are_written_over_what_is_read_for_the_last_time() -> None:
+    found = 0
+    for seed in range(40):
+        schedule = arrange(RandomProgram(seed).recorded, {}, 0, Options())
+        for command in schedule.commands:
+            found += bool({*command.buffers[: command.reads]} & {*command.buffers[command.reads :]})
+    assert found > 5
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_every_dependence_of_a_schedule_is_needed(seed: int) -> None:
     program = RandomProgram(seed)
