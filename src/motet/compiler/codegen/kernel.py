@@ -178,8 +178,8 @@ class KernelCode:
     `void symbol(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`: `buffers` is an array of pointers (the
     kernel's externals, then `workspaces`), `sizes` an array of i64 (the kernel's symbols). `scratch` bytes, 64-byte
     aligned, belong to the calling thread; `workspaces` (bytes each, 64-byte aligned) to the whole invocation.
-    `packings` maps a constant's index in `Kernel.values` to the layout in which the code expects it. `updates` are pairs
-    of an argument and a result, as positions in `buffers`, that may be the same memory.
+    `packings` maps a constant's index in `Kernel.values` to the layout in which the code expects it. `updates` are
+    pairs of an argument and a result, as positions in `buffers`, that may be the same memory.
     """
 
     kind: str
