@@ -237,15 +237,11 @@ class BoundDevices:
         raise DeviceError(f"device {info.uri}: {'; '.join(reasons) or 'no code in this artifact'}")
 
     def _regions_on(self, state: _State, loaded: LoadedDevice) -> list[str]:
-        """The regions whose device this one may be, whose constants belong there ahead of any call."""
-        plans = self.artifact.manifest.plans
-        if not plans:
+        """The regions whose device this one is, whose constants belong there ahead of any call."""
+        if not self.artifact.manifest.plans:
             return [*loaded.variant.schedules]
-        here = {
-            number for number, choice in enumerate(state.choices) if state.opened[choice.info.uri] is loaded
-        }
-        steps = [step for plan in plans.values() for step in plan.steps]
-        return list(dict.fromkeys(step.region for step in steps if step.op == "run" and step.device in here))
+        here = [choice.device.name for choice in state.choices if state.opened[choice.info.uri] is loaded]
+        return sorted(set[str]().union(*(self._regions[name] for name in here)))
 
     def _in_process(self, state: _State) -> bool:
         """Whether all devices are the host, and no two of them could work at once."""

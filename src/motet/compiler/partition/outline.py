@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from motet.compiler.codegen.reader import CONSTANT
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.program import PARAMETER
+from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import Group, Grouping, captured_values, group_block
 from motet.compiler.partition.roles import ALIASES, Role, is_unit_reshape
 
@@ -197,18 +198,8 @@ def _parameters(function: ir.Operation, block: ir.Block) -> set[ir.Value]:
 
 def _clone(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
     copy = operation.clone()
-    _remap(copy, mapping)
+    remap(copy, mapping)
     mapping.update(zip(operation.results, copy.results, strict=True))
-
-
-def _remap(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    for index, operand in enumerate(operation.operands):
-        if operand in mapping:
-            operation.operands[index] = mapping[operand]
-    for region in operation.regions:
-        for block in region.blocks:
-            for child in block.operations:
-                _remap(child.operation, mapping)
 
 
 def _is_inside(value: ir.Value, operation: ir.Operation) -> bool:

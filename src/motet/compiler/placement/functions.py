@@ -31,14 +31,3 @@ def all_operations(module: ir.Module | ir.Operation) -> list[ir.Operation]:
 
 def function_name(function: ir.Operation) -> str:
     return ir.StringAttr(function.attributes["sym_name"]).value
-
-
-def remap(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    """Exchange the operands of an operation and of all that is inside it."""
-    for index, operand in enumerate(operation.operands):
-        if operand in mapping:
-            operation.operands[index] = mapping[operand]
-    for region in operation.regions:
-        for block in region.blocks:
-            for child in block.operations:
-                remap(child.operation, mapping)

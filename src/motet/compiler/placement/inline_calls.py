@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
-from motet.compiler.placement.functions import function_name, remap
+from motet.compiler.ir.remap import remap
+from motet.compiler.placement.functions import function_name
 from motet.compiler.placement.speaking import speaks_of_devices
 from motet.errors import CompileError
 

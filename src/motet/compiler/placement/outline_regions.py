@@ -24,10 +24,11 @@ from motet.artifact.schema import Plan, Step
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TRANSFER_OP
 from motet.compiler.ir.program import DEVICE, NAME
+from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.functions import function_name, public_functions, remap
+from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.insert_transfers import device_of, is_placed
 
 

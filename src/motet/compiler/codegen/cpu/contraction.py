@@ -16,7 +16,7 @@ from typing import Literal
 
 from llvmlite import ir
 
-from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.amounts import GUESS, bytes_of, ceildiv, multiply
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue, stored_place
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, merge, place_of
@@ -45,7 +45,6 @@ from motet.compiler.codegen.cpu.spread import unevenness
 from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
-_GUESS = 256  # a dynamic extent, where work is divided
 _TASK_FLOPS = 500_000  # some microseconds of one core
 _TASK_BYTES = 128 << 10  # of B, likewise
 _MOST_TASKS = 64
@@ -177,11 +176,11 @@ def _vectorise_rhs(m: list[Loop], n: list[Loop], b: Place, kernel: Kernel, a: Pl
 
 
 def _guess(loop: Loop) -> int:
-    return loop[0].factor * _GUESS ** len(loop[0].symbols)
+    return loop[0].factor * GUESS ** len(loop[0].symbols)
 
 
 def _rank_stride(stride: Extent) -> int:
-    return abs(stride.factor) * _GUESS ** len(stride.symbols)
+    return abs(stride.factor) * GUESS ** len(stride.symbols)
 
 
 # -- the plan ------------------------------------------------------------------------------------------
@@ -525,10 +524,10 @@ class _Emitter:
 
     def run(self) -> KernelCode:
         kernel, plan = self.c.kernel, self.plan
-        row_tasks = _ceildiv(_ceildiv(self.m.expression, plan.rows), plan.tile_rows)
-        column_tasks = _ceildiv(_ceildiv(self.n.expression, plan.width), plan.panels)
-        outer_tasks = _ceildiv(_product(self.c.outer).expression, plan.group)
-        tasks = _multiply(_multiply(outer_tasks, row_tasks), column_tasks)
+        row_tasks = ceildiv(ceildiv(self.m.expression, plan.rows), plan.tile_rows)
+        column_tasks = ceildiv(ceildiv(self.n.expression, plan.width), plan.panels)
+        outer_tasks = ceildiv(_product(self.c.outer).expression, plan.group)
+        tasks = multiply(multiply(outer_tasks, row_tasks), column_tasks)
         function = ir.Function(
             self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
         )
@@ -551,7 +550,7 @@ class _Emitter:
             phases, workspaces = (self._pack_phase(), *phases), (self._shared_elements() * self.bytes,)
         return KernelCode(
             "contraction", str(self.module), phases, self.scratch_bytes, workspaces, packings, flops,
-            sum(_bytes_of(kernel, index) for index in kernel.externals),
+            sum(bytes_of(kernel, index) for index in kernel.externals),
         )
 
     def _shared_elements(self) -> int:
@@ -1151,25 +1150,3 @@ def _imax(f: Frame, a: Index, b: Index) -> Index:
 
 def _ceil(f: Frame, value: Index, by: int) -> Index:
     return f.idiv(f.iadd(value, by - 1), by)
-
-
-def _ceildiv(value: Expr, by: int) -> Expr:
-    if by == 1:
-        return value
-    return -(-value // by) if isinstance(value, int) else ["ceildiv", value, by]
-
-
-def _multiply(a: Expr, b: Expr) -> Expr:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    if a == 1 or b == 1:
-        return b if a == 1 else a
-    return ["*", a, b]
-
-
-def _bytes_of(kernel: Kernel, index: int) -> int:
-    value = kernel.values[index]
-    count = item_bytes(value.dtype)
-    for size in value.shape:
-        count *= size if isinstance(size, int) else _GUESS
-    return count

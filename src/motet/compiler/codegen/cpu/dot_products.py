@@ -25,6 +25,7 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu import contraction, dot_tiles
+from motet.compiler.codegen.cpu.amounts import GUESS, bytes_of, ceildiv, multiply
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction import Contraction, Loop
 from motet.compiler.codegen.cpu.dot_packing import SQUARE, Lines, packing_function
@@ -32,10 +33,9 @@ from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Arithmetic,
 from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, place_of
 from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, internal_function, registers, widen
-from motet.compiler.codegen.kernel import Kernel, KernelCode, Packing, Phase, Scalar, Stage, item_bytes
+from motet.compiler.codegen.kernel import Kernel, KernelCode, Packing, Phase, Scalar, Stage
 from motet.compiler.targets.cpu import CpuTarget
 
-_GUESS = 256  # a dynamic extent, where work is divided
 _MOST_TASKS = 64
 _PACKED_LINES = 64  # of one task
 _BYTES = ("i8", "ui8")
@@ -234,7 +234,7 @@ def make_plan(found: DotProduct, target: CpuTarget) -> Plan | None:
 
 
 def _guess(extent: Extent) -> int:
-    return extent.factor * _GUESS ** len(extent.symbols)
+    return extent.factor * GUESS ** len(extent.symbols)
 
 
 def _reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
@@ -365,15 +365,15 @@ class _Emitter:
 
     def _plan_workspaces(self) -> None:
         a_outer, b_outer = (_count(_used(self.c.outer, place)) for place in (self.c.a, self.c.b))
-        lines = _multiply(a_outer, _round_up(self.m.expression, BLOCK))
+        lines = multiply(a_outer, _round_up(self.m.expression, BLOCK))
         deep = _round_up(self.k.expression, DEPTH)
         if not self.plan.in_place or self.aligns_a:
-            self.a_workspace = self._workspace(_multiply(_multiply(lines, deep), self.how.a_bytes))
+            self.a_workspace = self._workspace(multiply(multiply(lines, deep), self.how.a_bytes))
         if self.plan.packing is None:
             columns = _round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
-            self.b_workspace = self._workspace(_multiply(_multiply(b_outer, columns), deep))
+            self.b_workspace = self._workspace(multiply(multiply(b_outer, columns), deep))
         if self.row_sums:
-            self.sums_workspace = self._workspace(_multiply(lines, 4))
+            self.sums_workspace = self._workspace(multiply(lines, 4))
 
     def _workspace(self, size: Expr) -> int:
         self.workspaces.append(size)
@@ -397,10 +397,10 @@ class _Emitter:
 
     def run(self) -> KernelCode:
         kernel, plan = self.kernel, self.plan
-        row_tasks = _ceildiv(_ceildiv(self.m.expression, plan.rows), plan.tile_rows)
-        column_tasks = _ceildiv(_ceildiv(self.n.expression, plan.width), plan.panels)
-        outer_tasks = _ceildiv(_count(self.c.outer), plan.group)
-        phases = [Phase(kernel.name, _multiply(_multiply(outer_tasks, row_tasks), column_tasks))]
+        row_tasks = ceildiv(ceildiv(self.m.expression, plan.rows), plan.tile_rows)
+        column_tasks = ceildiv(ceildiv(self.n.expression, plan.width), plan.panels)
+        outer_tasks = ceildiv(_count(self.c.outer), plan.group)
+        phases = [Phase(kernel.name, multiply(multiply(outer_tasks, row_tasks), column_tasks))]
         f = self._phase(kernel.name)
         begin, end, scratch = f.arguments[2:5]
         if self.how.way == "tiles":
@@ -415,7 +415,7 @@ class _Emitter:
         for size, _ in self.c.outer:
             flops *= _guess(size)
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
-        moved = sum(_bytes_of(kernel, index) for index in kernel.externals)
+        moved = sum(bytes_of(kernel, index) for index in kernel.externals)
         return KernelCode(
             f"integer product, {self.how.way}", str(self.module), tuple(phases), self.scratch, tuple(self.workspaces),
             packings, flops, moved,
@@ -439,7 +439,7 @@ class _Emitter:
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
-            count = _multiply(_count(_used(c.outer, place)), _ceildiv(extent.expression, _PACKED_LINES))
+            count = multiply(_count(_used(c.outer, place)), ceildiv(extent.expression, _PACKED_LINES))
             counts.append(count if packed else 0)
         if counts == [0, 0]:
             return None
@@ -868,26 +868,12 @@ def _imax(f: Frame, a: Index, b: Index) -> Index:
 def _count(loops: Sequence[Loop]) -> Expr:
     result: Expr = 1
     for size, _ in loops:
-        result = _multiply(result, size.expression)
+        result = multiply(result, size.expression)
     return result
 
 
-def _ceildiv(value: Expr, by: int) -> Expr:
-    if by == 1:
-        return value
-    return -(-value // by) if isinstance(value, int) else ["ceildiv", value, by]
-
-
 def _round_up(value: Expr, by: int) -> Expr:
-    return _multiply(_ceildiv(value, by), by)
-
-
-def _multiply(a: Expr, b: Expr) -> Expr:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    if a == 1 or b == 1:
-        return b if a == 1 else a
-    return ["*", a, b]
+    return multiply(ceildiv(value, by), by)
 
 
 def _add(a: Expr, b: Expr) -> Expr:
@@ -896,11 +882,3 @@ def _add(a: Expr, b: Expr) -> Expr:
     if a == 0 or b == 0:
         return b if a == 0 else a
     return ["+", a, b]
-
-
-def _bytes_of(kernel: Kernel, index: int) -> int:
-    value = kernel.values[index]
-    count = item_bytes(value.dtype)
-    for size in value.shape:
-        count *= size if isinstance(size, int) else _GUESS
-    return count

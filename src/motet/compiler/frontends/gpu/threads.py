@@ -20,6 +20,7 @@ from motet.compiler.frontends.gpu.checks import axis_of, constant
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.remap import remap
 from motet.errors import CompileError
 
 _COLLECTIVE = ("gpu.barrier", "gpu.all_reduce")
@@ -207,7 +208,7 @@ class Threads:
         captured = {value: self._value(value, scope) for value in _captured(operation)}
         with ir.InsertionPoint(scope.end):
             copy = operation.clone()
-        _remap(copy, captured)
+        remap(copy, captured)
         results = [result] if result is not None else list(operation.results)
         scope.values.update(zip(results, copy.results, strict=True))
 
@@ -253,7 +254,7 @@ class Threads:
             captured = {operand: self._uniform(operand, user) for operand in known.operation.operands}
             with ir.InsertionPoint(self.at):
                 copy = known.operation.clone()
-            _remap(copy, captured)
+            remap(copy, captured)
             self.known[value] = _Uniform(copy.results[0])
             return copy.results[0]
         raise CompileError(
@@ -399,13 +400,3 @@ def _captured(operation: ir.Operation) -> list[ir.Value]:
             made += block.arguments
     inside = set(made)
     return [value for value in dict.fromkeys(used) if value not in inside]
-
-
-def _remap(operation: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
-    for index, operand in enumerate(operation.operands):
-        if operand in values:
-            operation.operands[index] = values[operand]
-    for region in operation.regions:
-        for block in region.blocks:
-            for entry in block.operations:
-                _remap(entry.operation, values)
