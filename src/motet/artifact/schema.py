@@ -90,12 +90,24 @@ class Command(Struct, frozen=True):
     seconds: float = 0.0
 
 
+class Trial(Struct, frozen=True):
+    """A schedule that was tried when compiling: the seconds of the fastest call and of the median, its arena, and
+    whether it is the one that was taken."""
+
+    name: str
+    seconds: float
+    median: float
+    arena: Expr = 0
+    chosen: bool = False
+
+
 class Schedule(Struct, frozen=True):
     """How one function runs on one variant. `scratch` is bytes per thread, `arena` bytes per invocation.
 
     `least` and `serial` are for people: the most bytes of the arena that are in use at once where one command runs
     after the other, which no plan can go below, and the arena that is planned for just that. The arena is larger than
-    `serial` where commands may run at once.
+    `serial` where commands may run at once. `trials` are the schedules that were measured, where the compiler was asked
+    to, and `tried_on` says on which device.
     """
 
     buffers: list[Buffer]
@@ -104,6 +116,8 @@ class Schedule(Struct, frozen=True):
     scratch: int = 0
     least: int | None = None
     serial: int | None = None
+    trials: list[Trial] = []
+    tried_on: str = ""
 
 
 class Alternative(Struct, frozen=True):
@@ -137,7 +151,8 @@ class Step(Struct, frozen=True):
     """One step of a plan. `run` runs `region` on `device` with `operands`, giving `results`; `transfer` gives the
     one operand, wherever it is, as the one result on `device`. Numbers are indices of the plan's values, devices
     indices of the manifest's; `queues` is a mask of the device's queues, 0 for any. `seconds` is how long the
-    compiler thinks that it takes, where it can tell."""
+    compiler thinks that it takes, where it can tell. `turn` are the loop, and the turn of it, that the step was taken
+    out of: what it makes may lie where the turn before the last one has made what nobody reads any more."""
 
     op: Literal["run", "transfer"]
     device: int
@@ -146,6 +161,7 @@ class Step(Struct, frozen=True):
     region: str = ""
     queues: int = 0
     seconds: float | None = None
+    turn: tuple[int, int] | None = None
 
 
 class Plan(Struct, frozen=True):

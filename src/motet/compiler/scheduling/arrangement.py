@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Buffer, Command, Expr, Schedule
 from motet.compiler.codegen.kernel import Packing
-from motet.compiler.scheduling.concurrency import FILLING, Memory, plan_concurrent
+from motet.compiler.scheduling.concurrency import FILLING, GROWTH, Memory, chain_order, plan_concurrent
 from motet.compiler.scheduling.dependences import Access, Range, find_dependences
 from motet.compiler.scheduling.memory import Life
 from motet.compiler.scheduling.streams import assign_streams
-from motet.graphs.order import bit_set, members, reduce_order
+from motet.graphs.order import bit_set, members, reduce_order, reverse_order
 
 LAUNCH = 2e-6  # seconds, whatever a command does
 
@@ -51,17 +51,22 @@ class Recorded:
         """Whether it leaves no part of a machine idle for long, which takes so many `tasks`. Where symbols say how
         many it has, it has many."""
         known = self.command.tasks
-        return self.command.op == "dispatch" and not (isinstance(known, int) and known < tasks)
+        return not tasks or (self.command.op == "dispatch" and not (isinstance(known, int) and known < tasks))
 
 
 @dataclass(frozen=True)
 class Options:
     """`memory_limit` is the bytes that an arena may have, where the user says; `streams` how many the commands of one
-    function are spread over, at most; `filling` how many tasks keep all parts of a machine busy."""
+    function are spread over, at most; `filling` how many tasks keep all parts of a machine busy. `growth` is how many
+    times its lower bound an arena may be, without a limit. Where `chained`, commands that keep a machine busy follow
+    one another when run, too. `depth_first` has each command as soon as possible behind what it reads from."""
 
     memory_limit: int | None = None
     streams: int = 1
     filling: int = FILLING
+    growth: float = GROWTH
+    chained: bool = False
+    depth_first: bool = False
 
 
 def arrange(
@@ -71,16 +76,17 @@ def arrange(
 
     Raises: CompileError: no plan of the arena keeps to the limit.
     """
-    recorded = update_in_place(recorded)
+    recorded = update_in_place(_depth_first(recorded) if options.depth_first else recorded)
     storages = list(dict.fromkeys(storage for entry in recorded for storage in entry.storages))
     arena = [storage for storage in storages if storage.kind == "arena"]
     memory = _plan(recorded, arena, options)
     offsets = dict(zip(arena, memory.plan.offsets, strict=True))
     slots = not isinstance(memory.plan.total, int)
+    fills = [entry.fills(options.filling) for entry in recorded]
     order, _ = reduce_order(find_dependences([_access(entry, offsets, slots) for entry in recorded]))
-    streams = assign_streams(
-        order, _times(recorded), [entry.fills(options.filling) for entry in recorded], options.streams
-    )
+    if options.chained:
+        order, _ = reduce_order(chain_order(order, fills))
+    streams = assign_streams(order, _times(recorded), fills, options.streams)
     buffers, numbers = _buffers(storages, offsets, parameters)
     commands = [
         Command(
@@ -113,6 +119,24 @@ def update_in_place(recorded: Sequence[Recorded]) -> list[Recorded]:
     return [replace(entry, storages=[place.get(s, s) for s in entry.storages]) for entry in recorded]
 
 
+def _depth_first(recorded: Sequence[Recorded]) -> list[Recorded]:
+    """The commands in another order in which they can run: of those that may be next the one that became so last,
+    so that a branch runs to its end while what it reads is still in the caches."""
+    before = find_dependences([_access(entry, {}, False) for entry in recorded])
+    missing = [earlier.bit_count() for earlier in before]
+    after = reverse_order(before)
+    ready = [number for number in reversed(range(len(recorded))) if not missing[number]]
+    found: list[Recorded] = []
+    while ready:
+        number = ready.pop()
+        found.append(recorded[number])
+        for reader in reversed([*members(after[number])]):
+            missing[reader] -= 1
+            if not missing[reader]:
+                ready.append(reader)
+    return found
+
+
 def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Options) -> Memory:
     uses: dict[Storage, list[int]] = {storage: [] for storage in arena}
     for number, entry in enumerate(recorded):
@@ -122,7 +146,7 @@ def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Optio
     return plan_concurrent(
         find_dependences([_access(entry, {}, False) for entry in recorded]),
         _times(recorded), [entry.fills(options.filling) for entry in recorded],
-        [Life(storage.bytes, bit_set(uses[storage])) for storage in arena], options.memory_limit,
+        [Life(storage.bytes, bit_set(uses[storage])) for storage in arena], options.memory_limit, options.growth,
     )
 
 

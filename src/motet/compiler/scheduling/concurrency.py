@@ -39,10 +39,10 @@ class Memory:
 
 def plan_concurrent(
     before: Sequence[int], times: Sequence[float], fills: Sequence[bool], lives: Sequence[Life],
-    limit: int | None = None,
+    limit: int | None = None, growth: float = GROWTH,
 ) -> Memory:
     """Places buffers whose commands have the dependences `before`; `times` are their seconds, more or less, `fills`
-    says which of them leave nothing idle. `limit` is how large the arena may be; without it, it is at most `GROWTH`
+    says which of them leave nothing idle. `limit` is how large the arena may be; without it, it is at most `growth`
     times its lower bound, or what it is without concurrency.
 
     Raises: CompileError: no plan is as small as the limit; it says how small one is.
@@ -58,14 +58,14 @@ def plan_concurrent(
     free = [number for number in range(len(before)) if not fills[number]]
     slack = slacks(reduced, times)
     free.sort(key=lambda number: (-slack[number], number))
-    budget = _Budget(serial.total, least, limit)
+    budget = _Budget(serial.total, least, limit, growth)
     low, high = 0, len(free)  # how many of `free` are chained: `high` fits
     found = serial
     probes = _PROBES if len(before) <= _MANY else 3
     chained = 0
     while low < high and probes:
         probes -= 1
-        plan = plan_memory(lives, _chain(reduced, fills, free[:chained]))
+        plan = plan_memory(lives, chain_order(reduced, fills, free[:chained]))
         if budget.holds(plan.total):
             found, high = plan, chained
         else:
@@ -94,17 +94,18 @@ class _Budget:
     serial: Expr
     least: int | None
     limit: int | None
+    growth: float = GROWTH
 
     def holds(self, arena: Expr) -> bool:
         if isinstance(arena, int) and isinstance(self.serial, int):
             if self.limit is not None:
                 return arena <= self.limit
-            return arena <= max(self.serial, GROWTH * (self.serial if self.least is None else self.least))
+            return arena <= max(self.serial, self.growth * (self.serial if self.least is None else self.least))
         names = _names(arena) | _names(self.serial)
         for value in _NOMINAL:
             symbols = dict.fromkeys(names, value)
             try:
-                if evaluate(arena, symbols) > GROWTH * evaluate(self.serial, symbols):
+                if evaluate(arena, symbols) > self.growth * evaluate(self.serial, symbols):
                     return False
             except CallError:  # nobody calls with such extents
                 continue
@@ -117,7 +118,7 @@ def _names(expression: Expr) -> set[str]:
     return set() if isinstance(expression, int) else _names(expression[1]) | _names(expression[2])
 
 
-def _chain(reduced: Sequence[int], fills: Sequence[bool], more: Sequence[int]) -> list[int]:
+def chain_order(reduced: Sequence[int], fills: Sequence[bool], more: Sequence[int] = ()) -> list[int]:
     """The closure of an order in which the commands that fill the machine, and `more`, follow one another."""
     chained = {*more, *(number for number, full in enumerate(fills) if full)}
     before = list(reduced)
