@@ -1,7 +1,9 @@
 """The calls of NVIDIA's driver that the device needs, each an error where it fails; nothing else here knows of them.
 
 Handles are opaque to callers. Addresses and sizes are numbers, times are seconds. What works in a context does so in
-the one that is current in the thread. Reference: CUDA Driver API, https://docs.nvidia.com/cuda/cuda-driver-api/.
+the one that is current in the thread. What every submission calls goes to the driver's library itself, without the
+bindings between, which take longer than the driver does. Reference: CUDA Driver API,
+https://docs.nvidia.com/cuda/cuda-driver-api/.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import ctypes
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from motet.errors import DeviceError
 
 OUT_OF_MEMORY = 2
+INVALID_CONTEXT = 201
 INVALID_HANDLE = 400
 _NOT_READY = 600
 _NON_BLOCKING = 1  # of streams: they do not wait for the legacy default stream
@@ -61,11 +64,32 @@ class Launch(NamedTuple):
     parameters: int
 
 
-class CudaApi:
-    """The driver, through NVIDIA's `cuda-bindings`."""
+class Quick:
+    """The driver's functions that every submission calls, as ctypes has them: each returns its code."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, library: ctypes.CDLL) -> None:
+        number, pointer = ctypes.c_uint, ctypes.c_void_p
+        self.launch = _function(library, "cuLaunchKernel", pointer, *[number] * 7, pointer, pointer, pointer)
+        self.executable_launch = _function(library, "cuGraphLaunch", pointer, pointer)
+        self.push = _function(library, "cuCtxPushCurrent_v2", pointer)
+        self.pop = _function(library, "cuCtxPopCurrent_v2", pointer)
+        self.event_record = _function(library, "cuEventRecord", pointer, pointer)
+        self.event_query = _function(library, "cuEventQuery", pointer)
+        self.stream_wait = _function(library, "cuStreamWaitEvent", pointer, pointer, number)
+
+
+def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Callable[..., int]:
+    function = getattr(library, name)
+    function.argtypes, function.restype = arguments, ctypes.c_int
+    return function
+
+
+class CudaApi:
+    """The driver, through NVIDIA's `cuda-bindings`, and through its library for what is called most often."""
+
+    def __init__(self, driver: Any, library: ctypes.CDLL) -> None:
         self._driver = driver
+        self.quick = Quick(library)
         attributes = driver.CUfunction_attribute
         self._dynamic_shared = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -94,18 +118,18 @@ class CudaApi:
 
     def retain(self, ordinal: int) -> Handle:
         """The primary context of a GPU, which every library of the process shares."""
-        return self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", ordinal))
+        return int(self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", ordinal)))
 
     def release(self, ordinal: int) -> None:
         self._call("cuDevicePrimaryCtxRelease", self._call("cuDeviceGet", ordinal))
 
     def push(self, context: Handle) -> None:
-        if (result := self._driver.cuCtxPushCurrent(context))[0]:
-            _check(self._driver, "cuCtxPushCurrent", result)
+        if code := self.quick.push(context):
+            self.fail(code, "cuCtxPushCurrent")
 
     def pop(self) -> None:
-        if (result := self._driver.cuCtxPopCurrent())[0]:
-            _check(self._driver, "cuCtxPopCurrent", result)
+        if code := self.quick.pop(ctypes.byref(ctypes.c_void_p())):
+            self.fail(code, "cuCtxPopCurrent")
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -156,36 +180,34 @@ class CudaApi:
     # -- streams and events ----------------------------------------------------------------------
 
     def stream_create(self) -> Handle:
-        return self._call("cuStreamCreate", _NON_BLOCKING)
+        return int(self._call("cuStreamCreate", _NON_BLOCKING))
 
     def stream_destroy(self, stream: Handle) -> None:
         self._call("cuStreamDestroy", stream)
 
     def stream_wait(self, stream: Handle, event: Handle) -> None:
-        self._call("cuStreamWaitEvent", stream, event, 0)
+        if code := self.quick.stream_wait(stream, event, 0):
+            self.fail(code, "cuStreamWaitEvent")
 
     def stream_synchronize(self, stream: Handle) -> None:
         self._call("cuStreamSynchronize", stream)
 
     def event_create(self, timed: bool = False) -> Handle:
-        return self._call("cuEventCreate", 0 if timed else _NO_TIMING)
+        return int(self._call("cuEventCreate", 0 if timed else _NO_TIMING))
 
     def event_destroy(self, event: Handle) -> None:
         self._call("cuEventDestroy", event)
 
     def event_record(self, event: Handle, stream: Handle) -> None:
-        if (result := self._driver.cuEventRecord(event, stream))[0]:
-            _check(self._driver, "cuEventRecord", result)
+        if code := self.quick.event_record(event, stream):
+            self.fail(code, "cuEventRecord")
 
     def event_query(self, event: Handle) -> bool:
         """Whether the work before an event has ended."""
-        result = self._driver.cuEventQuery(event)
-        if not result[0]:
-            return True
-        if int(result[0]) == _NOT_READY:
-            return False
-        _check(self._driver, "cuEventQuery", result)
-        return True
+        code = self.quick.event_query(event)
+        if code and code != _NOT_READY:
+            self.fail(code, "cuEventQuery")
+        return not code
 
     def event_synchronize(self, event: Handle) -> None:
         self._call("cuEventSynchronize", event)
@@ -227,7 +249,7 @@ class CudaApi:
         return result[1]
 
     def module_function(self, module: Handle, name: str) -> Handle:
-        return self._call("cuModuleGetFunction", module, name.encode())
+        return int(self._call("cuModuleGetFunction", module, name.encode()))
 
     def module_unload(self, module: Handle) -> None:
         self._call("cuModuleUnload", module)
@@ -238,11 +260,8 @@ class CudaApi:
 
     def launch(self, launch: Launch, stream: Handle) -> None:
         function, programs, threads, shared, parameters = launch
-        result = self._driver.cuLaunchKernel(
-            function, programs, 1, 1, threads, 1, 1, shared, stream, parameters, 0
-        )
-        if result[0]:
-            _check(self._driver, "cuLaunchKernel", result)
+        if code := self.quick.launch(function, programs, 1, 1, threads, 1, 1, shared, stream, parameters, None):
+            self.fail(code, "cuLaunchKernel")
 
     # -- graphs ----------------------------------------------------------------------------------
 
@@ -275,7 +294,7 @@ class CudaApi:
         return self._call("cuGraphAddEmptyNode", graph, list(after), len(after))
 
     def graph_instantiate(self, graph: Handle) -> Handle:
-        return self._call("cuGraphInstantiate", graph, 0)
+        return int(self._call("cuGraphInstantiate", graph, 0))
 
     def executable_set_kernel(self, executable: Handle, place: Handle, node: Handle) -> None:
         self._call("cuGraphExecKernelNodeSetParams", executable, place, node)
@@ -287,8 +306,8 @@ class CudaApi:
         self._call("cuGraphExecMemcpyNodeSetParams", executable, place, copy, context)
 
     def executable_launch(self, executable: Handle, stream: Handle) -> None:
-        if (result := self._driver.cuGraphLaunch(executable, stream))[0]:
-            _check(self._driver, "cuGraphLaunch", result)
+        if code := self.quick.executable_launch(executable, stream):
+            self.fail(code, "cuGraphLaunch")
 
     def executable_destroy(self, executable: Handle) -> None:
         self._call("cuGraphExecDestroy", executable)
@@ -301,6 +320,14 @@ class CudaApi:
         copy.WidthInBytes, copy.Height, copy.Depth = size, 1, 1
         return copy
 
+    def fail(self, code: int, call: str) -> NoReturn:
+        """Raises what a call that gave `code` means."""
+        raise CudaError(code, _error_name(self._driver, code), call)
+
+    def context_synchronize(self) -> None:
+        """Blocks until all that is in the current context has ended, what other libraries gave it too."""
+        self._call("cuCtxSynchronize")
+
     def _call(self, name: str, *arguments: Any) -> Any:
         result = getattr(self._driver, name)(*arguments)
         if result[0]:
@@ -311,16 +338,18 @@ class CudaApi:
 def load_api() -> CudaApi:
     """The driver of this machine, started. Raises DeviceError that says what is missing."""
     try:
-        ctypes.CDLL(_LIBRARY)
+        library = ctypes.CDLL(_LIBRARY)
     except OSError:
         raise DeviceError(f"no NVIDIA driver ({_LIBRARY})") from None
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError:
         raise DeviceError("cuda-bindings is not installed; pip install 'motet[cuda]'") from None
-    api = CudaApi(driver)
     try:
+        api = CudaApi(driver, library)
         api.start()
+    except AttributeError as error:
+        raise DeviceError(f"the NVIDIA driver is too old: {error}; expected one for CUDA 12") from error
     except CudaError as error:
         raise DeviceError(f"the NVIDIA driver does not start: {error}") from error
     return api
@@ -329,8 +358,15 @@ def load_api() -> CudaApi:
 def _check(driver: Any, call: str, result: Sequence[Any], log: str = "") -> None:
     """Raises what a call that failed gave."""
     code = int(result[0])
-    _, name = driver.cuGetErrorName(result[0])
-    raise CudaError(code, name.decode() if isinstance(name, bytes) else f"error {code}", call, log)
+    raise CudaError(code, _error_name(driver, code), call, log)
+
+
+def _error_name(driver: Any, code: int) -> str:
+    try:
+        _, name = driver.cuGetErrorName(driver.CUresult(code))
+    except ValueError:  # newer than the bindings
+        return f"error {code}"
+    return name.decode() if isinstance(name, bytes) else f"error {code}"
 
 
 def _uuid_text(uuid: bytes) -> str:

@@ -1,8 +1,9 @@
 """Recorded work: kernels and copies with their dependences, as a CUDA graph, or one after the other if they are few.
 
-The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets. A graph is made
-once, and *instantiated* a few times, each instance for the addresses it was last submitted with: the same ones again
-need one call, others update the nodes that they change. Source: CUDA C++ Programming Guide, section on CUDA graphs.
+The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets; the memory that
+kernels work in is one buffer more, behind the others. A graph is made once, and *instantiated* a few times, each
+instance for the addresses it was last submitted with: the same ones again need one call, others update the nodes that
+they change. Source: CUDA C++ Programming Guide, section on CUDA graphs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from motet.errors import DeviceError
 from motet.runtime import recording
-from motet.runtime.device import Buffer, Work
+from motet.runtime.device import Work
 from motet.runtime.devices.cuda.api import Handle, Launch
 from motet.runtime.devices.cuda.lifetime import Resources
 from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, pack_size
@@ -29,20 +30,18 @@ _MOST_PROGRAMS = (1 << 31) - 1
 _SCRATCH_ALIGNMENT = 128
 
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
-Allocate = Callable[[int], Buffer]
 
 
 @dataclass(frozen=True)
 class Command:
     """A launch, a copy of `bytes` bytes, or, where both are absent, nothing; `first` is where its parameters begin.
-    `scratch` are the bytes of memory that it needs, `kernel` its name or `copy`."""
+    `kernel` is its name or `copy`."""
 
     launch: Launch | None
     bytes: int
     first: int
     after: tuple[int, ...]
     kernel: str
-    scratch: int = 0
 
 
 @dataclass(eq=False)
@@ -56,16 +55,15 @@ class _Graph:
 
 @dataclass(eq=False)
 class _Instance:
-    """A graph that can be launched, the buffers it is set for, and all its parameters."""
+    """A graph that can be launched, and the parameters it is set for."""
 
     handle: Handle
-    bases: tuple[int, ...]
     values: Numbers
-    scratch: Buffer | None
 
 
 class CudaCommandBuffer:
-    """See `motet.runtime.device.CommandBuffer`. Submitted with the device's lock held, and its context current."""
+    """See `motet.runtime.device.CommandBuffer`. Run with the device's lock held, and its context current, on `bases`:
+    the addresses of the externals, then that of `scratch` bytes for the kernels to work in."""
 
     def __init__(
         self, device: CudaDevice, resources: Resources, executable: CudaExecutable, work: Sequence[Work],
@@ -78,6 +76,7 @@ class CudaCommandBuffer:
         self.needed = recording.check_work(uri, work, executable.by_name, externals)
         self._api = device.api
         self._resources = resources
+        self.scratch = 0
         values: list[int] = []
         moving: list[tuple[int, int, int]] = []  # where an address stands, of which external, at which offset
         drafts: list[tuple[Work, Kernel | None, int]] = []
@@ -89,55 +88,55 @@ class CudaCommandBuffer:
                 values.append(0)
             if kernel is not None:
                 values += _sizes(f"device {uri}: command {index}", item, kernel)
-                values += [0, 0]  # the hidden ones
+                if own := _scratch_of(kernel, scratch, item.tasks):
+                    moving.append((len(values), externals, self.scratch))
+                    self.scratch += own
+                values += [0, 0]  # the hidden ones: the scratch and that of profilers
             drafts.append((item, kernel, first))
         self._values: Numbers = np.array(values, np.uint64)
         self._pointers: Numbers = self._values.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
-        self.commands = [self._command(item, kernel, first, scratch) for item, kernel, first in drafts]
+        self.commands = [self._command(item, kernel, first) for item, kernel, first in drafts]
         self.kernels = tuple(dict.fromkeys(c.kernel for c in self.commands if c.launch is not None))
         places, which, offsets = zip(*moving, strict=True) if moving else ((), (), ())
         self._places = np.array(places, np.intp)
         self._which = np.array(which, np.intp)
         self._offsets: Numbers = np.array(offsets, np.uint64)
         self._pointed: tuple[int, ...] = ()  # the buffers that the parameters are of now
-        self._most_scratch = max((command.scratch for command in self.commands), default=0)
         self._command_of = np.repeat(
             np.arange(len(drafts)), np.diff([*(first for *_, first in drafts), len(values)])
         )
         self._graph: _Graph | None = None
-        self._instances: list[_Instance] = []
+        self._instances: dict[tuple[int, ...], _Instance] = {}  # the one that was set first, first
         self.is_graph = sum(c.launch is not None or c.bytes > 0 for c in self.commands) > _FEW
 
-    def _command(self, item: Work, kernel: Kernel | None, first: int, scratch: int) -> Command:
+    def _command(self, item: Work, kernel: Kernel | None, first: int) -> Command:
         if kernel is None:
             return Command(None, item.references[0].bytes, first, item.after, "copy")
         if item.tasks == 0:
             return Command(None, 0, first, item.after, item.kernel)
         address = self._pointers.ctypes.data + 8 * first
         launch = Launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
-        each = -(-max(kernel.facts.scratch, scratch) // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
-        return Command(launch, 0, first, item.after, item.kernel, each * item.tasks)
+        return Command(launch, 0, first, item.after, item.kernel)
 
     # -- submitting ------------------------------------------------------------------------------
 
-    def run_graph(self, bases: tuple[int, ...], stream: Handle, allocate: Allocate) -> Buffer | None:
-        """Launches the graph. What it gives has to be alive until the work has ended."""
-        instance = next((instance for instance in self._instances if instance.bases == bases), None)
+    def run(self, bases: tuple[int, ...], stream: Handle) -> None:
+        """Puts all of it on a stream."""
+        if not self.is_graph:
+            self.run_in_order(bases, stream)
+            return
+        instance = self._instances.get(bases)
         if instance is None:
-            instance = self._instance_for(bases, allocate)
+            instance = self._instance_for(bases)
         self._api.executable_launch(instance.handle, stream)
-        return instance.scratch
 
     def run_in_order(
-        self, bases: tuple[int, ...], stream: Handle, allocate: Allocate,
+        self, bases: tuple[int, ...], stream: Handle,
         before: Callable[[Command], None] | None = None, after: Callable[[Command], None] | None = None,
-    ) -> Buffer | None:
-        """Puts one command after the other on a stream; gives what `run_graph` does."""
-        scratch = allocate(self._most_scratch) if self._most_scratch else None
+    ) -> None:
+        """Puts one command after the other on a stream."""
         self._point_to(bases)
         for command in self.commands:
-            if command.scratch and scratch is not None:
-                self._values[self._scratch_place(command)] = scratch.address
             if before is not None:
                 before(command)
             if command.launch is not None:
@@ -147,39 +146,28 @@ class CudaCommandBuffer:
                 self._api.copy(target, source, command.bytes, stream)
             if after is not None:
                 after(command)
-        return scratch
 
     def _point_to(self, bases: tuple[int, ...]) -> None:
         if bases != self._pointed:
             self._pointed = bases
             self._values[self._places] = np.array(bases, np.uint64)[self._which] + self._offsets
 
-    def _scratch_place(self, command: Command) -> int:
-        facts = self.executable.by_name[command.kernel].facts
-        return command.first + facts.buffers + len(facts.sizes)
-
     # -- graphs ----------------------------------------------------------------------------------
 
-    def _instance_for(self, bases: tuple[int, ...], allocate: Allocate) -> _Instance:
-        """An instance set for `bases`: a new one, or the one that was not used for longest."""
-        if len(self._instances) < _INSTANCES:
-            return self._instantiate(bases, allocate)
-        instance = self._instances.pop(0)
-        self._instances.append(instance)
+    def _instance_for(self, bases: tuple[int, ...]) -> _Instance:
+        """An instance set for `bases`: a new one, or the one that was set first."""
         self._point_to(bases)
-        self._set_scratch(instance.scratch)
-        instance.bases = ()  # until it is set: a call may fail
-        for number in np.unique(self._command_of[self._values != instance.values]):
-            self._update(instance.handle, int(number))
-        instance.values[:] = self._values
-        instance.bases = bases
+        if len(self._instances) < _INSTANCES:
+            instance = self._instantiate()
+        else:
+            instance = self._instances.pop(next(iter(self._instances)))
+            for number in np.unique(self._command_of[self._values != instance.values]):
+                self._update(instance.handle, int(number))
+            instance.values[:] = self._values
+        self._instances[bases] = instance
         return instance
 
-    def _instantiate(self, bases: tuple[int, ...], allocate: Allocate) -> _Instance:
-        total = sum(command.scratch for command in self.commands)
-        scratch = allocate(total) if total else None
-        self._point_to(bases)
-        self._set_scratch(scratch)
+    def _instantiate(self) -> _Instance:
         is_new = self._graph is None
         if self._graph is None:
             self._graph = self._build()
@@ -189,18 +177,7 @@ class CudaCommandBuffer:
         if not is_new:  # it begins with the parameters that the graph was built with
             for number in range(len(self.commands)):
                 self._update(handle, number)
-        instance = _Instance(handle, bases, self._values.copy(), scratch)
-        self._instances.append(instance)
-        return instance
-
-    def _set_scratch(self, scratch: Buffer | None) -> None:
-        if scratch is None:
-            return
-        address = scratch.address
-        for command in self.commands:
-            if command.scratch:
-                self._values[self._scratch_place(command)] = address
-                address += command.scratch
+        return _Instance(handle, self._values.copy())
 
     def _build(self) -> _Graph:
         api = self._api
@@ -231,6 +208,12 @@ class CudaCommandBuffer:
         elif command.bytes:
             source, target = (int(value) for value in self._values[command.first : command.first + 2])
             self._api.executable_set_copy(handle, graph.places[number], target, source, command.bytes, self.context)
+
+
+def _scratch_of(kernel: Kernel, scratch: int, tasks: int) -> int:
+    """Bytes for all programs of a launch."""
+    each = -(-max(kernel.facts.scratch, scratch) // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
+    return each * tasks
 
 
 def _sizes(where: str, item: Work, kernel: Kernel) -> list[int]:

@@ -293,25 +293,23 @@ class CudaDevice:
         own = [self._own(buffer) for buffer in buffers]
         recording.check_buffers(self.info.uri, own, work.needed)
         lane = self._queue(queue)
-        bases = tuple([buffer.address for buffer in own])
-        holds: list[object] = [work, own]
+        scratch = self.allocate(work.scratch) if work.scratch else None
+        bases = (*[buffer.address for buffer in own], scratch.address if scratch else 0)
 
         def issue(stream: Handle) -> Finish | None:
             if self._profiler is not None:
-                holds.append(self._run_profiled(work, bases, stream, self._profiler, queue))
+                self._run_profiled(work, bases, stream, self._profiler, queue)
             elif self._check:
-                holds.append(self._run_checked(work, bases, stream))
-            elif work.is_graph:
-                holds.append(work.run_graph(bases, stream, self._allocate))
+                self._run_checked(work, bases, stream)
             else:
-                holds.append(work.run_in_order(bases, stream, self._allocate))
+                work.run(bases, stream)
             return None
 
-        return lane.submit(issue, waits, holds, work.kernels)
+        return lane.submit(issue, waits, (work, own, scratch), work.kernels)
 
     def _run_profiled(
         self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle, profiler: Profiler, queue: int
-    ) -> Buffer | None:
+    ) -> None:
         begun: list[Handle] = []
 
         def before(_: Command) -> None:
@@ -321,9 +319,9 @@ class CudaDevice:
             kind = "launch" if command.launch is not None else "copy"
             profiler.note(command.kernel, kind, queue, command.bytes, begun.pop(), stream)
 
-        return work.run_in_order(bases, stream, self._allocate, before, after)
+        work.run_in_order(bases, stream, before, after)
 
-    def _run_checked(self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle) -> Buffer | None:
+    def _run_checked(self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle) -> None:
         def after(command: Command) -> None:
             try:
                 self.api.stream_synchronize(stream)
@@ -331,7 +329,7 @@ class CudaDevice:
                 if not self.lose(error, [command.kernel], alone=True):
                     raise
 
-        return work.run_in_order(bases, stream, self._allocate, None, after)
+        work.run_in_order(bases, stream, None, after)
 
     # -- errors ----------------------------------------------------------------------------------
 
