@@ -31,6 +31,7 @@ AFFINITY = "motet.affinity"
 DEFAULT_DEVICE = "motet.default_device"
 LINKS = "motet.links"
 STAGE = "motet.stage"  # which of a function's operations are submitted together, when cost has placed them
+TURN = "motet.turn"  # the loop, and the turn of it, that an operation was taken out of
 TO = "to"
 ALTERNATIVES = "alternatives"
 

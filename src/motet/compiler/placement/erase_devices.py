@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, LINKS, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, LINKS, TRANSFER_OP, TURN
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ def erase_devices(module: ir.Module) -> None:
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         operation = op.operation
+        if TURN in operation.attributes:
+            del operation.attributes[TURN]
         if operation.name in (TRANSFER_OP, DEVICE_OP) or AFFINITY in operation.attributes:
             found.append(operation)
         if operation.name == "func.func":

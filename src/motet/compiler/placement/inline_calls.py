@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
 from motet.compiler.placement.functions import function_name
 from motet.compiler.placement.speaking import speaks_of_devices
@@ -53,6 +54,8 @@ def _inline_into(name: str, functions: dict[str, ir.Operation], done: set[str], 
         callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         if callee not in functions:
             continue  # without a body: refused elsewhere, with all functions of that kind
+        if LAUNCH in functions[callee].attributes:
+            continue
         if callee in (*around, name):
             raise CompileError(f"call of @{callee}: it calls itself; expected calls that end", locate(call.location))
         _inline_into(callee, functions, done, (*around, name))

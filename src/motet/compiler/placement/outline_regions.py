@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from motet.artifact.schema import Plan, Step
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TRANSFER_OP, TURN
 from motet.compiler.ir.program import DEVICE, NAME
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
@@ -30,6 +30,7 @@ from motet.compiler.placement.affinity_analysis import explicit_affinity, is_rep
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.insert_transfers import device_of, is_placed
+from motet.compiler.placement.unroll_placed_loops import turn_of
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,12 @@ def declared_devices(module: ir.Module) -> tuple[str, ...]:
 
 @dataclass
 class _Region:
-    """The operations of one device and level."""
+    """The operations of one device and level, and of one turn of a loop that was taken apart."""
 
     device: str
     level: int
     queues: int = 0
+    turn: tuple[int, int] | None = None
     operations: list[ir.Operation] = field(default_factory=list[ir.Operation])
 
 
@@ -89,6 +91,7 @@ class _Outliner:
         # Values are hashed by identity, operations by their contents: an operation is known by its first result.
         self.copied = {o.results[0]: o for o in self.operations if is_replicable(o)}
         self.order = {result: i for i, o in enumerate(self.operations) for result in o.results}
+        self.sections = _sections(self.operations, set(self.copied))
 
     def run(self) -> Plan:
         block = self.block
@@ -131,10 +134,11 @@ class _Outliner:
         """Regions and transfers, level by level, the transfers that a level's regions wait for before them."""
         levels: dict[ir.Value, int] = {}
         sources: dict[ir.Value, set[tuple[str, int]]] = {}  # of what is copied: the makers of what it is computed from
-        regions: dict[tuple[str, int, int], _Region] = {}
+        regions: dict[tuple[str, int, int, int], _Region] = {}
         makers: dict[ir.Value, tuple[str, int]] = {}  # of what regions make: their device and queues
         transfers: list[tuple[int, ir.Operation]] = []
-        for operation in self.operations:
+        sections: list[int] = []  # of regions, as they were found
+        for operation, section in zip(self.operations, self.sections, strict=True):
             operands = list(captured_values(operation))
             level = max((levels.get(v, 0) for v in operands), default=0)
             if len(operation.results) and operation.results[0] in self.copied:
@@ -154,26 +158,64 @@ class _Outliner:
                 waited = [levels[v] for v in operands if makers.get(v, own) != own or sources.get(v, set()) - {own}]
                 level = max(level, *(one + 1 for one in waited)) if waited else level
                 makers.update((result, own) for result in operation.results)
-                region = regions.setdefault((device, queues, level), _Region(device, level, queues))
+                key = (device, queues, level, section)
+                region = regions.setdefault(key, _Region(device, level, queues, turn_of(operation)))
+                if not region.operations:
+                    sections.append(section)
                 region.operations.append(operation)
             for result in operation.results:
                 levels[result] = level
                 home[result] = device
-        ordered: list[tuple[int, int, _Region | ir.Operation]] = [
-            *((region.level, 1, region) for region in regions.values()),
-            *((level, 0, transfer) for level, transfer in transfers),
+        # On one level and device sections stand in their order: a later one may read what an earlier one makes.
+        ordered: list[tuple[tuple[int, int, int], _Region | ir.Operation]] = [
+            *(((region.level, 1, section), region) for section, region in zip(sections, regions.values(), strict=True)),
+            *(((level, 0, 0), transfer) for level, transfer in transfers),
         ]
-        ordered.sort(key=lambda entry: entry[:2])
-        return [entry for _, _, entry in ordered]
+        ordered.sort(key=lambda entry: entry[0])
+        entries = [entry for _, entry in ordered]
+        return self._pipelined(entries, [key[0] for key, _ in ordered]) if len(set(self.sections)) > 1 else entries
+
+    def _pipelined(self, entries: list[_Region | ir.Operation], levels: Sequence[int]) -> list[_Region | ir.Operation]:
+        """Entries, which can run in their order, in that of a pipeline of the turns that they are of."""
+        operations = [entry.operations if isinstance(entry, _Region) else [entry] for entry in entries]
+        makers = {
+            result: number for number, part in enumerate(operations) for operation in part
+            for result in operation.results
+        }
+        needs = [
+            {makers[v] for operation in part for v in self._read_by(operation) if v in makers} - {number}
+            for number, part in enumerate(operations)
+        ]
+        section = dict(zip((o.results[0] for o in self.operations if len(o.results)), self.sections, strict=True))
+        turns: list[tuple[int, int] | None] = []
+        places: list[int] = []  # in the program: before, in or behind which loop
+        of_loops = _places_of_sections(self.operations, self.sections)
+        for number, entry in enumerate(entries):
+            if isinstance(entry, _Region):
+                turns.append(entry.turn)
+                places.append(of_loops[section[entry.operations[0].results[0]]])
+                continue
+            # What is moved belongs to the turn that made it.
+            maker = next(iter(needs[number]), None)
+            turns.append(turn_of(entry) or (turns[maker] if maker is not None else None))
+            places.append(places[maker] if maker is not None else of_loops[section[entry.results[0]]])
+        first: dict[tuple[int, int], int] = {}
+        for turn, level in zip(turns, levels, strict=True):
+            if turn is not None:
+                first[turn] = min(first.get(turn, level), level)
+        keys: list[tuple[int, int, int]] = []
+        for turn, place, level in zip(turns, places, levels, strict=True):
+            keys.append((place, level, 0) if turn is None else (place, turn[1] + level - first[turn], turn[1]))
+        return [entries[number] for number in _in_order(needs, keys)]
 
     def _stages(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
         """Regions by their stages, each transfer as soon as what it moves is there."""
         entries: list[_Region | ir.Operation] = []
-        keys: list[tuple[int, int]] = []  # what comes first of the entries that could
+        keys: list[tuple[int, int, int]] = []  # what comes first of the entries that could
         needs: list[set[int]] = []
-        regions: dict[tuple[str, int, int], int] = {}
+        regions: dict[tuple[str, int, int, int], int] = {}
         makers: dict[ir.Value, int] = {}
-        for operation in self.operations:
+        for operation, section in zip(self.operations, self.sections, strict=True):
             if len(operation.results) and operation.results[0] in self.copied:
                 continue
             device = device_of(operation) or self.default
@@ -181,14 +223,14 @@ class _Outliner:
             if operation.name == TRANSFER_OP:
                 number = len(entries)
                 entries.append(operation)
-                keys.append((max((keys[source][0] for source in sources), default=-1), 1))
+                keys.append((max((keys[source][0] for source in sources), default=-1), section, 1))
             else:
                 stage = ir.IntegerAttr(operation.attributes[STAGE]).value if STAGE in operation.attributes else 0
                 queues = _queues(operation)
-                number = regions.setdefault((device, queues, stage), len(entries))
+                number = regions.setdefault((device, queues, stage, section), len(entries))
                 if number == len(entries):
-                    entries.append(_Region(device, stage, queues))
-                    keys.append((stage, 0))
+                    entries.append(_Region(device, stage, queues, turn_of(operation)))
+                    keys.append((stage, section, 0))
                 region = entries[number]
                 if isinstance(region, _Region):
                     region.operations.append(operation)
@@ -214,9 +256,17 @@ class _Outliner:
 
     def _transfer(self, operation: ir.Operation) -> None:
         device = self.numbers[device_of(operation) or self.default]
-        self.steps.append(
-            Step("transfer", device, [self._number(operation.operands[0])], [self._number(operation.results[0])])
-        )
+        self.steps.append(Step(
+            "transfer", device, [self._number(operation.operands[0])], [self._number(operation.results[0])],
+            turn=self._turn_of_transfer(operation),
+        ))
+
+    def _turn_of_transfer(self, transfer: ir.Operation) -> tuple[int, int] | None:
+        """What is moved belongs to the turn that made it, unless it says itself."""
+        owner = transfer.operands[0].owner
+        if (own := turn_of(transfer)) is not None or isinstance(owner, ir.Block):
+            return own
+        return turn_of(owner.operation)
 
     def _outline(self, region: _Region, count: int, inside: dict[ir.Value, _Region]) -> None:
         cut = self._with_copies(region)
@@ -233,7 +283,8 @@ class _Outliner:
         self._build(name, region, cut, arguments, results)
         operands = [self._number(a) for a in arguments if a not in self.constants]
         self.steps.append(Step(
-            "run", self.numbers[region.device], operands, [self._number(r) for r in results], name, region.queues
+            "run", self.numbers[region.device], operands, [self._number(r) for r in results], name, region.queues,
+            turn=region.turn,
         ))
 
     def _region_name(self, count: int) -> str:
@@ -289,7 +340,7 @@ class _Outliner:
             for operation in cut:
                 copy = operation.clone()
                 remap(copy, mapping)
-                for said in (AFFINITY, STAGE):
+                for said in (AFFINITY, STAGE, TURN):
                     if said in copy.attributes:
                         del copy.attributes[said]
                 mapping.update(zip(operation.results, copy.results, strict=True))
@@ -305,7 +356,34 @@ class _Outliner:
         return ir.DictAttr.get(kept)
 
 
-def _in_order(needs: Sequence[set[int]], keys: Sequence[tuple[int, int]]) -> list[int]:
+def _sections(operations: Sequence[ir.Operation], copied: set[ir.Value]) -> list[int]:
+    """For each operation, how often one of another turn has come before it. Transfers and what is copied begin none:
+    they are put where what they belong to is."""
+    found: list[int] = []
+    before: tuple[int, int] | None = None
+    for operation in operations:
+        own = turn_of(operation)
+        moved = operation.name == TRANSFER_OP or (len(operation.results) > 0 and operation.results[0] in copied)
+        found.append((found[-1] if found else 0) + (own != before and not moved))
+        before = before if moved else own
+    return found
+
+
+def _places_of_sections(operations: Sequence[ir.Operation], sections: Sequence[int]) -> dict[int, int]:
+    """For each section the place of its loop, or of what is between two loops, in the program."""
+    places: dict[int, int] = {}
+    place, before = 0, None
+    for operation, section in zip(operations, sections, strict=True):
+        if section not in places:
+            turn = turn_of(operation)
+            loop = None if turn is None else turn[0]
+            place += bool(places) and loop != before
+            before = loop
+            places[section] = place
+    return places
+
+
+def _in_order(needs: Sequence[set[int]], keys: Sequence[tuple[int, int, int]]) -> list[int]:
     """Entries after what they need, of those that could come next the one with the least key."""
     readers: list[list[int]] = [[] for _ in needs]
     for number, sources in enumerate(needs):

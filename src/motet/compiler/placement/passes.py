@@ -22,6 +22,7 @@ from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_promises import ResolvePromises
+from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 from motet.compiler.placement.verify_devices import VerifyDevices
 from motet.errors import OptionError
 
@@ -70,8 +71,8 @@ PASSES: Mapping[str, Callable[[str], Pass]] = MappingProxyType({
         make.name: _plain(make, make.name)
         for make in (
             MaterializeDevices, ResolvePromises, ResolveGlobals, InlineCalls, AnchorOperations, ResolveAliases,
-            VerifyDevices, AnnotateAffinities, PlaceAutomatically, PlaceOperations, InsertTransfers, FoldTransfers,
-            OutlineRegions, EraseDevices, GpuConcurrency,
+            VerifyDevices, UnrollPlacedLoops, AnnotateAffinities, PlaceAutomatically, PlaceOperations, InsertTransfers,
+            FoldTransfers, OutlineRegions, EraseDevices, GpuConcurrency,
         )
     },
 })

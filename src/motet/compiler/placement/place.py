@@ -49,7 +49,9 @@ def placer(
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
         from motet.compiler.placement.place_operations import PlaceOperations
+        from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 
+        UnrollPlacedLoops().run(module)
         rates = table or rates_of_families()
         if automatic:
             PlaceAutomatically(rates).run(module)
@@ -75,9 +77,11 @@ def annotator(
 
     from motet.compiler.placement.annotate_affinities import AnnotateAffinities
     from motet.compiler.placement.place_automatically import PlaceAutomatically
+    from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places)
+        UnrollPlacedLoops().run(module)
         if table is not None:
             PlaceAutomatically(table).run(module)
         AnnotateAffinities().run(module)

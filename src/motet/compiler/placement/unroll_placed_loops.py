@@ -1,0 +1,189 @@
+"""unroll-placed-loops: takes the turns of loops apart whose bodies are spread over devices.
+
+    scf.for %i = 0 to 2 step 1 {                       %a0 = tensor.extract_slice %x[%c0] … {motet.turn = [0, 0]}
+      %a = tensor.extract_slice %x[%i] …        →      %b0 = "motet.transfer"(%a0) {to = "gpu", motet.turn = [0, 0]}
+      %b = "motet.transfer"(%a) {to = "gpu"}           …
+      … } {motet.affinity = "cpu"}                     %a1 = tensor.extract_slice %x[%c1] … {motet.turn = [0, 1]}
+
+A loop runs on one device as a whole, unless its body says that its parts run on several: then each of its turns is
+work of its own for each device, so that one device has the values of a turn moved while another still computes on
+those of the turn before. `motet.turn` is the loop and the turn that an operation is of, which is what keeps turns apart
+(outline-regions) and what bounds their memory (the runtime lets turn i+2 use what turn i has used). Parts of a tensor
+that turns insert and do nothing else with are inserted behind the loop, all at once.
+
+Loops inside such a loop that are spread too are taken apart with it, and count their turns on. A loop whose number of
+turns is not known, or is too large, is refused at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, TURN, Affinity, join_and, join_or, parse_affinity
+from motet.compiler.ir.remap import remap
+from motet.compiler.placement.affinity_analysis import explicit_affinity
+from motet.compiler.placement.functions import all_operations, public_functions
+from motet.errors import CompileError
+
+FOR = "scf.for"
+MOST_TURNS = 256  # of one loop with those inside it: each is a step for each device, and code of its own where it cuts
+_INSERT = "tensor.insert_slice"
+
+
+@dataclass(frozen=True)
+class UnrollPlacedLoops:
+    """Raises CompileError for loops over several devices with bounds that are not constant or with many turns."""
+
+    name = "unroll-placed-loops"
+
+    def run(self, module: ir.Module) -> None:
+        for function in public_functions(module):
+            loops = 0
+            for block in function.regions[0].blocks:
+                for operation in [entry.operation for entry in block.operations]:
+                    if operation.name == FOR and _spread(operation) is not None:
+                        _Unroller(operation, loops).run()
+                        loops += 1
+
+
+def turn_of(operation: ir.Operation) -> tuple[int, int] | None:
+    """The loop and the turn that an operation was taken out of, if it was."""
+    if TURN not in operation.attributes:
+        return None
+    loop, turn = ir.DenseI64ArrayAttr(operation.attributes[TURN])
+    return int(loop), int(turn)
+
+
+def _spread(loop: ir.Operation) -> Affinity | None:
+    """What the parts of a loop say of where they run, if no device and queue is in all of it. A loop that itself says
+    where it runs is left to place-operations, which refuses it."""
+    if AFFINITY in loop.attributes:
+        return None
+    shared: Affinity | None = None
+    joined: Affinity | None = None
+    apart = False
+    for said in _said(loop):
+        both = join_and(shared, said)
+        apart = apart or both is None
+        shared, joined = both, join_or(joined, said)
+    return joined if apart else None
+
+
+def _said(loop: ir.Operation) -> Iterator[Affinity]:
+    for operation in all_operations(loop):
+        if operation.name == TRANSFER_OP:
+            yield parse_affinity(ir.StringAttr(operation.attributes[TO]).value)
+        elif (own := explicit_affinity(operation)) is not None:
+            yield own
+
+
+class _Unroller:
+    """Takes one loop apart, in place."""
+
+    def __init__(self, loop: ir.Operation, number: int) -> None:
+        self.loop = loop
+        self.number = number
+        self.turn = -1
+        self.behind: list[ir.Operation] = []  # insertions, in order
+
+    def run(self) -> None:
+        results = self._unroll(self.loop, ir.InsertionPoint(self.loop))
+        for operation in self.behind:
+            operation.move_before(self.loop)
+        for old, new in zip(self.loop.results, results, strict=True):
+            old.replace_all_uses_with(new)
+        self.loop.erase()
+
+    def _unroll(self, loop: ir.Operation, point: ir.InsertionPoint) -> list[ir.Value]:
+        """The results of `loop`, whose turns are made at `point`."""
+        body = loop.regions[0].blocks[0]
+        turns = self._turns(loop)
+        carried = list(loop.operands)[3:]
+        operations = [entry.operation for entry in body.operations]
+        late = _inserted_late(body, operations[-1]) if loop == self.loop else set[ir.Value]()
+        for value in turns:
+            self._begin_turn(loop)
+            with loop.location, point:
+                index = arith.ConstantOp(body.arguments[0].type, value)
+            mapping: dict[ir.Value, ir.Value] = dict(zip(body.arguments, [index.result, *carried], strict=True))
+            for operation in operations[:-1]:
+                if operation.name == FOR and _spread(operation) is not None:
+                    inner = operation.clone(point)
+                    remap(inner, mapping)
+                    results = self._unroll(inner, ir.InsertionPoint(inner))
+                    inner.erase()
+                    mapping.update(zip(operation.results, results, strict=True))
+                    continue
+                copy = operation.clone(point)
+                remap(copy, mapping)
+                if len(operation.results) and operation.results[0] in late:
+                    self.behind.append(copy)
+                else:
+                    copy.attributes[TURN] = ir.DenseI64ArrayAttr.get([self.number, self.turn])
+                mapping.update(zip(operation.results, copy.results, strict=True))
+            carried = [mapping.get(operand, operand) for operand in operations[-1].operands]
+        return carried
+
+    def _begin_turn(self, loop: ir.Operation) -> None:
+        self.turn += 1
+        if self.turn >= MOST_TURNS:
+            raise CompileError(
+                f"{FOR}: its parts are placed on {_names(_spread(self.loop))}, so that its turns are taken apart; "
+                f"expected at most {MOST_TURNS} turns, or all of the loop on one device", locate(loop.location),
+            )
+
+    def _turns(self, loop: ir.Operation) -> range:
+        bounds = [_constant(value) for value in list(loop.operands)[:3]]
+        lower, upper, step = bounds
+        if lower is None or upper is None or step is None or step <= 0:
+            raise CompileError(
+                f"{FOR}: its parts are placed on {_names(_spread(loop))}, and how many turns it has is not known when "
+                "compiling; expected constant bounds, or all of the loop on one device", locate(loop.location),
+            )
+        return range(lower, upper, step)
+
+
+def _names(said: Affinity | None) -> str:
+    return " and ".join(f"@{name}" for name in str(said).split("|"))
+
+
+def _inserted_late(body: ir.Block, end: ir.Operation) -> set[ir.Value]:
+    """The results of insertions into what the loop hands on that nothing else of the body reads: they need not happen
+    before the loop has ended."""
+    found: set[ir.Value] = set()
+    for argument, yielded in zip(list(body.arguments)[1:], end.operands, strict=True):
+        owner = yielded.owner
+        if isinstance(owner, ir.Block) or owner.operation.name != _INSERT or owner.operation.operands[1] != argument:
+            continue
+        if len(list(argument.uses)) == 1 and len(list(yielded.uses)) == 1:
+            found.add(yielded)
+    return found
+
+
+def _constant(value: ir.Value) -> int | None:
+    """An index that is known: a constant, or arithmetic on some."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    operation = value.owner.operation
+    if operation.name == "arith.constant":
+        return ir.IntegerAttr(operation.attributes["value"]).value
+    operands = [_constant(operand) for operand in operation.operands]
+    if len(operands) != 2 or operands[0] is None or operands[1] is None:
+        return None
+    left, right = operands[0], operands[1]
+    match operation.name:
+        case "arith.addi":
+            return left + right
+        case "arith.subi":
+            return left - right
+        case "arith.muli":
+            return left * right
+        case "arith.minsi":
+            return min(left, right)
+        case "arith.maxsi":
+            return max(left, right)
+        case _:
+            return None
