@@ -5,6 +5,7 @@ Runs inside a compiler worker (see `service`): native crashes here are not the u
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.hoist_constants import hoist_constants
@@ -36,6 +38,7 @@ from motet.compiler.scheduling.shapes import Shapes
 from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.tuning.candidates import Candidates, make_candidates
 from motet.errors import CompileError
 from motet.version import VERSION
 
@@ -46,11 +49,12 @@ NORMALISE = "func.func(linalg-generalize-named-ops),canonicalize,cse,canonicaliz
 
 @dataclass
 class Built:
-    """All that an artifact is made of."""
+    """All that an artifact is made of; by target, where they are wanted, the schedules to choose from."""
 
     manifest: Manifest
     members: dict[str, bytes]
     parameters: dict[str, np.ndarray]
+    candidates: dict[str, Candidates] = field(default_factory=dict[str, Candidates])
 
 
 @dataclass
@@ -63,19 +67,21 @@ class Kernels:
 
 
 def build(
-    program: Program, targets: Sequence[Target], jobs: int, progress: Progress, memory_limit: int | None = None
+    program: Program, targets: Sequence[Target], jobs: int, progress: Progress, memory_limit: int | None = None,
+    candidates: bool = False,
 ) -> Built:
-    """Compile `program` for every target, preferred first. Arenas have at most `memory_limit` bytes, where given."""
+    """Compile `program` for every target, preferred first. Arenas have at most `memory_limit` bytes, where given.
+    `candidates` asks for schedules to choose from."""
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
     kernels = partition(program)
-    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit)
+    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit, candidates)
 
 
 def build_partitioned(
     program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress,
-    memory_limit: int | None = None,
+    memory_limit: int | None = None, candidates: bool = False,
 ) -> Built:
     """`build` from partitioned kernels on."""
     functions = public_functions(program.module)
@@ -87,12 +93,15 @@ def build_partitioned(
     members: dict[str, bytes] = {}
     made: Objects = {}
     found: dict[Target, Variant] = {}
+    choices: dict[str, Candidates] = {}
     wanted = worthwhile(targets, kernels)
     for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         own = [function for function in functions if runs_on(function, target.family, program.placement)]
         if own or not functions:
-            found[target] = build_variant(own, kernels, target, store, jobs, members, made, memory_limit)
+            of_target: Candidates | None = {} if candidates else None
+            found[target] = build_variant(own, kernels, target, store, jobs, members, made, memory_limit, of_target)
+            choices[target.name] = of_target or {}
     variants = [found[target] for target in wanted if target in found]
     progress("pack parameters", 0.9)
     parameters, entries = pack_parameters(store)
@@ -104,7 +113,7 @@ def build_partitioned(
         check_manifest(manifest)
     if program.placement is not None:
         manifest = placed_manifest(manifest, program.placement)
-    return Built(manifest, members, parameters)
+    return Built(manifest, members, parameters, choices)
 
 
 def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
@@ -162,6 +171,9 @@ def read_kernels(program: Program) -> Kernels:
     }
     kernels = Kernels(functions)
     for name, function in functions.items():
+        if LAUNCH in function.attributes:
+            kernels.reasons[name] = "a launch as it was written"
+            continue
         try:
             kernels.readable[name] = compose(read_kernel(function))
         except Unreadable as reason:
@@ -189,9 +201,11 @@ def build_variant(
     members: dict[str, bytes],
     made: Objects,
     memory_limit: int | None = None,
+    candidates: Candidates | None = None,
 ) -> Variant:
     """Code and schedules for one target; objects are added to `members`, and to `made` which unit each is of.
-    Units that are the same for the target's base are its objects."""
+    Units that are the same for the target's base are its objects. Schedules to choose from are added to
+    `candidates`, where it is given."""
     family = families()[target.family]
     filling = max(FILLING, target.processors) if isinstance(target, GpuTarget) else FILLING
     options = Options(memory_limit, family.streams, filling)
@@ -200,7 +214,11 @@ def build_variant(
     schedules = {}
     for function in functions:
         shapes = function_shapes(function, kernels)
-        schedules[function_name(function)] = schedule_function(function, shapes, compiled, store, options)
+        name = function_name(function)
+        schedules[name] = schedule_function(function, shapes, compiled, store, options)
+        if candidates is not None:
+            make = functools.partial(schedule_function, function, shapes, compiled, store)
+            candidates[name] = make_candidates(make, options)
     return Variant(
         family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
         schedules=schedules, kernels=_kernel_infos(kernels, compiled),

@@ -183,6 +183,7 @@ class _Rewriter:
             "memref.store": self._store,
             "memref.atomic_rmw": self._atomic,
             "memref.dim": self._dim,
+            "func.call": self._call,
             "memref.cast": self._cast_view,
             "memref.memory_space_cast": self._cast_view,
             "memref.subview": self._subview,
@@ -343,6 +344,24 @@ class _Rewriter:
         op.result.replace_all_uses_with(
             _create("tensor.dim", [op.result.type], [tensor, op.operands[1]], op).result
         )
+        self.dead.append(op)
+
+    def _call(self, op: ir.Operation) -> None:
+        """A call of a function that is on tensors already: its results are what its arguments hold then. Numbers
+        become tensors of rank 0, where it takes these."""
+        name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        callee = ir.SymbolTable(self.function.operation.parent)[name].operation
+        kind = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value)
+        operands = [
+            _cast(self._read(value, op), wanted, op) if value in self.buffers
+            else value if value.type == wanted
+            else _create("tensor.from_elements", [wanted], [value], op).result
+            for value, wanted in zip(op.operands, kind.inputs, strict=True)
+        ]
+        new = _create(op.name, list(kind.results), operands, op, _attributes(op))
+        for result, named in zip(new.results, ir.ArrayAttr(callee.attributes["res_attrs"]), strict=True):
+            written = ir.IntegerAttr(ir.DictAttr(named)[DESTINATION]).value
+            self.buffers[op.operands[written]].store(result, op)
         self.dead.append(op)
 
     def _linalg(self, op: ir.Operation) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
+from motet.compiler.frontends.gpu.keep_launches import launches, pass_scalars, settle_launches
 from motet.compiler.frontends.gpu.lower_launches import lower_launches
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.raising.raise_loops import raise_loops
@@ -47,11 +48,16 @@ def normal_form(
         _require_public(module, file)
         try:
             _lower(module)
+            if settle_launches(module):
+                _inline(module)
+            for function in launches(module):
+                _tensors_only(function)
             for function in public_functions(module):
                 if has_buffers(function):
                     raise_loops(function)
                     debufferise(function)
                 _tensors_only(function)
+                pass_scalars(function)
             # Where something runs is said by attributes, which the passes below need not keep.
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
@@ -113,8 +119,7 @@ def _lower(module: ir.Module) -> None:
             "tosa-layerwise-constant-fold,tosa-make-broadcastable,tosa-to-linalg),"
             "func.func(tosa-to-tensor,tosa-to-arith{include-apply-rescale=true},tosa-to-scf)",
         )
-    # Upstream's inliner cleans up as it goes, and so forgets where operations run.
-    run_pipeline(module, "symbol-dce" if speaks_of_devices(module) else "inline,symbol-dce")
+    _inline(module)
     if "affine" in dialects:
         run_pipeline(module, "lower-affine")
     if "memref" in dialects and dialects & {"scf", "affine"}:
@@ -122,6 +127,13 @@ def _lower(module: ir.Module) -> None:
         run_pipeline(
             module, "func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,func.func(sroa,mem2reg)"
         )
+
+
+def _inline(module: ir.Module) -> None:
+    """All calls but those of launches that are kept."""
+    InlineCalls().run(module)
+    # Upstream's inliner cleans up as it goes, and so forgets where operations run.
+    run_pipeline(module, "symbol-dce" if speaks_of_devices(module) else "inline,symbol-dce")
 
 
 def _dialects(module: ir.Module) -> set[str]:

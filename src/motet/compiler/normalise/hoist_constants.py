@@ -3,7 +3,8 @@
     func.func @f(%x: tensor<4xf32>) {                 func.func @f(%x: tensor<4xf32>,
       %w = arith.constant dense<[1., 2., …]>     →                 %w: tensor<4xf32> {motet.parameter = "constant_0"}) {
 
-Splats stay: they become numbers in the kernels that read them. From here on kernels meet data only as arguments.
+Splats stay: they become numbers in the kernels that read them; launches, which are kept as they were written, read
+them in memory. From here on kernels meet data only as arguments.
 """
 
 from __future__ import annotations
@@ -35,13 +36,17 @@ def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> None:
         operation = entry.operation
         if operation.name != "arith.constant" or not isinstance(operation.results[0].type, ir.RankedTensorType):
             continue
-        if constant_number(operation) is not None:
+        if constant_number(operation) is not None and not _feeds_launch(operation):
             continue
         key = f"constant_{len(parameters)}"
         parameters[key] = constant_array(operation.attributes["value"])
         argument = add_parameter(function, operation.results[0].type, key, operation.location)
         operation.results[0].replace_all_uses_with(argument)
         operation.erase()
+
+
+def _feeds_launch(operation: ir.Operation) -> bool:
+    return any(use.owner.operation.name == "func.call" for use in operation.results[0].uses)
 
 
 def add_parameter(function: ir.Operation, kind: ir.Type, key: str, location: ir.Location) -> ir.Value:

@@ -69,9 +69,14 @@ class _Grouper:
         return Grouping(self.groups, self.roles, self.owner)
 
     def _leaves_kernels(self, free: ir.Operation) -> bool:
-        """Whether a tensor without data of its own is a result, or becomes one under another shape."""
+        """Whether a tensor without data of its own is a result, becomes one under another shape, or holds something
+        when a launch begins."""
         users = [use.owner.operation for use in free.results[0].uses]
-        return any(user == self.terminator or self.roles.get(user) is Role.ALIAS for user in users)
+        return any(
+            user == self.terminator or self.roles.get(user) is Role.ALIAS
+            or (user.name == "func.call" and free.name != "tensor.empty")
+            for user in users
+        )
 
     def _needs_memory(self, view: ir.Operation) -> bool:
         """A view vanishes into linalg operations that read it, and into further views; anything else needs it

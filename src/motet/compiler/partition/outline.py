@@ -4,7 +4,8 @@
     %2 = linalg.generic … (add bias)     →
                                               func.func private @main_kernel_0(…)
 
-What is not work (sizes, empty tensors, views) is copied into each function that needs it.
+What is not work (sizes, empty tensors, views) is copied into each function that needs it. A call of a function that
+stands for a launch (`ir/launches.py`) becomes a kernel with that function's body.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.reader import CONSTANT
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.program import PARAMETER
+from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
+from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import Group, Grouping, captured_values, group_block
 from motet.compiler.partition.roles import ALIASES, Role, is_unit_reshape
@@ -66,6 +68,7 @@ class _Outliner:
             self._outline(cut)
         for operand in self.terminator.operands:
             self._settle(operand)
+        self._drop_launches()
         self._drop_dead()
 
     def _cut(self, group: Group) -> _Cut:
@@ -97,7 +100,10 @@ class _Outliner:
         mapping.update(zip(arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block), cut.location:
             for operation in cut.operations:
-                _clone(operation, mapping)
+                if operation.name == "func.call":
+                    self._take_launch(operation, cut, kernel.operation, mapping)
+                else:
+                    _clone(operation, mapping)
             func.ReturnOp([mapping[result] for result in cut.results])
         for argument in arguments:
             self._settle(argument)
@@ -107,6 +113,36 @@ class _Outliner:
         for result, replacement in zip(cut.results, call.results, strict=True):
             result.replace_all_uses_with(replacement)
             self.replaced[result] = replacement
+
+    def _take_launch(
+        self, call: ir.Operation, cut: _Cut, kernel: ir.Operation, mapping: dict[ir.Value, ir.Value]
+    ) -> None:
+        """Put the body of the function that `call` calls where insertions go, and keep what it says of the launch."""
+        launch = self.symbols[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].operation
+        block = launch.regions[0].blocks[0]
+        operands = [mapping[operand] for operand in call.operands]
+        numbers = [cut.arguments.index(o) if o in cut.arguments else -1 for o in call.operands]
+        written = [
+            ir.IntegerAttr(ir.DictAttr(named)[DESTINATION]).value for named in ir.ArrayAttr(launch.attributes["res_attrs"])
+        ]
+        kept = [written[number] for number, result in enumerate(call.results) if result in cut.results]
+        kernel.attributes[LAUNCH] = launch.attributes[LAUNCH]
+        kernel.attributes[LAUNCH_OPERANDS] = ir.DenseI64ArrayAttr.get(numbers)
+        kernel.attributes[LAUNCH_RESULTS] = ir.DenseI64ArrayAttr.get(kept)
+        inner = dict(zip(block.arguments, operands, strict=True))
+        *operations, last = [entry.operation for entry in block.operations]
+        for operation in operations:
+            _clone(operation, inner)
+        mapping.update((result, inner[o]) for result, o in zip(call.results, last.operands, strict=True))
+
+    def _drop_launches(self) -> None:
+        """Erase the calls of launches that kernels replaced, readers first."""
+        for entry in reversed(list(self.block.operations)):
+            operation = entry.operation
+            if operation.name == "func.call":
+                callee = self.symbols[ir.FlatSymbolRefAttr(operation.attributes["callee"]).value].operation
+                if KIND not in callee.attributes:
+                    operation.erase()
 
     def _settle(self, value: ir.Value) -> None:
         """Aliases and sizes must follow the calls whose results they rename, and precede who reads them."""

@@ -20,6 +20,7 @@ from motet.compiler.frontends.gpu.checks import (
     is_token,
     segments,
 )
+from motet.compiler.frontends.gpu.keep_launches import keep_launch
 from motet.compiler.frontends.gpu.kernels import Kernel, read_kernel, within
 from motet.compiler.frontends.gpu.threads import Threads, create, loop
 from motet.compiler.frontends.locations import locate
@@ -75,7 +76,10 @@ def _lower(module: ir.Module, operation: ir.Operation) -> None:
     operands = [value for value in operation.operands if not is_token(value)]
     match operation.name:
         case "gpu.launch_func":
-            _launch(operation, read_kernel(find_kernel(module, operation)))
+            kept = keep_launch(module, operation)
+            _launch(kept or operation, read_kernel(find_kernel(module, operation)))
+            if kept is not None:
+                kept.erase()
         case "gpu.alloc":
             sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0])}
             memory = create("memref.alloc", [operation.results[0].type], operands, operation, sizes)

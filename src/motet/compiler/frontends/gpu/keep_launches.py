@@ -1,0 +1,178 @@
+"""keep-launches: a launch becomes a call of a private function, which keeps how it was written.
+
+    gpu.launch_func @m::@k blocks in (…) threads in (…) args(%x, %n, %y)
+      →  call @k_launch_0(%x, %y)
+         func.func private @k_launch_0(%x: memref<…>, %y: memref<…>)
+             attributes {motet.launch = "<the launch and its kernel>", no_inline} { <loops> }
+
+What the launch's operands are computed from (numbers, views, extents) moves into the function, so that its arguments
+are whole buffers and the numbers that the program's caller gives. `settle_launches` then raises the loops: what becomes
+operations of `linalg` altogether is inlined again, and forgets the launch; the others are kept, as functions on tensors.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.frontends.buffers import debufferise
+from motet.compiler.frontends.gpu.checks import find_kernel, is_token
+from motet.compiler.frontends.gpu.kernels import within
+from motet.compiler.frontends.raising.raise_loops import raise_loops
+from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.launches import AS_WRITTEN, LAUNCH
+from motet.compiler.ir.remap import remap
+
+_PURE = ("arith.", "index.", "affine.apply", "affine.min", "affine.max", "memref.dim")
+_VIEWS = (
+    "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",
+)  # fmt: skip
+_NO_INLINE = "no_inline"
+
+
+def keep_launch(module: ir.Module, launch: ir.Operation) -> ir.Operation | None:
+    """The launch within the function that stands for `launch`, a `gpu.launch_func`, which a call before it now does.
+
+    None where it has to stay: in loops and branches, and for numbers that are only known when running.
+    """
+    function = launch.parent.operation
+    if function.name != "func.func" or len(list(function.regions[0].blocks)) != 1:
+        return None
+    operands = [value for value in launch.operands if not is_token(value)]
+    moved, leaves = _closure(operands)
+    if any(not isinstance(leaf.type, ir.MemRefType) and not isinstance(leaf.owner, ir.Block) for leaf in leaves):
+        return None
+    kernel = find_kernel(module, launch)
+    name = _fresh(module, ir.StringAttr(kernel.attributes["sym_name"]).value)
+    with launch.location:
+        made = func.FuncOp(
+            name, ir.FunctionType.get([leaf.type for leaf in leaves], []), visibility="private",
+            ip=ir.InsertionPoint(module.body),
+        )
+        block = made.add_entry_block([leaf.location for leaf in leaves])
+        with ir.InsertionPoint(block):
+            func.ReturnOp([])
+    inner = _fill(made.operation, launch, moved, dict(zip(leaves, block.arguments, strict=True)))
+    made.operation.attributes[LAUNCH] = ir.StringAttr.get(_text(made.operation, kernel))
+    made.operation.attributes[_NO_INLINE] = ir.UnitAttr.get()
+    if AS_WRITTEN in kernel.attributes:
+        made.operation.attributes[AS_WRITTEN] = ir.UnitAttr.get()
+    named = {a: launch.attributes[a] for a in launch.attributes if a.startswith("motet.")}
+    ir.Operation.create(
+        "func.call", operands=leaves, attributes={**named, "callee": ir.FlatSymbolRefAttr.get(name)},
+        loc=launch.location, ip=ir.InsertionPoint(launch),
+    )  # fmt: skip
+    return inner
+
+
+def settle_launches(module: ir.Module) -> bool:
+    """Raise the loops of all launches that are kept; whether some of them are none any more, and to be inlined."""
+    forgotten = False
+    for entry in list(module.body.operations):
+        if not isinstance(entry, func.FuncOp) or LAUNCH not in entry.operation.attributes:
+            continue
+        raise_loops(entry)
+        if AS_WRITTEN not in entry.attributes and not any(op.name.startswith("scf.") for op in within(entry.operation)):
+            del entry.attributes[LAUNCH]
+            del entry.attributes[_NO_INLINE]
+            forgotten = True
+        else:
+            debufferise(entry)
+    return forgotten
+
+
+def launches(module: ir.Module) -> list[func.FuncOp]:
+    """The functions that stand for launches."""
+    return [
+        entry for entry in module.body.operations
+        if isinstance(entry, func.FuncOp) and LAUNCH in entry.operation.attributes
+    ]
+
+
+def pass_scalars(function: func.FuncOp) -> None:
+    """Hand to launches the tensors of rank 0 of which a caller's numbers are, in place of what is made of those."""
+    for entry in function.regions[0].blocks[0].operations:
+        call = entry.operation
+        if call.name != "func.call":
+            continue
+        for number, operand in enumerate(call.operands):
+            if isinstance(operand.owner, ir.Block) or operand.owner.operation.name != "tensor.from_elements":
+                continue
+            scalar = operand.owner.operation.operands[0]
+            if not isinstance(scalar.owner, ir.Block) and scalar.owner.operation.name == "tensor.extract":
+                source = scalar.owner.operation.operands[0]
+                if source.type == operand.type:
+                    call.operands[number] = source
+
+
+def _closure(values: list[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
+    """Operations that can be done anywhere, of which `values` are made, each after what it reads; and what these are
+    made of in the end."""
+    moved: list[ir.Operation] = []
+    leaves: list[ir.Value] = []
+    seen: set[ir.Value] = set()
+
+    def visit(value: ir.Value) -> None:
+        if value in seen:
+            return
+        seen.add(value)
+        owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        if owner is None or not _moves(owner):
+            leaves.append(value)
+            return
+        for operand in owner.operands:
+            visit(operand)
+        moved.append(owner)
+
+    for value in values:
+        visit(value)
+    return moved, leaves
+
+
+def _moves(operation: ir.Operation) -> bool:
+    if len(operation.results) != 1 or len(operation.regions):
+        return False
+    shaped = isinstance(operation.results[0].type, ir.ShapedType)
+    return operation.name in _VIEWS if shaped else operation.name.startswith(_PURE)
+
+
+def _fill(
+    function: ir.Operation, launch: ir.Operation, moved: list[ir.Operation], values: dict[ir.Value, ir.Value]
+) -> ir.Operation:
+    """The copy of `launch` in `function`, behind copies of what its operands are made of."""
+    block = function.regions[0].blocks[0]
+    last = block.operations[len(block.operations) - 1].operation
+    for operation in moved:
+        with ir.InsertionPoint(last):
+            copy = operation.clone()
+        remap(copy, values)
+        values[operation.results[0]] = copy.results[0]
+    operands = [values[value] for value in launch.operands if not is_token(value)]
+    sizes = list(ir.DenseI32ArrayAttr(launch.attributes["operandSegmentSizes"]))
+    attributes = {name: launch.attributes[name] for name in launch.attributes if not name.startswith("motet.")}
+    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([0, *sizes[1:]])
+    return ir.Operation.create(
+        launch.name, operands=operands, attributes=attributes, loc=launch.location, ip=ir.InsertionPoint(last)
+    )
+
+
+def _text(function: ir.Operation, kernel: ir.Operation) -> str:
+    """A module with `function` as `@launch`, and the kernel's module with that kernel alone."""
+    holder = ir.Module.create(loc=function.location)
+    holder.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+    copy = function.clone()
+    copy.attributes["sym_name"] = ir.StringAttr.get("launch")
+    holder.body.append(copy)
+    container = kernel.parent.operation.clone()
+    holder.body.append(container)
+    name = kernel.attributes["sym_name"]
+    for entry in list(container.regions[0].blocks[0].operations):
+        other = entry.operation
+        if other.name in ("gpu.func", "func.func") and other.attributes["sym_name"] != name:
+            other.erase()
+    return holder.operation.get_asm(enable_debug_info=True, assume_verified=True)
+
+
+def _fresh(module: ir.Module, kernel: str) -> str:
+    taken = {
+        ir.StringAttr(entry.operation.attributes["sym_name"]).value
+        for entry in module.body.operations if "sym_name" in entry.operation.attributes
+    }
+    return next(name for i in range(len(taken) + 1) if (name := f"{kernel}_launch_{i}") not in taken)
