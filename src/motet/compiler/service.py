@@ -40,6 +40,7 @@ from motet.version import VERSION
 Progress = Callable[[str, float], None]
 
 PLACEMENTS = ("default", "auto")
+TUNING = ("off", "measure")
 _log = logging.getLogger("motet")
 
 __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optimise", "verify"]
@@ -49,6 +50,10 @@ OPTIONS = {
     "jobs": "how many processes compile kernels at once; a number, default: the processors",
     "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
     " behind them, default: 1.25 times the least that they need",
+    "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"
+    " once, in other orders, with more memory) and keep the fastest of each",
+    "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"
+    " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
     "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
@@ -142,6 +147,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else texts, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
+        tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
 
 
@@ -195,6 +201,20 @@ def _bytes(given: str | None) -> int | None:
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[given[len(number) :]]
 
 
+def _tuning(given: str | None) -> bool:
+    if given not in (None, *TUNING):
+        raise OptionError(f"option tune-schedule={given}: expected {' or '.join(TUNING)}")
+    return given == "measure"
+
+
+def _shapes(given: str | None) -> str:
+    if given:
+        from motet.compiler.tuning.inputs import parse_inputs
+
+        parse_inputs(given)
+    return given or ""
+
+
 def _jobs(given: str | None) -> int:
     if given is None:
         return len(os.sched_getaffinity(0))
@@ -208,6 +228,8 @@ def _key(job: Job) -> str:
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
+    if job.tune_schedule:
+        parts += _measured_on(job)
     if "native" in job.targets:
         from motet.runtime.cpu_features import host_features
 
@@ -215,6 +237,14 @@ def _key(job: Job) -> str:
     digest.update(repr(parts).encode())
     digest.update(job.source or b"")
     return digest.hexdigest()
+
+
+def _measured_on(job: Job) -> list[str]:
+    """What measurements depend on: the machine, and what may be used of it."""
+    from motet.runtime.devices.host.driver import processor_name
+    from motet.runtime.devices.host.threads import thread_count
+
+    return ["measured", processor_name(), str(thread_count()), job.tune_inputs]
 
 
 @functools.cache

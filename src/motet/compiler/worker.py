@@ -144,7 +144,14 @@ def _compile(job: Job, folder: Path) -> None:
 
     _progress("read", 0.0)
     with _loaded(job) as program:
-        built = pipeline.build(program, _targets(job, program), job.jobs, _progress, job.memory_limit)
+        built = pipeline.build(
+            program, _targets(job, program), job.jobs, _progress, job.memory_limit, job.tune_schedule
+        )
+    if job.tune_schedule:
+        from motet.compiler.tuning.inputs import parse_inputs
+        from motet.compiler.tuning.schedule import tune_schedules
+
+        built = tune_schedules(built, parse_inputs(job.tune_inputs) if job.tune_inputs else {}, folder, _progress)
     _progress("write", 0.95)
     write_artifact(built.manifest, built.members, built.parameters, folder / RESULT)
 

@@ -153,6 +153,8 @@ def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, 
                         "memory": memory_plan(schedule),
                         "arena_lower_bound": schedule.least,
                         "arena_serial": schedule.serial,
+                        "trials": schedule.trials,
+                        "tried_on": schedule.tried_on,
                     }
                     for name, schedule in variant.schedules.items()
                 },
@@ -231,6 +233,7 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
     for signature in functions:
         if (schedule := variant.schedules.get(signature.name)) is not None:
             lines.append(f"  {signature.name}: {_schedule_text(schedule)}")
+            lines += _trial_lines(schedule)
     if variant.kernels:
         rows = [
             [kernel.name, kernel.kind, _amount(kernel.flops), _amount(kernel.bytes), kernel.source]
@@ -241,6 +244,24 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
         if generic:
             lines.append(f"  took the generic path: {', '.join(generic)}")
     return lines
+
+
+def _trial_lines(schedule: Schedule) -> list[str]:
+    """What was measured of the schedule's kind when compiling."""
+    from motet.tools.show import show_bytes, show_expression, show_seconds, show_table
+
+    if not schedule.trials:
+        return []
+    rows = [
+        [
+            trial.name, show_seconds(trial.seconds), show_seconds(trial.median),
+            show_bytes(trial.arena) if isinstance(trial.arena, int) else f"{show_expression(trial.arena)} B",
+            "taken" if trial.chosen else "",
+        ]
+        for trial in schedule.trials
+    ]
+    table = show_table(["schedule", "fastest", "median", "arena", ""], rows, indent="    ")
+    return [f"    measured on {schedule.tried_on}", *table]
 
 
 def _amount(count: int) -> str:

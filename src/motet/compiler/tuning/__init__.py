@@ -1,0 +1,1 @@
+"""Tuning: choices that are made by measuring."""
