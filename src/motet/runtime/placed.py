@@ -3,7 +3,8 @@
 A value lies on a device, or on several once it was moved; every copy has the point after which it may be read.
 Steps are submitted (`submission.py`) as soon as what they read is under way: a device that works by itself goes on
 while the next step is submitted, and what waits for another device waits for its point. A call ends when all it
-submitted has ended; a poisoned point ends it with that point's error.
+submitted has ended; a poisoned point ends it with that point's error. Memory that nobody reads any more is used again
+(`lifetimes.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
+from motet.runtime.lifetimes import Retired, Use, lifetimes
 from motet.runtime.loaded import LoadedDevice
 from motet.runtime.queues import choose_queues, spare_queues
 from motet.runtime.selection import HOST
@@ -33,11 +35,15 @@ Tensor = Array | DeviceArray
 
 @dataclass
 class _Copy:
-    """A value on one device; `points` are what has to be reached before it is read, `queue` made it last."""
+    """A value on one device; `points` are what has to be reached before it is read, `queue` made it last. The buffer is
+    the call's own, for another value after this one, where `use` says who has used it; else it may be memory of
+    `source`, a copy on another device."""
 
     buffer: Buffer
     points: list[Point]
     queue: int = 0
+    use: Use | None = None
+    source: _Copy | None = None
 
 
 @dataclass
@@ -48,6 +54,7 @@ class _Value:
     copies: dict[int, _Copy] = field(default_factory=dict[int, _Copy])
     array: Array | None = None
     points: list[Point] = field(default_factory=list[Point])  # of the array
+    outlives: bool = False  # the turn of a loop that it is made in, and the next one
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,15 @@ class _Transfer:
     queue: int
 
 
+@dataclass(frozen=True)
+class Alone:
+    """A function as work of one device: its externals are the arguments, the results, an arena and parameters."""
+
+    loaded: LoadedDevice
+    concrete: Concrete
+    commands: CommandBuffer
+
+
 class PlacedInstance:
     """Runs a plan on `devices`, one for each of the artifact's, equal where two of them are one device; `schedules`
     has the regions of each. Safe to run from several threads."""
@@ -85,6 +101,7 @@ class PlacedInstance:
         self.plan = plan
         self.devices = devices
         self.prepared: Callable[..., Any] | None = None
+        self.direct: list[Any] = []  # at most one: what a device makes of `alone`
         self.staging = Pool()  # the host's memory that values pass through on their way
         where = signature.name
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
@@ -98,6 +115,7 @@ class PlacedInstance:
         )
         self.spare = spare_queues(plan.steps, queues, [loaded.device for loaded in devices])
         self._leaving = _leaving(plan, lambda device: id(devices[device].device))
+        self.lifetimes = lifetimes(plan, order, lambda device: id(devices[device].device))
         shapes = dict(zip(plan.inputs, self.inputs, strict=True))
         entries: list[_Run | _Transfer] = []
         for step, queue in zip(plan.steps, queues, strict=True):
@@ -127,6 +145,25 @@ class PlacedInstance:
         destinations = {i: s.destination for i, s in enumerate(region.results) if s.destination is not None}
         leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving)
         return _Run(step, concrete, commands, frozenset(read), queue, destinations, leaving)
+
+    def alone(self) -> Alone | None:
+        """The whole function as one piece of work, where it is one step on the function's own arguments and results."""
+        runs = [entry for entry in self._steps if isinstance(entry, _Run)]
+        origin = {step.results[0]: step.operands[0] for step in self.plan.steps if step.op == "transfer"}
+
+        def resolved(value: int) -> int:
+            while value in origin:
+                value = origin[value]
+            return value
+
+        if len(runs) != 1:
+            return None
+        step = runs[0].step
+        is_whole = (
+            [resolved(value) for value in step.operands] == self.plan.inputs
+            and [resolved(value) for value in self.plan.results] == step.results
+        )
+        return Alone(self.devices[step.device], runs[0].concrete, runs[0].commands) if is_whole else None
 
     def run(self, arrays: Sequence[Tensor]) -> None:
         _Call(self, arrays).run(None)
@@ -174,6 +211,8 @@ class _Call:
         self.pending: list[Point] = []
         self.held: list[Buffer] = []  # until everything has ended
         self.kept: list[Array] = []
+        self.retired = Retired(instance.lifetimes)
+        self.place = 0  # of the step that is being submitted
 
     def _given(self, shape: Shape, tensor: Tensor) -> _Value:
         """An argument: on the device that it lies on, where that is one of the call's."""
@@ -187,12 +226,14 @@ class _Call:
 
     def run(self, timed: list[tuple[str, float]] | None) -> None:
         try:
-            for entry in self.instance._steps:  # pyright: ignore[reportPrivateUsage]
+            steps = self.instance._steps  # pyright: ignore[reportPrivateUsage]
+            for self.place, entry in enumerate(steps):
                 begin = time.perf_counter()
                 if isinstance(entry, _Run):
                     self._submit(entry)
                 else:
                     self._transfer(entry)
+                self._retire(entry.step)
                 if timed is not None:
                     self._settle_now()
                     name = entry.step.region if isinstance(entry, _Run) else "transfer"
@@ -219,15 +260,18 @@ class _Call:
     def _submit(self, run: _Run) -> None:
         step, concrete = run.step, run.concrete
         loaded = self.devices[step.device]
+        device = loaded.device
         waits: list[Point] = []
         buffers: list[Buffer] = []
+        used: list[_Copy] = []
+        spare: list[_Copy] = []  # needed by this step alone
         for index, number in enumerate(step.operands):
             if index in run.read:
                 copy = self._on(self.values[number], step.device, run.queue)
-                buffers.append(copy.buffer)
-                waits += copy.points
             else:  # its shape is read, not its elements
-                buffers.append(self._allocate(loaded.device, self.values[number].shape.bytes))
+                copy = self._own(device, self.values[number].shape.bytes)
+                spare.append(copy)
+            used.append(copy)
         made: list[_Value] = []
         for index, (number, shape) in enumerate(zip(step.results, concrete.results, strict=True)):
             place = run.destinations.get(index)
@@ -235,16 +279,24 @@ class _Call:
                 value = self._new(number, shape, step.device)
             else:
                 value = self._own_copy(self.values[step.operands[place]], step.device)
-                buffers[place] = value.copies[step.device].buffer
-                waits += value.copies[step.device].points
+                used[place] = value.copies[step.device]
+            value.outlives = number in self.instance.lifetimes.outliving
             self.values[number] = value
-            buffers.append(value.copies[step.device].buffer)
+            used.append(value.copies[step.device])
             made.append(value)
-        buffers.append(self._allocate(loaded.device, concrete.arena))
+        spare.append(self._own(device, concrete.arena))
+        used.append(spare[-1])
+        for copy in used:
+            buffers.append(copy.buffer)
+            waits += copy.points
         buffers += [loaded.parameter(index) for index in concrete.parameters]
-        point = loaded.device.submit(run.commands, buffers, waits, run.queue)
-        point = self._note(loaded.device, run.queue, waits, point, len(concrete.work))
+        point = device.submit(run.commands, buffers, waits, run.queue)
+        point = self._note(device, run.queue, waits, point, len(concrete.work))
         self._pend(point, buffers)
+        for copy in used:
+            self._used(copy, point)
+        for copy in spare:
+            self._give_back(device, copy)
         for value in made:
             value.copies[step.device].points = [point]
             value.copies[step.device].queue = run.queue
@@ -270,16 +322,20 @@ class _Call:
                 buffer = loaded.device.adopt(own)
                 if buffer is not None:
                     return _Value(shape, {device: _Copy(buffer, [])}, own)
-        return _Value(shape, {device: _Copy(self._allocate(loaded.device, shape.bytes), [])})
+        return _Value(shape, {device: self._own(loaded.device, shape.bytes)})
 
     def _own_copy(self, value: _Value, device: int) -> _Value:
         """What a step writes in place: the caller's own changes when all has ended well, not before."""
         target = self.devices[device].device
         source = self._on(value, device, 0)
-        buffer = self._allocate(target, value.shape.bytes)
-        point = self._note(target, 0, source.points, target.copy(source.buffer, buffer, source.points))
-        self._pend(point, [source.buffer, buffer])
-        return _Value(value.shape, {device: _Copy(buffer, [point])})
+        own = self._own(target, value.shape.bytes)
+        waits = [*source.points, *own.points]
+        point = self._note(target, 0, waits, target.copy(source.buffer, own.buffer, waits))
+        self._pend(point, [source.buffer, own.buffer])
+        self._used(source, point)
+        self._used(own, point)
+        own.points = [point]
+        return _Value(value.shape, {device: own})
 
     # -- moving ----------------------------------------------------------------------------------
 
@@ -295,35 +351,42 @@ class _Call:
         for other, copy in value.copies.items():
             if self.devices[other].device is target:
                 return copy
-        source, points = self._host_bytes(value)
+        source, points, origin = self._host_bytes(value)
         if target.info.host_memory:
             buffer = target.adopt(source)
             if buffer is not None:
                 self.held.append(buffer)
-                return _Copy(buffer, points)
-        buffer = self._allocate(target, value.shape.bytes)
+                return _Copy(buffer, points, source=origin)
+        own = self._own(target, value.shape.bytes)
+        waits = [*points, *own.points]
         # On a queue where nothing computes, which need not wait for what is still to be made; else where it is read.
-        queue = self.instance.spare.get(id(target), queue)
-        point = self._note(target, queue, points, target.write(buffer, source, 0, points, queue))
-        self._pend(point, [buffer])
-        return _Copy(buffer, [point], queue)
+        own.queue = self.instance.spare.get(id(target), queue)
+        point = self._note(target, own.queue, waits, target.write(own.buffer, source, 0, waits, own.queue))
+        self._pend(point, [own.buffer])
+        self._used(own, point)
+        if origin is not None:
+            self._used(origin, point)
+        own.points = [point]
+        return own
 
-    def _host_bytes(self, value: _Value) -> tuple[Array, list[Point]]:
-        """The value where the host can read it: its array, the device's memory in place, or a new array."""
+    def _host_bytes(self, value: _Value) -> tuple[Array, list[Point], _Copy | None]:
+        """The value where the host can read it: its array, the device's memory in place, or a new array. The copy is
+        the one whose memory it is, if it is one's."""
         if value.array is not None:
-            return value.array, value.points
+            return value.array, value.points, None
         number, copy = next(iter(value.copies.items()))
         device = self.devices[number].device
-        view = device.view(copy.buffer)
+        view = device.view(copy.buffer) if not value.outlives else None
         if view is not None:
-            return view[: value.shape.bytes], copy.points
+            return view[: value.shape.bytes], copy.points, copy
         array = self.instance.staging.allocate(value.shape.bytes).array(np.dtype(np.uint8), (value.shape.bytes,))
         # On the queue that made it: on another it would wait for what has nothing to do with it.
         read = device.read(copy.buffer, array, 0, copy.points, copy.queue)
         point = self._note(device, copy.queue, copy.points, read)
         self._pend(point, [copy.buffer])
+        self._used(copy, point)
         value.array, value.points = array, [point]
-        return array, [point]
+        return array, [point], None
 
     def _return(self) -> None:
         """Every result in the caller's array, once all else has ended well: destinations may be inputs too."""
@@ -349,7 +412,7 @@ class _Call:
             point = place.device.copy(copy.buffer, place.buffer, copy.points)
             self._pend(self._note(place.device, 0, copy.points, point), [copy.buffer, place.buffer])
             return
-        source, points = self._host_bytes(value)
+        source, points, _ = self._host_bytes(value)
         point = place.device.write(place.buffer, source, 0, points)
         self._pend(self._note(place.device, 0, points, point), [place.buffer])
         self.kept.append(source)
@@ -364,10 +427,43 @@ class _Call:
         point = device.read(copy.buffer, flat, 0, copy.points, copy.queue)
         self._pend(self._note(device, copy.queue, copy.points, point), [copy.buffer])
 
-    def _allocate(self, device: Device, size: int) -> Buffer:
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _own(self, device: Device, size: int) -> _Copy:
+        """Memory for what the step that is being submitted writes; its points are waited for before that."""
+        found = self.retired.take(device, size, self.place)
+        if found is not None:
+            return _Copy(*found, use=Use())
         if self.noted is not None:
             self.noted.allocated(device.info.uri, size)
-        return device.allocate(size)
+        return _Copy(device.allocate(size), [], use=Use())
+
+    def _used(self, copy: _Copy, point: Point) -> None:
+        """Notes that work which the step that is being submitted asks for uses a copy until `point`."""
+        turn = self.instance.lifetimes.turns[self.place]
+        while True:
+            if copy.use is not None:
+                copy.use.add(self.place, turn, point)
+            if copy.source is None:
+                return
+            copy = copy.source
+
+    def _retire(self, step: Step) -> None:
+        """Gives back the memory of what nobody needs any more, now that `step` was submitted."""
+        plan = self.instance.lifetimes
+        for number in (*step.operands, *step.results):
+            value, name = self.values[number], plan.names[number]
+            for home, copy in tuple(value.copies.items()):
+                device = self.devices[home].device
+                if copy.use is not None and plan.is_over(name, id(device), self.place, value.array is not None):
+                    del value.copies[home]
+                    if not any(other is copy for other in value.copies.values()):
+                        self._give_back(device, copy)
+
+    def _give_back(self, device: Device, copy: _Copy) -> None:
+        if copy.use is not None:
+            self.retired.add(device, copy.buffer, copy.use)
+            copy.use = None
 
     def _note(self, device: Device, queue: int, waits: Sequence[Point], point: Point, events: int = 1) -> Point:
         return point if self.noted is None else self.noted.submitted(device.info.uri, queue, events, waits, point)
