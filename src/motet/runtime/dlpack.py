@@ -7,7 +7,9 @@ read-only; for those the capsule is read here. Source: dlpack.h of DLPack 1.1, h
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +136,34 @@ def export_from(value: Any, where: str, stream: int) -> Exported:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise CallError(f"{where}: cannot be taken through DLPack: {error}") from error
     return _read(capsule, where)
+
+
+def read_cuda_interface(interface: Mapping[str, Any], owner: object, where: str) -> Exported:
+    """What an object says in its CUDA array interface; `owner` is that object. Raises CallError. Source:
+    https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html."""
+    if interface.get("mask") is not None:
+        raise CallError(f"{where}: it has a mask; expected none")
+    address, read_only = interface["data"]
+    strides = interface.get("strides")
+    return Exported(
+        int(address or 0), tuple(int(extent) for extent in interface["shape"]),
+        None if strides is None else [int(stride) for stride in strides], np.dtype(interface["typestr"]),
+        bool(read_only), owner,
+    )
+
+
+def contiguous_strides(exported: Exported) -> list[int]:
+    """The strides, in bytes, that a tensor of these extents has in C order."""
+    shape = exported.shape
+    return [math.prod(shape[axis + 1 :]) * exported.dtype.itemsize for axis in range(len(shape))]
+
+
+def is_contiguous(exported: Exported) -> bool:
+    """Whether the elements lie in C order without gaps."""
+    if exported.strides is None or 0 in exported.shape:
+        return True
+    triples = zip(exported.shape, exported.strides, contiguous_strides(exported), strict=True)
+    return all(extent == 1 or stride == wanted for extent, stride, wanted in triples)
 
 
 def _consume(capsule: Any, where: str) -> np.ndarray[Any, Any]:

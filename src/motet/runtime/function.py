@@ -24,6 +24,7 @@ from motet.runtime.trace import Traced
 
 Tensor = Array | DeviceArray
 
+_DLPACK_CUDA = 2  # DLPack's number for memory of NVIDIA's GPUs
 _INSTANCES = 64  # combinations of extents that are kept ready
 
 
@@ -147,21 +148,23 @@ class Function:
         with self._lock:
             return sum(instance.kept_bytes for instance in self._instances.values())
 
-    def __call__(self, *arguments: Any, out: Any = None) -> Any:
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
         """Runs the function and returns its result, a tuple if there are several, None if there are none.
 
         `arguments` are numpy arrays, torch tensors, or other objects with DLPack or a buffer, of the shapes
         and dtypes of `signature`. Destination arguments are written in place and returned too. `out` gives
         memory for the results: an array, or a tuple with one entry per result, None where it is to be new.
+        With tensors on a GPU the call is put on their library's current stream, or on `stream`, and results are made
+        there; it may not have ended when it returns.
         Raises CallError for anything that does not fit, OutOfMemoryError.
         """
         prepared = self._prepared
-        if prepared is not None and len(arguments) == len(self._where):
+        if prepared is not None and stream is None and len(arguments) == len(self._where):
             if out is None:
                 return prepared(*arguments)
             if self._takes_out and type(out) is np.ndarray:
                 return prepared(*arguments, out)
-        return self._call(arguments, out)
+        return self._call(arguments, out, stream)
 
     def submit(self, *arguments: Any, out: Any = None) -> Future[Any]:
         """Runs the function on the session's own thread, in the order of submission; returns at once.
@@ -197,7 +200,9 @@ class Function:
 
     # -- a call ----------------------------------------------------------------------------------
 
-    def _call(self, arguments: Sequence[Any], out: Any) -> Any:
+    def _call(self, arguments: Sequence[Any], out: Any, stream: Any = None) -> Any:
+        if stream is not None or any(type(value) is not np.ndarray and _lies_on_gpu(value) for value in arguments):
+            return self._call_on_gpu(arguments, out, stream)
         lost: set[str] = set()
         while True:
             call = self._prepare(arguments, out)
@@ -213,6 +218,20 @@ class Function:
             self._keep_prepared(call.instance)
         return call.value()
 
+    def _call_on_gpu(self, arguments: Sequence[Any], out: Any, stream: Any) -> Any:
+        from motet.runtime.devices.cuda import calls  # which nobody else needs
+
+        self._check_count(arguments)
+        fallback = _weakly(weakref.WeakMethod(self._call_unprepared))
+        value, shorter = calls.call(
+            self.signature, self._where, self._instance, arguments, self._given(out), stream, fallback
+        )
+        if shorter is not None:
+            with self._lock:
+                if self._make is not None:
+                    self._prepared = shorter
+        return value
+
     def _call_unprepared(self, *arguments: Any) -> Any:
         """Takes what a prepared callable does not: the arguments, and `out` after them if it was given."""
         count = len(self._where)
@@ -220,11 +239,7 @@ class Function:
 
     def _prepare(self, arguments: Sequence[Any], out: Any) -> Call:
         specs = self.signature.inputs
-        if len(arguments) != len(specs):
-            raise CallError(
-                f"{self.name}: {len(arguments)} arguments given, {len(specs)} expected: "
-                f"{show_signature(self.signature)}"
-            )
+        self._check_count(arguments)
         inputs = [
             self._adopt(value, spec, where, writable=index in self._destinations)
             for index, (value, spec, where) in enumerate(zip(arguments, specs, self._where, strict=True))
@@ -235,6 +250,13 @@ class Function:
                 tensors.check_shape(array, shape.extents, where)
         results, returned = self._results(arguments, inputs, instance.results, out)
         return Call(instance, again, inputs, results, returned)
+
+    def _check_count(self, arguments: Sequence[Any]) -> None:
+        if len(arguments) != len(self._where):
+            raise CallError(
+                f"{self.name}: {len(arguments)} arguments given, {len(self._where)} expected: "
+                f"{show_signature(self.signature)}"
+            )
 
     def _adopt(self, value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Tensor:
         if type(value) is not DeviceArray:
@@ -343,6 +365,16 @@ class Function:
                 if _overlap(results[index], array):
                     place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
                     raise CallError(f"{self.name}: {place} shares memory with {name}; give memory of its own")
+
+
+def _lies_on_gpu(value: Any) -> bool:
+    """Whether an argument is another library's tensor on a GPU of NVIDIA's, or claims to be."""
+    if hasattr(value, "__dlpack_device__"):
+        try:
+            return int(value.__dlpack_device__()[0]) == _DLPACK_CUDA
+        except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
+            return False  # the error is told where it is read
+    return type(value) is not DeviceArray and hasattr(value, "__cuda_array_interface__")
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

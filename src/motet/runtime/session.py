@@ -102,9 +102,9 @@ class Session:
 
     # -- calling ---------------------------------------------------------------------------------
 
-    def __call__(self, *arguments: Any, out: Any = None) -> Any:
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
         """Calls the default function; see `Function.__call__`."""
-        return self._default(*arguments, out=out)
+        return self._default(*arguments, out=out, stream=stream)
 
     def submit(self, *arguments: Any, out: Any = None) -> Future[Any]:
         """Calls the default function on a thread of the session; see `Function.submit`."""

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 from motet.errors import DeviceError
 
 OUT_OF_MEMORY = 2
-INVALID_CONTEXT = 201
 INVALID_HANDLE = 400
+WRONG_CONTEXT = (201, INVALID_HANDLE)  # what a call ends with where no context is current, or one of another GPU
 _NOT_READY = 600
 _NON_BLOCKING = 1  # of streams: they do not wait for the legacy default stream
 _NO_TIMING = 2  # of events
@@ -184,6 +184,10 @@ class CudaApi:
 
     def stream_destroy(self, stream: Handle) -> None:
         self._call("cuStreamDestroy", stream)
+
+    def stream_context(self, stream: Handle) -> Handle:
+        """The context that a stream is of."""
+        return int(self._call("cuStreamGetCtx", stream))
 
     def stream_wait(self, stream: Handle, event: Handle) -> None:
         if code := self.quick.stream_wait(stream, event, 0):

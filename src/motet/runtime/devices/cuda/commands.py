@@ -147,6 +147,14 @@ class CudaCommandBuffer:
             if after is not None:
                 after(command)
 
+    def single(self) -> tuple[Launch, list[int], list[tuple[int, int, int]]] | None:
+        """The work where it is one launch: its parameters, and which of them are addresses, each in an external at an
+        offset."""
+        if len(self.commands) != 1 or self.commands[0].launch is None:
+            return None
+        moving = zip(self._places, self._which, self._offsets, strict=True)
+        return self.commands[0].launch, self._values.tolist(), [(int(p), int(w), int(o)) for p, w, o in moving]
+
     def _point_to(self, bases: tuple[int, ...]) -> None:
         if bases != self._pointed:
             self._pointed = bases

@@ -18,7 +18,7 @@ from motet.runtime import recording
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.cuda import external, faults
-from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu, Handle
+from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, WRONG_CONTEXT, CudaApi, CudaError, Gpu, Handle
 from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
 from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Remains, Resources
 from motet.runtime.devices.cuda.memory import CudaBuffer, Pool
@@ -52,6 +52,7 @@ class CudaDevice:
             self._pool = Pool(api, ordinal, gpu.memory)
             self._staging = Staging(api)
             self._queues = [CudaQueue(self, number) for number in range(queues)]
+        self._stream_memory: dict[int, CudaBuffer] = {}
         self._remains = Remains(
             self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
             [queue.lane for queue in self._queues],
@@ -70,27 +71,28 @@ class CudaDevice:
     # -- memory ----------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> Buffer:
+        return self.allocate_for(size, None)
+
+    def allocate_for(self, size: int, stream: int | None) -> CudaBuffer:
+        """Memory for work on a stream of someone else's, or, without one, on the device's queues."""
         self.check_usable()
         recording.check_size(self.info.uri, size)
         if size > self.gpu.memory:
             raise OutOfMemoryError(size, self.info.uri)
-        address = self._pool.reuse(size)
+        address = self._pool.reuse(size, stream)
         if address is not None:
-            return CudaBuffer(self, address, size, self._pool)
+            return CudaBuffer(self, address, size, self._pool, stream=stream)
         with self.lock:
             self.check_usable()
             try:
                 with self.current:
-                    return self._allocate(size)
+                    return self._allocate(size, stream)
             except CudaError as error:
                 raise self._failure(error, size) from error
 
-    def _allocate(self, size: int) -> CudaBuffer:
+    def _allocate(self, size: int, stream: int | None) -> CudaBuffer:
         """With the context current. Raises CudaError, OutOfMemoryError."""
         self._lifetimes.collect()
-        address = self._pool.reuse(size)
-        if address is not None:
-            return CudaBuffer(self, address, size, self._pool)
         try:
             address = self._pool.allocate(size)
         except CudaError as error:
@@ -102,7 +104,58 @@ class CudaDevice:
                 address = self._pool.allocate(size)
             except CudaError as again:
                 raise faults.passing_error(self.info.uri, again, size) from again
-        return CudaBuffer(self, address, size, self._pool)
+        return CudaBuffer(self, address, size, self._pool, stream=stream)
+
+    def stream_memory(self, stream: int, size: int) -> int:
+        """The address of `size` bytes at least for work on a stream of someone else's, the same ones for all of it:
+        it runs one after the other. With the lock held."""
+        kept = self._stream_memory.get(stream)
+        if kept is None or kept.bytes < size:
+            self._stream_memory.pop(stream, None)
+            kept = self._stream_memory[stream] = self.allocate_for(size, stream)
+        return kept.address
+
+    def has_stream(self, stream: int) -> bool:
+        """Whether a stream is one of this GPU's context."""
+        try:
+            with self.current:
+                return self.api.stream_context(stream) == self.current.context
+        except CudaError as error:
+            if error.code in WRONG_CONTEXT:
+                return False
+            raise self._failure(error) from error
+
+    def let_stream_wait(self, stream: int, other: int) -> None:
+        """What is put on a stream from now on runs after what is on the other."""
+        if stream == other:
+            return
+        with self.lock:
+            try:
+                with self.current:
+                    event = self.api.event_create()
+                    self.api.event_record(event, other)
+                    self.api.stream_wait(stream, event)
+                    self.api.event_destroy(event)
+            except CudaError as error:
+                raise self._failure(error) from error
+
+    def write_on_stream(self, target: CudaBuffer, source: np.ndarray[Any, Any], stream: int) -> None:
+        """Host to device on a stream of someone else's; `source` has been read when this returns."""
+        data = bytes_of(source)
+        if not data.size:
+            return
+        with self.lock:
+            try:
+                with self.current:
+                    if self.api.is_pinned(data.ctypes.data):  # which the GPU would read by itself, later
+                        data = data.copy()
+                    self.api.upload(target.address, data.ctypes.data, data.size, stream)
+            except CudaError as error:
+                raise self._failure(error) from error
+
+    def failed(self, error: CudaError) -> MotetError:
+        """What a call of the driver that failed is to raise."""
+        return self._failure(error)
 
     def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
         return None
@@ -387,6 +440,7 @@ class CudaDevice:
             if self._closed:
                 return
             self._closed = True
+            self._stream_memory.clear()
         for queue in self._queues:
             queue.drain()
         for queue in self._queues:
@@ -419,6 +473,9 @@ class CudaDevice:
     def _own(self, buffer: Buffer) -> CudaBuffer:
         if not isinstance(buffer, CudaBuffer) or buffer.device is not self:
             raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of its own")
+        if buffer.stream is not None:
+            self.let_queues_wait_for(buffer.stream)
+            buffer.stream = None
         return buffer
 
     def _readable(self, buffer: Buffer) -> CudaBuffer:

@@ -6,11 +6,8 @@ https://dmlc.github.io/dlpack, https://nvidia.github.io/numba-cuda/user/cuda_arr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from motet.errors import CallError
 from motet.runtime import dlpack
@@ -35,7 +32,7 @@ def exported(device: CudaDevice, tensor: Any, ordinal: int) -> Exported:
         stream = _LEGACY_STREAM
     elif hasattr(tensor, "__cuda_array_interface__"):
         interface = cast(Mapping[str, Any], tensor.__cuda_array_interface__)
-        found = _read_interface(interface, tensor, where)
+        found = dlpack.read_cuda_interface(interface, tensor, where)
         stream = interface.get("stream")
     else:
         raise CallError(f"{where}: it has neither __dlpack__ nor __cuda_array_interface__")
@@ -45,26 +42,10 @@ def exported(device: CudaDevice, tensor: Any, ordinal: int) -> Exported:
     return found
 
 
-def _read_interface(interface: Mapping[str, Any], tensor: Any, where: str) -> Exported:
-    if interface.get("mask") is not None:
-        raise CallError(f"{where}: it has a mask; expected none")
-    address, read_only = interface["data"]
-    strides = interface.get("strides")
-    return Exported(
-        int(address or 0), tuple(int(extent) for extent in interface["shape"]),
-        None if strides is None else [int(stride) for stride in strides], np.dtype(interface["typestr"]),
-        bool(read_only), tensor,
-    )
-
-
 def _check(found: Exported, where: str) -> None:
-    expected = [math.prod(found.shape[axis + 1 :]) * found.dtype.itemsize for axis in range(len(found.shape))]
-    strides = found.strides or expected
-    if 0 not in found.shape and any(
-        extent > 1 and stride != wanted
-        for extent, stride, wanted in zip(found.shape, strides, expected, strict=True)
-    ):
-        raise CallError(f"{where}: its strides are {strides} bytes; expected a contiguous tensor, {expected}")
+    if not dlpack.is_contiguous(found):
+        expected = dlpack.contiguous_strides(found)
+        raise CallError(f"{where}: its strides are {found.strides} bytes; expected a contiguous tensor, {expected}")
     if found.address % _ALIGNMENT:
         raise CallError(f"{where}: it lies at {found.address:#x}; expected a multiple of {_ALIGNMENT}; copy it")
     if found.read_only:

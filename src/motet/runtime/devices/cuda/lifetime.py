@@ -120,8 +120,7 @@ class Remains:
             self._api.release(self._ordinal)
 
     def _wait(self) -> None:
-        for lane in self._lanes:
-            self._api.stream_synchronize(lane.stream)
+        self._api.context_synchronize()  # streams of others' may still use memory of the device
 
     def _destroy_lanes(self) -> None:
         for lane in self._lanes:

@@ -1,16 +1,19 @@
 """Memory of a GPU: a pool of the driver, and in front of it the blocks that were used before, by size.
 
-A block comes back when its buffer is gone, which no work in flight is without; it can so be given out again at once,
-on any stream, without a word to the driver.
+A block comes back when its buffer is gone, which no work in flight on the device's own queues is without; it can so be
+given out again at once, on any stream, without a word to the driver. What works on a stream of someone else's holds
+nothing: a buffer that is used there is `ordered` by that stream, and its block is given out again for work on the same
+stream at once, for other work when an event behind it has come.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Handle
+from motet.runtime.devices.cuda.api import INVALID_HANDLE, OUT_OF_MEMORY, CudaApi, CudaError, Handle
 
 if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
@@ -32,23 +35,34 @@ def rounded(size: int) -> int:
 
 
 class CudaBuffer:
-    """Memory of one device: a block of its pool, or `owner`'s."""
+    """Memory of one device: a block of its pool, or `owner`'s. `stream` is that of someone else's whose work may still
+    use it."""
 
-    __slots__ = ("__weakref__", "_pool", "address", "bytes", "device", "owner")
+    __slots__ = ("__weakref__", "_pool", "address", "bytes", "device", "owner", "stream")
 
     def __init__(
-        self, device: CudaDevice, address: int, size: int, pool: Pool | None = None, owner: object = None
+        self, device: CudaDevice, address: int, size: int, pool: Pool | None = None, owner: object = None,
+        stream: int | None = None,
     ) -> None:
         self.device = device
         self.address = address
         self.bytes = size
         self.owner = owner
+        self.stream = stream
         self._pool = pool
 
     def __del__(self) -> None:
         pool = getattr(self, "_pool", None)
         if pool is not None:
-            pool.give_back(self.address, self.bytes)
+            pool.give_back(self.address, self.bytes, self.stream)
+
+
+@dataclass(frozen=True)
+class _Leaving:
+    """Blocks that are free when the event has come."""
+
+    event: Handle
+    blocks: list[tuple[int, int]]
 
 
 class Pool:
@@ -57,7 +71,9 @@ class Pool:
     def __init__(self, api: CudaApi, ordinal: int, capacity: int) -> None:
         self._api = api
         self._capacity = capacity
-        self._given_back: deque[tuple[int, int]] = deque()
+        self._given_back: deque[tuple[int, int, int | None]] = deque()
+        self._ordered: dict[int, dict[int, list[int]]] = {}  # by stream and size
+        self._leaving: list[_Leaving] = []
         self._unused: dict[int, list[int]] = {}
         self._unused_bytes = 0
         self._lock = threading.Lock()
@@ -70,47 +86,82 @@ class Pool:
         """A stream on which nothing else is done."""
         return self._stream
 
-    def reuse(self, size: int) -> int | None:
-        """The address of a block for `size` bytes that was used before, if there is one; in any context."""
+    def reuse(self, size: int, stream: int | None = None) -> int | None:
+        """The address of a block for `size` bytes that was used before, if there is one; with `stream`, for work there
+        alone. In any context."""
         block = rounded(size)
         with self._lock:
             if self._given_back:
                 self._take_back()
-            kept = self._unused.get(block)
+            kept = self._ordered.get(stream, {}).get(block) if stream is not None else None
             if not kept:
-                return None
-            self._unused_bytes -= block
+                kept = self._unused.get(block)
+                if not kept:
+                    return None
+                self._unused_bytes -= block
             self.used += block
             return kept.pop()
 
     def allocate(self, size: int) -> int:
-        """The address of a new block. Raises CudaError."""
+        """The address of a new block, or of one that no stream uses any more. Raises CudaError."""
         block = rounded(size)
         with self._lock:
             self._take_back()
-            address = self._new(block)
+            self._settle()
+            if kept := self._unused.get(block):
+                self._unused_bytes -= block
+                address = kept.pop()
+            else:
+                address = self._new(block)
             self.used += block
         return address
 
-    def give_back(self, address: int, size: int) -> None:
+    def give_back(self, address: int, size: int, stream: int | None = None) -> None:
         """Only leaves a note: buffers go at any moment, inside `allocate` too. In any context."""
-        self._given_back.append((address, size))
+        self._given_back.append((address, size, stream))
 
     def destroy(self) -> None:
         """Everything goes, what is in use too."""
         with self._lock:
             self._take_back()
+            self._settle(wait=True)
             self._release_unused()
         self._api.pool_destroy(self._handle)
         self._api.stream_destroy(self._stream)
 
     def _take_back(self) -> None:
         while self._given_back:
-            address, size = self._given_back.popleft()
+            address, size, stream = self._given_back.popleft()
             block = rounded(size)
-            self._unused.setdefault(block, []).append(address)
-            self._unused_bytes += block
+            if stream is None:
+                self._unused.setdefault(block, []).append(address)
+                self._unused_bytes += block
+            else:
+                self._ordered.setdefault(stream, {}).setdefault(block, []).append(address)
             self.used -= block
+
+    def _settle(self, wait: bool = False) -> None:
+        """Puts an event behind what is ordered by streams, and takes the blocks whose events have come."""
+        for stream in [stream for stream, blocks in self._ordered.items() if any(blocks.values())]:
+            blocks = [(block, address) for block, kept in self._ordered.pop(stream).items() for address in kept]
+            event = self._api.event_create()
+            try:
+                self._api.event_record(event, stream)
+            except CudaError as error:
+                if error.code != INVALID_HANDLE:
+                    raise
+                self._api.context_synchronize()  # the stream was destroyed, with its work maybe still on the way
+            self._leaving.append(_Leaving(event, blocks))
+        for leaving in list(self._leaving):
+            if wait:
+                self._api.event_synchronize(leaving.event)
+            elif not self._api.event_query(leaving.event):
+                continue
+            self._leaving.remove(leaving)
+            self._api.event_destroy(leaving.event)
+            for block, address in leaving.blocks:
+                self._unused.setdefault(block, []).append(address)
+                self._unused_bytes += block
 
     def _new(self, block: int) -> int:
         if self._unused_bytes + block > self._capacity // _KEPT:
@@ -120,6 +171,7 @@ class Pool:
         except CudaError as error:
             if error.code != OUT_OF_MEMORY:
                 raise
+        self._settle(wait=True)
         self._release_unused()
         self._api.stream_synchronize(self._stream)
         self._api.pool_trim(self._handle)

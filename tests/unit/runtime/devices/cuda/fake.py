@@ -7,6 +7,7 @@ in any order that their dependences allow, and an error of a kernel stays for go
 from __future__ import annotations
 
 import ctypes
+import functools
 import queue
 import random
 import re
@@ -100,6 +101,7 @@ class FakeApi(CudaApi):
         self.alive: Counter[str] = Counter()
         self.kernels: dict[str, Callable[[int, list[int]], None]] = dict(KERNELS)
         self._random = random.Random(20)
+        self.streams: dict[int, Stream] = {}  # by handle
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
@@ -136,7 +138,7 @@ class FakeApi(CudaApi):
         self.alive["pool"] += 1
         return set[int]()
 
-    def pool_allocate(self, pool: Any, size: int, stream: Any) -> int:
+    def pool_allocate(self, pool: Any, size: int, stream: int) -> int:
         if size + sum(len(block) for block in self.blocks.values()) > self.memory:
             raise CudaError(OUT_OF_MEMORY, "OUT_OF_MEMORY", "cuMemAllocFromPoolAsync")
         block = np.random.default_rng(size).integers(0, 256, size + 512, np.uint8)
@@ -172,27 +174,34 @@ class FakeApi(CudaApi):
 
     # -- streams and events ----------------------------------------------------------------------
 
-    def stream_create(self) -> Stream:
+    def stream_create(self) -> int:
         self.alive["stream"] += 1
-        return Stream(self)
+        handle = 1000 + len(self.streams)
+        self.streams[handle] = Stream(self)
+        return handle
 
-    def stream_destroy(self, stream: Stream) -> None:
+    def stream_destroy(self, stream: int) -> None:
         self.alive["stream"] -= 1
-        stream.work.put(None)
-        stream.thread.join()
+        self.streams[stream].work.put(None)
+        self.streams[stream].thread.join()
 
-    def stream_wait(self, stream: Stream, event: FakeEvent) -> None:
+    def context_synchronize(self) -> None:
+        for handle, stream in self.streams.items():
+            if stream.thread.is_alive():
+                self.stream_synchronize(handle)
+
+    def stream_wait(self, stream: int, event: FakeEvent) -> None:
         mark = event.mark
         if mark is not None:
 
             def wait() -> None:
                 mark.wait()
 
-            stream.work.put(wait)
+            self.streams[stream].work.put(wait)
 
-    def stream_synchronize(self, stream: Stream) -> None:
+    def stream_synchronize(self, stream: int) -> None:
         done = threading.Event()
-        stream.work.put(done.set)
+        self.streams[stream].work.put(done.set)
         done.wait()
         if self.broken:
             raise CudaError(self.broken, "BROKEN", "cuStreamSynchronize")
@@ -206,14 +215,14 @@ class FakeApi(CudaApi):
         event.destroyed = True
         self.alive["event"] -= 1
 
-    def event_record(self, event: FakeEvent, stream: Stream) -> None:
+    def event_record(self, event: FakeEvent, stream: int) -> None:
         mark = event.mark = threading.Event()
 
         def record() -> None:
             event.time = time.perf_counter()
             mark.set()
 
-        stream.work.put(record)
+        self.streams[stream].work.put(record)
 
     def event_query(self, event: FakeEvent) -> bool:
         return event.mark is None or event.mark.is_set()
@@ -228,22 +237,22 @@ class FakeApi(CudaApi):
 
     # -- moving ----------------------------------------------------------------------------------
 
-    def upload(self, target: int, source: int, size: int, stream: Stream) -> None:
+    def upload(self, target: int, source: int, size: int, stream: int) -> None:
         assert self.is_pinned(source)
-        stream.work.put(lambda: ctypes.memmove(target, source, size))
+        self.streams[stream].work.put(lambda: ctypes.memmove(target, source, size))
 
-    def download(self, target: int, source: int, size: int, stream: Stream) -> None:
+    def download(self, target: int, source: int, size: int, stream: int) -> None:
         assert self.is_pinned(target)
-        stream.work.put(lambda: ctypes.memmove(target, source, size))
+        self.streams[stream].work.put(lambda: ctypes.memmove(target, source, size))
 
-    def copy(self, target: int, source: int, size: int, stream: Stream) -> None:
-        stream.work.put(lambda: ctypes.memmove(target, source, size))
+    def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        self.streams[stream].work.put(lambda: ctypes.memmove(target, source, size))
 
-    def copy_peer(self, target: int, context: Any, source: int, other: Any, size: int, stream: Stream) -> None:
-        stream.work.put(lambda: ctypes.memmove(target, source, size))
+    def copy_peer(self, target: int, context: Any, source: int, other: Any, size: int, stream: int) -> None:
+        self.streams[stream].work.put(lambda: ctypes.memmove(target, source, size))
 
-    def fill(self, target: int, byte: int, size: int, stream: Stream) -> None:
-        stream.work.put(lambda: ctypes.memset(target, byte, size))
+    def fill(self, target: int, byte: int, size: int, stream: int) -> None:
+        self.streams[stream].work.put(lambda: ctypes.memset(target, byte, size))
 
     # -- code ------------------------------------------------------------------------------------
 
@@ -269,9 +278,9 @@ class FakeApi(CudaApi):
 
     def allow_shared(self, function: Any, size: int) -> None: ...
 
-    def launch(self, launch: Launch, stream: Stream) -> None:
+    def launch(self, launch: Launch, stream: int) -> None:
         values = parameters(launch)
-        stream.work.put(lambda: launch.function.run(launch.programs, values))
+        self.streams[stream].work.put(lambda: launch.function.run(launch.programs, values))
 
     # -- graphs ----------------------------------------------------------------------------------
 
@@ -312,17 +321,17 @@ class FakeApi(CudaApi):
     ) -> None:
         executable[place] = [target, source, size]
 
-    def executable_launch(self, executable: dict[Node, list[int]], stream: Stream) -> None:
+    def executable_launch(self, executable: dict[Node, list[int]], stream: int) -> None:
         left, done = dict(executable), set[Node]()
         while left:
             node = self._random.choice([node for node in left if done.issuperset(node.after)])
             values = left.pop(node)
             done.add(node)
             if node.launch is not None:
-                launch = node.launch
-                stream.work.put(lambda launch=launch, values=values: launch.function.run(launch.programs, values))
+                run = functools.partial(node.launch.function.run, node.launch.programs, values)
+                self.streams[stream].work.put(run)
             elif node.kind == "copy":
-                stream.work.put(lambda values=values: ctypes.memmove(*values))
+                self.streams[stream].work.put(lambda values=values: ctypes.memmove(*values))
 
     def executable_destroy(self, executable: Any) -> None:
         self.alive["executable"] -= 1

@@ -1,0 +1,444 @@
+"""Calls of functions with tensors on a GPU: of PyTorch, CuPy, or anything with DLPack or the CUDA array interface.
+
+    y = session(x)                      # x and y on the GPU, on PyTorch's current stream
+    session(x, out=y, stream=side)      # on another one
+
+A function whose work is all on one GPU is put on the caller's stream and nothing is waited for (`direct.py`). Where
+other devices take part, the call begins behind the stream's work and has ended when it returns.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES, spelling
+from motet.artifact.schema import Signature, TensorSpec
+from motet.errors import CallError
+from motet.runtime import dlpack, tensors
+from motet.runtime.concrete import Shape
+from motet.runtime.device_array import DeviceArray
+from motet.runtime.devices.cuda import libraries
+from motet.runtime.devices.cuda.device import CudaDevice
+from motet.runtime.devices.cuda.direct import DirectWork
+from motet.runtime.devices.cuda.libraries import Library
+from motet.runtime.placed import PlacedInstance
+
+_DLPACK_CUDA = 2
+_ALIGNMENT = 16  # bytes, which kernels rely on
+_LEGACY_STREAM = 1  # the handle of the stream that others wait for by default, where 0 may not be said
+_SHARED_STREAMS = (0, 1, 2)  # handles that every context has
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """A tensor on GPU `ordinal`, contiguous. `tensor` keeps its memory; `producer` is a stream whose work it waits
+    for, where that is known."""
+
+    tensor: Any
+    ordinal: int
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read_only: bool = False
+    producer: int | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """An argument that does not lie on the GPU, which is sent there."""
+
+    array: np.ndarray[Any, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+
+Argument = OnGpu | OnHost
+# The instance for the extents of arguments, and whether it was there before.
+Find = Callable[[Sequence[Any]], tuple[Any, bool]]
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Whether an argument lies on a GPU of NVIDIA's."""
+    if type(value) is DeviceArray:
+        return value.device.info.family == "cuda"
+    device = getattr(value, "__dlpack_device__", None)
+    if device is not None:
+        try:
+            return int(device()[0]) == _DLPACK_CUDA
+        except (TypeError, ValueError, RuntimeError, BufferError, AttributeError):
+            return False
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def call(
+    signature: Signature, where: Sequence[str], find: Find, arguments: Sequence[Any], out: Sequence[Any], stream: Any,
+    fallback: Callable[..., Any],
+) -> tuple[Any, Callable[..., Any] | None]:
+    """Calls a function; its result, and, where there is one, a shorter way for calls like this one, which hands any
+    other to `fallback`. `where` names the arguments in errors, `out` has an entry for each result. Raises CallError."""
+    return _Call(signature, where, arguments, out, stream).run(find, fallback)
+
+
+class _Call:
+    def __init__(
+        self, signature: Signature, where: Sequence[str], arguments: Sequence[Any], out: Sequence[Any], stream: Any
+    ) -> None:
+        self.signature = signature
+        self.where = where
+        self.arguments = arguments
+        self.out = out
+        loaded = libraries.loaded()
+        there = [value for value in (*arguments, *out) if value is not None and is_on_gpu(value)]
+        owners = [library for library in loaded if any(library.owns(value) for value in there)]
+        self.library: Library | None = owners[0] if owners else None
+        self.loaded = loaded
+        self.home = _home(there, loaded, signature.name)
+        self.is_given = stream is not None
+        self.stream = _handle(stream, signature.name) if stream is not None else self._current()
+        self.destinations = {spec.destination for spec in signature.results if spec.destination is not None}
+
+    def _current(self) -> int:
+        return 0 if self.library is None else self.library.current_stream(self.home)
+
+    def run(self, find: Find, fallback: Callable[..., Any]) -> tuple[Any, Callable[..., Any] | None]:
+        inputs = [
+            self._adopt(value, spec, where, writable=index in self.destinations)
+            for index, (value, spec, where) in enumerate(
+                zip(self.arguments, self.signature.inputs, self.where, strict=True)
+            )
+        ]
+        instance, again = find(inputs)
+        for argument, shape, where in zip(inputs, instance.inputs, self.where, strict=True):
+            tensors.check_shape(cast(Any, argument), shape.extents, where)
+        if not isinstance(instance, PlacedInstance):
+            raise CallError(f"{self._name_of(inputs)}: lies on cuda:{self.home}, and nothing of this session does; "
+                            f'load it with devices="cuda:{self.home}", or copy the tensor to the host')  # fmt: skip
+        device = _device_of(instance, self.home, self._name_of(inputs))
+        if self.is_given:
+            _check_stream(device, self.stream, self.signature.name)
+        direct = _direct(instance, device)
+        if direct is None:
+            return self._run_placed(instance, device, inputs), None
+        addresses = [self._ready(device, argument) for argument in inputs]
+        results, returned = self._results(device, inputs, instance.results)
+        direct([*(item.address for item in addresses), *(result.address for result in results)], self.stream)
+        value = _as_value(returned)
+        if again and not self.is_given and isinstance(self.library, libraries.Torch):
+            return value, _short_torch(self.library, direct, self.signature, instance, self.home, fallback)
+        return value, None
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def _name_of(self, inputs: Sequence[Argument]) -> str:
+        """The first argument on a GPU, for errors."""
+        found = [where for where, item in zip(self.where, inputs, strict=True) if isinstance(item, OnGpu)]
+        return found[0] if found else self.signature.name
+
+    def _adopt(self, value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Argument:
+        if not is_on_gpu(value):
+            if writable:
+                raise CallError(f"{where}: a destination in the host's memory; expected a tensor on cuda:{self.home}")
+            return OnHost(tensors.adopt(value, spec, where, writable=False))
+        found = self._described(value, where, writable)
+        expected = DTYPES[spec.dtype]
+        if found.dtype != expected and not _is_same_integer(found.dtype, expected, spec):
+            raise CallError(f"{where}: dtype {spelling(found.dtype)} given, {spec.dtype} expected")
+        if found.ordinal != self.home:
+            raise CallError(
+                f"{where}: lies on cuda:{found.ordinal}, other arguments on cuda:{self.home}; expected all on one GPU"
+            )
+        if writable and found.read_only:
+            raise CallError(f"{where}: read-only memory given, a destination must be writable")
+        return found
+
+    def _described(self, value: Any, where: str, writable: bool) -> OnGpu:
+        """A tensor on a GPU, copied there where its library can, if it has gaps or lies askew."""
+        if type(value) is DeviceArray:
+            buffer, ordinal = cast(Any, value.buffer), value.device.info.ordinal
+            return OnGpu(value, ordinal, buffer.address, value.shape, value.dtype, False, buffer.stream)
+        library = next((library for library in self.loaded if library.owns(value)), None)
+        if library is None:
+            return self._exported(value, where)
+        ordinal, address, shape, dtype, contiguous = library.describe(value)
+        if dtype is None:
+            raise CallError(f"{where}: dtype {value.dtype} given; expected one of {', '.join(DTYPES)}")
+        if contiguous and not address % _ALIGNMENT:
+            return OnGpu(value, ordinal, address, shape, dtype)
+        if writable:
+            problem = f"it lies at {address:#x}" if contiguous else "it is not contiguous"
+            raise CallError(
+                f"{where}: {problem}; a destination must be contiguous and aligned to {_ALIGNMENT} bytes"
+            )
+        copy = library.contiguous(value, ordinal, self.stream)
+        return OnGpu(copy, ordinal, library.describe(copy)[1], shape, dtype)
+
+    def _exported(self, value: Any, where: str) -> OnGpu:
+        producer: int | None = None
+        if hasattr(value, "__dlpack__"):
+            ordinal = int(value.__dlpack_device__()[1])
+            found = dlpack.export_from(value, where, self.stream or _LEGACY_STREAM)
+        else:
+            interface = cast(Mapping[str, Any], value.__cuda_array_interface__)
+            ordinal = self.home
+            found = dlpack.read_cuda_interface(interface, value, where)
+            stream = interface.get("stream")
+            producer = int(stream) if stream is not None else None
+        if not dlpack.is_contiguous(found):
+            raise CallError(f"{where}: strides of {found.strides} bytes given; expected a contiguous tensor")
+        if found.address % _ALIGNMENT and 0 not in found.shape:
+            raise CallError(f"{where}: it lies at {found.address:#x}; expected a multiple of {_ALIGNMENT}; copy it")
+        return OnGpu(found, ordinal, found.address, found.shape, found.dtype, found.read_only, producer)
+
+    def _ready(self, device: CudaDevice, argument: Argument) -> OnGpu:
+        """An argument on the GPU, in the order of the stream."""
+        if isinstance(argument, OnHost):
+            made = _sent(device, argument.array, self.stream)
+            return OnGpu(made, self.home, made.buffer.address, made.shape, made.dtype)
+        if argument.producer is not None:
+            device.let_stream_wait(self.stream, argument.producer)
+        if type(argument.tensor) is DeviceArray:
+            cast(Any, argument.tensor.buffer).stream = self.stream
+        return argument
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def _results(
+        self, device: CudaDevice, inputs: Sequence[Argument], shapes: Sequence[Shape]
+    ) -> tuple[list[OnGpu], list[Any]]:
+        results: list[OnGpu] = []
+        returned: list[Any] = []
+        for index, (spec, shape, given) in enumerate(zip(self.signature.results, shapes, self.out, strict=True)):
+            where = f'{self.signature.name}: result {index}' + (f' ("{spec.name}")' if spec.name else "")
+            if spec.destination is not None:
+                value = self.arguments[spec.destination]
+                if given is not None and given is not value:
+                    raise CallError(f"{where}: is written to argument {spec.destination}; out must be that or None")
+                place = cast(OnGpu, inputs[spec.destination])
+            elif given is not None:
+                value = given
+                if not is_on_gpu(given):
+                    raise CallError(f"{where}: out in the host's memory; expected a tensor on cuda:{self.home}")
+                place = cast(OnGpu, self._adopt(given, spec, where, writable=True))
+                tensors.check_shape(cast(Any, place), shape.extents, where)
+                place = self._ready(device, place)
+            else:
+                value = self._made(device, shape)
+                place = self._described(value, where, writable=True)
+            results.append(place)
+            returned.append(value)
+        _check_overlaps(self.signature, inputs, results, self.out)
+        return results, returned
+
+    def _made(self, device: CudaDevice, shape: Shape) -> Any:
+        if self.library is not None and libraries.has_dtype(self.library, shape.dtype):
+            return self.library.empty(shape.extents, shape.dtype, self.home, self.stream)
+        return DeviceArray(device, device.allocate_for(shape.bytes, self.stream), shape.extents, shape.dtype)
+
+    # -- several devices -------------------------------------------------------------------------
+
+    def _run_placed(self, instance: PlacedInstance, device: CudaDevice, inputs: Sequence[Argument]) -> Any:
+        results: list[Any] = []
+        places: list[OnGpu | None] = []
+        for index, (shape, given) in enumerate(zip(instance.results, self.out, strict=True)):
+            spec = self.signature.results[index]
+            if spec.destination is not None or given is not None:
+                value = self.arguments[spec.destination] if spec.destination is not None else given
+                own = self._adopt(value, spec, f"{self.signature.name}: result {index}", writable=True)
+                places.append(cast(OnGpu, own))
+                results.append(value)
+                continue
+            home = instance.devices[instance.plan.result_devices[index]].device
+            value = np.empty(shape.extents, shape.dtype)
+            if home is device:
+                value = self._made(device, shape)
+            places.append(self._described(value, "", writable=True) if home is device else None)
+            results.append(value)
+        device.let_queues_wait_for(self.stream)
+        taken: list[Any] = [_taken(device, item) if isinstance(item, OnGpu) else item.array for item in inputs]
+        for value, place in zip(results, places, strict=True):
+            taken.append(value if place is None else _taken(device, place))
+        instance.run(taken)
+        torch = self.library.torch if isinstance(self.library, libraries.Torch) else None
+        returned = [
+            tensors.to_torch(value, torch) if torch is not None and isinstance(value, np.ndarray) else value
+            for value in results
+        ]
+        return _as_value(returned)
+
+
+def _as_value(returned: Sequence[Any]) -> Any:
+    if len(returned) == 1:
+        return returned[0]
+    return tuple(returned) if returned else None
+
+
+def _home(there: Sequence[Any], loaded: Sequence[Library], name: str) -> int:
+    """The GPU that the first tensor lies on."""
+    for value in there:
+        if type(value) is DeviceArray:
+            return value.device.info.ordinal
+        if hasattr(value, "__dlpack_device__"):
+            return int(value.__dlpack_device__()[1])
+        library = next((library for library in loaded if library.owns(value)), None)
+        if library is not None:
+            return library.describe(value)[0]
+    return 0
+
+
+def _is_same_integer(given: np.dtype[Any], expected: np.dtype[Any], spec: TensorSpec) -> bool:
+    """Whether a signless integer is given as one of the other sign."""
+    signless = spec.dtype.startswith("i") and expected.kind == "i"
+    return signless and given.kind in "iu" and given.itemsize == expected.itemsize
+
+
+def _handle(stream: Any, name: str) -> int:
+    """The handle of a stream: a number, one of PyTorch's or CuPy's, or an object with `__cuda_stream__`."""
+    if isinstance(stream, numbers.Integral):
+        return int(stream)
+    for attribute in ("cuda_stream", "ptr"):
+        if isinstance(found := getattr(stream, attribute, None), numbers.Integral):
+            return int(found)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        pair = protocol() if callable(protocol) else protocol
+        return int(cast(Sequence[int], pair)[1])
+    raise CallError(
+        f"{name}: stream: {type(stream).__name__} given; expected a stream of PyTorch's or CuPy's, an object with "
+        "__cuda_stream__, or a handle"
+    )
+
+
+def _check_stream(device: CudaDevice, stream: int, name: str) -> None:
+    if stream in _SHARED_STREAMS:
+        return
+    if not device.has_stream(stream):
+        raise CallError(f"{name}: stream {stream:#x} is not one of {device.info.uri}; expected one of the GPU on which "
+                        "the arguments lie")  # fmt: skip
+
+
+def _device_of(instance: PlacedInstance, ordinal: int, where: str) -> CudaDevice:
+    """The device of an instance that is a GPU."""
+    found = [loaded.device for loaded in instance.devices if isinstance(loaded.device, CudaDevice)]
+    for device in found:
+        if device.info.ordinal == ordinal:
+            return device
+    here = ", ".join(dict.fromkeys(loaded.device.info.uri for loaded in instance.devices))
+    raise CallError(f"{where}: lies on cuda:{ordinal}; this session works on {here}; copy it there")
+
+
+def _direct(instance: PlacedInstance, device: CudaDevice) -> DirectWork | None:
+    """The whole instance as work of one GPU, made once."""
+    if not instance.direct:
+        alone = instance.alone()
+        made = None
+        if alone is not None and alone.loaded.device is device:
+            parameters = [alone.loaded.parameter(index) for index in alone.concrete.parameters]
+            made = DirectWork(device, cast(Any, alone.commands), alone.concrete.arena, parameters)
+        instance.direct.append(made)
+    return instance.direct[0]
+
+
+def _sent(device: CudaDevice, array: np.ndarray[Any, Any], stream: int) -> DeviceArray:
+    made = DeviceArray(device, device.allocate_for(array.nbytes, stream), array.shape, array.dtype)
+    device.write_on_stream(cast(Any, made.buffer), array, stream)
+    return made
+
+
+def _taken(device: CudaDevice, tensor: OnGpu) -> DeviceArray:
+    """For a call that ends before it returns."""
+    if type(tensor.tensor) is DeviceArray:
+        return tensor.tensor
+    if tensor.producer is not None:
+        device.let_queues_wait_for(tensor.producer)
+    buffer = device.adopt_address(tensor.address, tensor.bytes, tensor.tensor)
+    return DeviceArray(device, buffer, tensor.shape, tensor.dtype)
+
+
+def _check_overlaps(
+    signature: Signature, inputs: Sequence[Argument], results: Sequence[OnGpu], given: Sequence[Any]
+) -> None:
+    """Raises CallError if memory that is written is read, or written, through another tensor too."""
+    for index, spec in enumerate(signature.results):
+        own = spec.destination
+        if own is None and given[index] is None:
+            continue
+        others = [(f"argument {i}", item) for i, item in enumerate(inputs) if i != own and isinstance(item, OnGpu)]
+        others += [(f"result {i}", item) for i, item in enumerate(results[:index])]
+        for name, other in others:
+            mine = results[index]
+            if mine.address < other.address + other.bytes and other.address < mine.address + mine.bytes:
+                place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
+                raise CallError(f"{signature.name}: {place} shares memory with {name}; give memory of its own")
+
+
+def _short_torch(
+    library: libraries.Torch, direct: DirectWork, signature: Signature, instance: PlacedInstance, ordinal: int,
+    fallback: Callable[..., Any],
+) -> Callable[..., Any] | None:
+    """A call with contiguous tensors of PyTorch's of exactly these shapes on its current stream; anything else goes to
+    `fallback`. Results are PyTorch's, or arguments that are written in place."""
+    torch, stream_of = library.torch, library.raw_stream
+    if stream_of is None or not all(libraries.has_dtype(library, shape.dtype) for shape in instance.results):
+        return None
+    expected = [(library.dtypes[shape.dtype], torch.Size(shape.extents)) for shape in instance.inputs]
+    made = [
+        (spec.destination, torch.Size(shape.extents), library.dtypes[shape.dtype])
+        for spec, shape in zip(signature.results, instance.results, strict=True)
+    ]
+    places = {spec.destination for spec in signature.results if spec.destination is not None}
+    sizes = [shape.bytes for shape in instance.inputs]
+    pairs = [(p, other) for p in places for other in range(len(sizes)) if other != p]
+    home = torch.device("cuda", ordinal)
+    tensor_type, empty, count = torch.Tensor, torch.empty, len(expected)
+
+    def short(*arguments: Any) -> Any:
+        if len(arguments) != count:
+            return fallback(*arguments)
+        addresses: list[int] = []
+        for argument, (dtype, shape) in zip(arguments, expected, strict=True):
+            if (
+                type(argument) is not tensor_type or argument.dtype is not dtype or argument.shape != shape
+                or argument.get_device() != ordinal or not argument.is_contiguous() or argument.is_neg()
+            ):
+                return fallback(*arguments)
+            address = argument.data_ptr()
+            if address % _ALIGNMENT:
+                return fallback(*arguments)
+            addresses.append(address)
+        for place, other in pairs:
+            mine, its = addresses[place], addresses[other]
+            if mine < its + sizes[other] and its < mine + sizes[place]:
+                return fallback(*arguments)
+        results: list[Any] = []
+        for destination, shape, dtype in made:
+            if destination is None:
+                result = empty(shape, dtype=dtype, device=home)
+                addresses.append(result.data_ptr())
+            else:
+                result = arguments[destination]
+                addresses.append(addresses[destination])
+            results.append(result)
+        direct(addresses, stream_of(ordinal))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    return short

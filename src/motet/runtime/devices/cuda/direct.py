@@ -1,0 +1,94 @@
+"""Recorded work on streams of others: put there as it is called, without a point, a queue or a thread of the device's.
+
+The work is a function's, all of it on one GPU. Its constants stay where they are, what it works in belongs to the
+stream (`CudaDevice.stream_memory`), so that only the addresses of arguments and results change from call to call.
+A single kernel is launched with parameters of its own; more are what `CudaCommandBuffer.run` makes of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from motet.runtime.device import Buffer
+from motet.runtime.devices.cuda.api import WRONG_CONTEXT, CudaError
+from motet.runtime.devices.cuda.commands import CudaCommandBuffer
+
+if TYPE_CHECKING:
+    from motet.runtime.devices.cuda.device import CudaDevice
+
+_ALIGNMENT = 256  # of the kernels' scratch behind the arena, bytes
+
+
+class DirectWork:
+    """`commands` with their last externals: an arena of `arena` bytes, then `parameters`. Safe to use from several
+    threads."""
+
+    def __init__(
+        self, device: CudaDevice, commands: CudaCommandBuffer, arena: int, parameters: Sequence[Buffer]
+    ) -> None:
+        self.device = device
+        self._commands = commands
+        self._held = parameters
+        self._fixed = tuple([buffer.address for buffer in parameters])
+        self._scratch_at = -(-arena // _ALIGNMENT) * _ALIGNMENT
+        self._memory = self._scratch_at + commands.scratch if commands.scratch else arena
+        self._is_alone = device.api.count() == 1
+        self._single = self._prepare_single()
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        """Runs it once, behind what is on `stream`, a handle: `addresses` are those of the arguments, then of the
+        results. Returns as soon as it is on the stream. Raises DeviceError, KernelFault or DeviceLost for what the
+        driver refuses now; what goes wrong later, the next call tells."""
+        try:
+            if self._is_alone:  # the context is current then, in a thread that has used the GPU before
+                try:
+                    self._put(addresses, stream)
+                    return
+                except CudaError as error:
+                    if error.code not in WRONG_CONTEXT:
+                        raise
+            self.device.check_usable()
+            with self.device.current:
+                self._put(addresses, stream)
+        except CudaError as error:
+            self.device.check_process()
+            raise self.device.failed(error) from error
+
+    def _put(self, addresses: Sequence[int], stream: int) -> None:
+        if self._single is not None:
+            self._single(addresses, stream)
+            return
+        with self.device.lock:
+            base = self.device.stream_memory(stream, self._memory) if self._memory else 0
+            self._commands.run((*addresses, base, *self._fixed, base + self._scratch_at), stream)
+
+    def _prepare_single(self) -> Callable[[Sequence[int], int], None] | None:
+        """The work as one launch, with an array of parameters of its own; None where it is not that."""
+        single = self._commands.single()
+        if single is None or self._memory:
+            return None
+        launch, values, moving = single
+        count = self._commands.externals - 1 - len(self._fixed)
+        words = (ctypes.c_uint64 * len(values))(*values)
+        first = ctypes.addressof(words)
+        pointers = (ctypes.c_uint64 * len(values))(*range(first, first + 8 * len(values), 8))
+        places: list[tuple[int, int, int]] = []
+        for place, external, offset in moving:
+            if external < count:
+                places.append((place, external, offset))
+            else:
+                words[place] = self._fixed[external - count - 1] + offset
+        own = launch._replace(parameters=ctypes.addressof(pointers))
+        lock, launch_on = threading.Lock(), self.device.api.launch
+        self._pointers = pointers  # which only the driver knows of
+
+        def put(addresses: Sequence[int], stream: int) -> None:
+            with lock:  # the driver reads the parameters before it returns
+                for place, index, offset in places:
+                    words[place] = addresses[index] + offset
+                launch_on(own, stream)
+
+        return put
