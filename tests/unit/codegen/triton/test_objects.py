@@ -118,7 +118,7 @@ def copy(v0, v1):
 def test_a_form_that_does_not_compile_gives_way_to_the_next() -> None:
     target = resolve_target("cuda:sm_80")
     forms = (Form(COPY.format(block=100), 1), Form(COPY.format(block=128), 1))
-    (made,) = compile_programs([Program("copy", ("fp32", "fp32"), (), forms)], target, 1)
+    ((made,),) = compile_programs([Program("copy", ("fp32", "fp32"), (), forms)], target, 1)
     assert made.form == 1 and made.entry == "copy"
 
 

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+import msgspec
+
+from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import Objects, launched
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.codegen.reader import Unreadable, read_kernel
-from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of
+from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of, tunable_of
 from motet.compiler.codegen.triton.program import Program, TritonCode
 from motet.compiler.codegen.triton.scalars import Unsupported
 from motet.compiler.codegen.triton.select import generate
@@ -18,12 +21,14 @@ from motet.compiler.codegen.triton.worker import Made
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import CompileError
 
 
 @dataclass(frozen=True)
 class TritonBackend:
     target: GpuTarget
+    choice: Choice = DEFAULT
 
     def gains(self, kernel: Kernel) -> bool:
         return True
@@ -52,37 +57,50 @@ class TritonBackend:
     def assemble(
         self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects
     ) -> tuple[dict[str, Compiled], list[str]]:
-        programs = _programs(compiled)
-        built = dict(zip(programs, compile_programs(list(programs.values()), self.target, jobs), strict=True))
+        programs = self._programs(compiled)
+        forms = compile_programs(list(programs.values()), self.target, jobs, self.choice.most)
         paths: list[str] = []
-        for symbol, program in programs.items():
-            found = members_of(program, built[symbol], self.target)
-            members |= found
-            paths += list(found)[:2]
-        return {name: replace(entry, code=_settled(entry.code, built)) for name, entry in compiled.items()}, paths
+        tunable: list[Tunable] = []
+        for program, made_forms in zip(programs.values(), forms, strict=True):
+            found = [
+                members_of(program, each, self.target, f"{program.symbol}.{number}" if number else "")
+                for number, each in enumerate(made_forms)
+            ]
+            for each in found:
+                members |= each
+            paths += list(found[0])[:2]
+            if len(found) > 1:
+                tunable.append(tunable_of(program, made_forms, [list(each) for each in found], self.target))
+        if tunable:
+            earlier = msgspec.json.decode(members.get(INDEX, b"[]"), type=list[Tunable])
+            members[INDEX] = encode_index([*earlier, *tunable])
+        built = {symbol: made_forms[0] for symbol, made_forms in zip(programs, forms, strict=True)}
+        settled = {
+            name: replace(entry, code=_settled(entry.code, programs, built)) for name, entry in compiled.items()
+        }
+        return settled, paths
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
-        programs = list(_programs(compiled).values())
+        programs = list(self._programs(compiled).values())
         if stage == "llvm":
             return "\n".join(program.forms[0].source for program in programs)
-        return "\n".join(one.assembly for one in compile_programs(programs, self.target, 1))
+        return "\n".join(first.assembly for first, *_ in compile_programs(programs, self.target, 1))
+
+    def _programs(self, compiled: Mapping[str, Compiled]) -> dict[str, Program]:
+        """By symbol, each once: kernels of one structure share their code."""
+        return {
+            program.symbol: self.choice.ordered(program, self.target)
+            for entry in compiled.values()
+            if isinstance(entry.code, TritonCode)
+            for program in entry.code.programs
+        }
 
 
-def _programs(compiled: Mapping[str, Compiled]) -> dict[str, Program]:
-    """By symbol, each once: kernels of one structure share their code."""
-    return {
-        program.symbol: program
-        for entry in compiled.values()
-        if isinstance(entry.code, TritonCode)
-        for program in entry.code.programs
-    }
-
-
-def _settled(code: KernelCode, built: Mapping[str, Made]) -> KernelCode:
+def _settled(code: KernelCode, ordered: Mapping[str, Program], built: Mapping[str, Made]) -> KernelCode:
     """`code` with the forms that were taken, whose grids may differ from those of the first ones."""
     if not isinstance(code, TritonCode):
         return code
-    programs = tuple(chosen(program, built[program.symbol]) for program in code.programs)
+    programs = tuple(chosen(ordered[program.symbol], built[program.symbol]) for program in code.programs)
     return replace(
         code, programs=programs, phases=tuple(Phase(program.symbol, program.forms[0].tasks) for program in programs)
     )

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
+from motet.artifact.candidates import Candidate, Tunable
 from motet.compiler.codegen.triton.program import Program
 from motet.compiler.codegen.triton.worker import Made, Request, Unit
 from motet.compiler.targets.gpu import GpuTarget
@@ -49,9 +50,9 @@ def require_triton(target: GpuTarget) -> None:
         )
 
 
-def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int) -> list[Made]:
-    """Each program in the first of its forms that fits the target. Raises CompileError, and OptionError where Triton
-    is not installed."""
+def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> list[list[Made]]:
+    """Each program in the first of its forms that fit the target, at least one and at most `most`. Raises
+    CompileError, and OptionError where Triton is not installed."""
     if not programs:
         return []
     require_triton(target)
@@ -62,7 +63,7 @@ def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int) 
         ]
         for program in programs
     ]
-    request = msgspec.msgpack.encode(Request(target, units, jobs))
+    request = msgspec.msgpack.encode(Request(target, units, jobs, most))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", _MODULE, str(os.getpid())]
     answer = subprocess.run(command, input=request, capture_output=True, env=environment, check=False)
@@ -71,26 +72,40 @@ def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int) 
         raise WorkerCrash(
             f"kernels for {target.name}: Triton's process died ({answer.returncode}): {words[0]}", " ".join(command)
         )
-    made = msgspec.msgpack.decode(answer.stdout, type=list[Made])
-    for program, one in zip(programs, made, strict=True):
-        if one.error:
-            raise CompileError(f"kernel {program.symbol}: no code for {target.family} {target.name}: {one.error}")
+    made = msgspec.msgpack.decode(answer.stdout, type=list[list[Made]])
+    for program, (first, *_) in zip(programs, made, strict=True):
+        if first.error:
+            raise CompileError(f"kernel {program.symbol}: no code for {target.family} {target.name}: {first.error}")
     return made
 
 
-def members_of(program: Program, made: Made, target: GpuTarget) -> dict[str, bytes]:
-    """The binary, then its description, then the source, by their paths in the artifact."""
+def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") -> dict[str, bytes]:
+    """The binary, then its description, then the source, by their paths in the artifact; `name` is what the kernel
+    is called where not by its symbol."""
     form = program.forms[made.form]
+    name = name or program.symbol
     launch = Launch(
-        program.symbol, made.entry, form.warps, 1, made.shared, made.scratch, made.registers, made.spills,
+        name, made.entry, made.warps, 1, made.shared, made.scratch, made.registers, made.spills,
         len(program.buffers), list(program.sizes),
     )
-    path = f"executables/{target.family}/{target.name}/{program.symbol}"
+    path = f"executables/{target.family}/{target.name}/{name}"
     return {
         f"{path}.{target.binary}": made.code,
         f"{path}.json": msgspec.json.format(msgspec.json.encode(launch), indent=2),
         f"{path}.py": form.source.encode(),
     }
+
+
+def tunable_of(
+    program: Program, made: Sequence[Made], members: Sequence[list[str]], target: GpuTarget
+) -> Tunable:
+    """The forms of a program that an artifact has, whose members are `members`, for a machine to choose from."""
+    names = [program.symbol, *(f"{program.symbol}.{number}" for number in range(1, len(made)))]
+    forms = [program.forms[each.form] for each in made]
+    return Tunable(
+        target.family, target.name, program.symbol, program.key, program.about,
+        [Candidate(form.label, name, form.tasks, own) for form, name, own in zip(forms, names, members, strict=True)],
+    )
 
 
 def chosen(program: Program, made: Made) -> Program:

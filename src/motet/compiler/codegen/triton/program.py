@@ -11,23 +11,29 @@ from motet.compiler.codegen.kernel import KernelCode
 @dataclass(frozen=True)
 class Form:
     """One way to write a program. `source` is a Python module that defines a function of the program's symbol under
-    `triton.jit`; `tasks` is the grid, in one dimension; `stages` is how many turns of a loop are under way at once."""
+    `triton.jit`; `tasks` is the grid, in one dimension; `stages` is how many turns of a loop are under way at once.
+    `label` tells a program's forms apart, in words that stay the same from version to version: tunings name it."""
 
     source: str
     tasks: Expr
     warps: int = 4
     stages: int = 1
+    label: str = ""
 
 
 @dataclass(frozen=True)
 class Program:
     """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then numbers of the types in
-    `sizes` (`i32` or `i64`). `forms` are in order of preference: the first that fits the target is taken."""
+    `sizes` (`i32` or `i64`). `forms` are in order of preference: the first that fits the target is taken. `key` says
+    what it computes, on which extents, in a name that does not depend on what else there is; `about` says it to
+    people."""
 
     symbol: str
     buffers: tuple[str, ...]
     sizes: tuple[str, ...]
     forms: tuple[Form, ...]
+    key: str = ""
+    about: str = ""
 
 
 @dataclass(frozen=True)

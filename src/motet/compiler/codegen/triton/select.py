@@ -11,12 +11,14 @@ What one launch makes and a later one reads lies in a workspace.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.loops import flops, split_reductions, traffic
+from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, multiply
 from motet.compiler.codegen.triton import contraction, loops, rows, windows
 from motet.compiler.codegen.triton.loops import Task
@@ -44,7 +46,8 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         symbol = kernel.name if position == 0 else f"{kernel.name}_{position}"
         read = _reads([stage for other in launches[position + 1 :] for stage in other])
         kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
-        programs.append(_program(kernel, buffers, symbol, forms))
+        key = _key(kernel, position, target)
+        programs.append(_program(kernel, buffers, symbol, forms, key, _about(kernel, launch)))
         kinds.append(kind)
     return TritonCode(
         min(kinds, key=KINDS.index), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),
@@ -68,18 +71,31 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     return kernel if (found.count.known or _MANY) >= _MANY else split_reductions(kernel)
 
 
-def _program(kernel: Kernel, buffers: tuple[int, ...], symbol: str, forms: tuple[Form, ...]) -> Program:
+def _program(
+    kernel: Kernel, buffers: tuple[int, ...], symbol: str, forms: tuple[Form, ...], key: str, about: str
+) -> Program:
     dtypes = tuple(pointer_type(kernel.values[value].dtype) for value in buffers)
     size = "i64" if is_wide(kernel) else "i32"
-    return Program(symbol, dtypes, (size,) * len(kernel.symbols), forms)
+    return Program(symbol, dtypes, (size,) * len(kernel.symbols), forms, key, about)
+
+
+def _key(kernel: Kernel, position: int, target: GpuTarget) -> str:
+    """What the `position`-th launch of a kernel computes, as a name: the same in every program that it is of."""
+    content = (structure(kernel), position, target.precision)
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+
+
+def _about(kernel: Kernel, launch: Launch) -> str:
+    """The operations of a launch, as the source has them."""
+    about = "; ".join(dict.fromkeys(stage.source for stage in launch if stage.source)) or kernel.name
+    return about.replace('"""', "").replace("\\", "/")
 
 
 def _forms(
     kernel: Kernel, launch: Launch, read: set[int], buffers: tuple[int, ...], symbol: str, target: GpuTarget
 ) -> tuple[str, tuple[Form, ...]]:
     """The class that takes a launch, and the program's forms; `read` are the values that later ones read."""
-    about = "; ".join(dict.fromkeys(stage.source for stage in launch if stage.source)) or kernel.name
-    about = about.replace('"""', "").replace("\\", "/")
+    about = _about(kernel, launch)
     taken = windows.match(kernel, launch)
     found = taken.rows if taken is not None else _rows(kernel, launch)
     if found is not None:

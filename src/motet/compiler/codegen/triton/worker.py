@@ -34,17 +34,20 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """For every program its forms, in order of preference."""
+    """For every program its forms, in order of preference, and how many of them are wanted: `most`."""
 
     target: GpuTarget
     programs: list[list[Unit]]
     jobs: int
+    most: int = 1
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What became of a program: the form that was taken, the binary and what a launch needs to know; or `error`."""
+    """What became of a program: the form that was taken, the binary and what a launch needs to know; or `error`.
+    `warps` are those that a launch has, which may be more than the form asks for."""
 
     form: int = 0
+    warps: int = 0
     code: bytes = b""
     assembly: str = ""
     entry: str = ""
@@ -68,11 +71,11 @@ def main() -> int:
     return 0
 
 
-def _compile_all(request: Request, folder: Path) -> list[Made]:
+def _compile_all(request: Request, folder: Path) -> list[list[Made]]:
     import triton  # pyright: ignore[reportUnusedImport]
     import triton.compiler  # pyright: ignore[reportUnusedImport] # noqa: F401
 
-    tasks = [(forms, request.target, folder) for forms in request.programs]
+    tasks = [(forms, request.target, folder, request.most) for forms in request.programs]
     jobs = min(request.jobs, len(tasks))
     if jobs < 2:
         return [_compile(*task) for task in tasks]
@@ -80,19 +83,23 @@ def _compile_all(request: Request, folder: Path) -> list[Made]:
         return pool.starmap(_compile, tasks, chunksize=1)
 
 
-def _compile(forms: list[Unit], target: GpuTarget, folder: Path) -> Made:
-    """The first form that fits and does not spill; else the one that fits and spills least."""
-    best: Made | None = None
+def _compile(forms: list[Unit], target: GpuTarget, folder: Path, most: int) -> list[Made]:
+    """The first forms that fit and do not spill, at most `most`; where there is none, the one that fits and spills
+    least. An only one with `error` says that none fits."""
+    found: list[Made] = []
+    spilling: Made | None = None
     reasons: list[str] = []
     for number, unit in enumerate(forms):
         made = _compile_form(unit, target, folder, number)
         if made.error:
             reasons.append(made.error)
-        elif best is None or made.spills < best.spills:
-            best = made
-        if best is not None and not best.spills:
+        elif not made.spills:
+            found.append(made)
+        elif spilling is None or made.spills < spilling.spills:
+            spilling = made
+        if len(found) == most:
             break
-    return best or Made(error=reasons[0])
+    return found or [spilling or Made(error=reasons[0])]
 
 
 def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
@@ -141,8 +148,8 @@ def _described(made: Any, target: GpuTarget, number: int) -> Made:
     resources = read_resources(cubin, entry) if cubin else Resources()
     assembly = made.asm.get("ptx") or made.asm.get("amdgcn") or ""
     return Made(
-        number, code, assembly, entry, int(metadata.shared), int(getattr(metadata, "global_scratch_size", 0) or 0),
-        resources.registers, resources.spills,
+        number, int(metadata.num_warps), code, assembly, entry, int(metadata.shared),
+        int(getattr(metadata, "global_scratch_size", 0) or 0), resources.registers, resources.spills,
     )
 
 

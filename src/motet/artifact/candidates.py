@@ -1,0 +1,109 @@
+"""Candidates: an artifact may hold several forms of a kernel, for a machine with the device to take the fastest of.
+
+`tuning/candidates.json` lists them; the form that the compiler thinks best stands among the objects of its variant as
+always, so that such an artifact runs like any other. `pruned` leaves what was chosen, and nothing of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from msgspec import structs
+
+from motet.artifact.reader import PARAMETERS, Artifact
+from motet.artifact.schema import Expr, Manifest, Schedule, Variant
+from motet.errors import ArtifactError
+
+INDEX = "tuning/candidates.json"
+
+
+class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One form: `kernel` is what its code calls it, `tasks` its grid; `members` are its objects, then what else
+    belongs to it. The first candidate's are those of the variant."""
+
+    label: str
+    kernel: str
+    tasks: Expr
+    members: list[str]
+
+
+class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel of the variant for `target` of `family`, called `kernel` in its schedules; `key` is its name in
+    tunings."""
+
+    family: str
+    target: str
+    kernel: str
+    key: str
+    about: str
+    candidates: list[Candidate]
+
+
+def encode_index(kernels: Sequence[Tunable]) -> bytes:
+    return msgspec.json.encode(list(kernels))
+
+
+def read_index(artifact: Artifact) -> list[Tunable]:
+    """The kernels of an artifact that have several forms. Raises ArtifactError for a damaged list."""
+    if INDEX not in artifact.manifest.members:
+        return []
+    try:
+        found = msgspec.json.decode(artifact.member(INDEX), type=list[Tunable])
+    except msgspec.DecodeError as error:
+        raise ArtifactError(f"{artifact.name}: member {INDEX}: {error}") from None
+    for kernel in found:
+        for candidate in kernel.candidates:
+            for name in candidate.members:
+                if name not in artifact.manifest.members:
+                    raise ArtifactError(f"{artifact.name}: member {INDEX}: {name} is not there")
+    return found
+
+
+def pruned(
+    artifact: Artifact, chosen: Mapping[tuple[str, str, str], int]
+) -> tuple[Manifest, dict[str, bytes | memoryview], dict[str, np.ndarray]]:
+    """What `write_artifact` makes an artifact without candidates of: of every kernel, named by family, target and
+    symbol, the chosen candidate, by default the first."""
+    manifest = artifact.manifest
+    members: dict[str, bytes | memoryview] = {
+        name: artifact.member(name) for name in manifest.members
+        if name not in (PARAMETERS, manifest.external_parameters, INDEX)
+    }
+    grids: dict[tuple[str, str], dict[str, Expr]] = {}
+    for kernel in read_index(artifact):
+        number = chosen.get((kernel.family, kernel.target, kernel.kernel), 0)
+        first, winner = kernel.candidates[0], kernel.candidates[number]
+        content = {
+            own: _renamed(members[name], kernel.kernel) if name.endswith(".json") else members[name]
+            for own, name in zip(first.members, winner.members, strict=True)
+        }
+        for candidate in kernel.candidates:
+            for name in candidate.members:
+                members.pop(name, None)
+        members |= content
+        grids.setdefault((kernel.family, kernel.target), {})[kernel.kernel] = winner.tasks
+    variants = [_with_grids(each, grids.get((each.family, each.target), {})) for each in manifest.variants]
+    parameters = {each.key: artifact.parameter(i) for i, each in enumerate(manifest.parameters)}
+    return structs.replace(manifest, variants=variants), members, parameters
+
+
+def _renamed(description: bytes | memoryview, kernel: str) -> bytes:
+    """A kernel's description, which now goes by the name `kernel`."""
+    content = msgspec.json.decode(description, type=dict[str, object])
+    return msgspec.json.format(msgspec.json.encode(content | {"kernel": kernel}), indent=2)
+
+
+def _with_grids(variant: Variant, grids: Mapping[str, Expr]) -> Variant:
+    return structs.replace(
+        variant, schedules={name: _with_tasks(schedule, grids) for name, schedule in variant.schedules.items()}
+    )
+
+
+def _with_tasks(schedule: Schedule, grids: Mapping[str, Expr]) -> Schedule:
+    commands = [
+        structs.replace(command, tasks=grids[command.kernel]) if command.kernel in grids else command
+        for command in schedule.commands
+    ]
+    return structs.replace(schedule, commands=commands)
