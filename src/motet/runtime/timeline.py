@@ -23,7 +23,8 @@ class Timeline(Protocol):
         ...
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
-        """Blocks until `value` is reached; False if `timeout` seconds passed first. Raises what poisoned it."""
+        """Blocks until `value` is reached; False if `timeout` seconds passed first. Raises what poisoned it, as an
+        object of its own (`raisable`)."""
         ...
 
     def error(self, value: int) -> MotetError | None:
@@ -75,7 +76,7 @@ class HostTimeline:
     def fail(self, value: int, error: MotetError) -> None:
         """`value` has ended in `error`; waiting for it raises that."""
         with self._changed:
-            self._errors[value] = error
+            self._errors[value] = error.with_traceback(None)  # which would hold the memory of who raised it
             self._end(value)
 
     def abandon(self, error: MotetError) -> None:
@@ -97,7 +98,7 @@ class HostTimeline:
                 if not self._changed.wait_for(lambda: self.reached(value), timeout):
                     return False
         if self._errors and (error := self._errors.get(value)) is not None:
-            raise error
+            raise raisable(error)
         return True
 
     def _end(self, value: int) -> None:
@@ -112,6 +113,15 @@ def wait_all(points: Iterable[Point]) -> None:
     """Blocks until every point is reached; raises the error of the first that is poisoned."""
     for point in points:
         point.wait()
+
+
+def raisable(error: MotetError) -> MotetError:
+    """The same error as an object of its own. One that is raised holds every frame that it passes, and with them
+    their memory: what a timeline keeps, and several threads may want to raise, is never raised itself."""
+    own = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
+    own.__cause__ = error.__cause__
+    return own
 
 
 def failed_among(points: Iterable[Point]) -> MotetError | None:

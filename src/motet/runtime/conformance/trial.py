@@ -247,9 +247,10 @@ def finish_poisoned(point: Point, what: str, kind: type[MotetError] = DeviceErro
     try:
         reached = point.wait(PATIENCE)
     except kind as error:
-        if point.error is not error:
+        own = point.error
+        if own is None or type(own) is not type(error) or str(own) != str(error):
             raise Failure(f"{what}: wait raised {error!r}, but the point's error is {point.error!r}") from error
-        return error
+        return own
     except Exception as error:
         raise Failure(f"{what}: {type(error).__name__}: {error}; expected {kind.__name__}") from error
     if reached:

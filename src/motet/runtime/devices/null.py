@@ -37,7 +37,7 @@ from motet.runtime.devices.host.recorded import (
 )
 from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.recording import bytes_of
-from motet.runtime.timeline import HostTimeline, Point
+from motet.runtime.timeline import HostTimeline, Point, raisable
 from motet.runtime.uri import number_options
 from motet.runtime.work_queue import WorkQueue
 
@@ -299,7 +299,7 @@ class NullDevice:
 
         def timed() -> None:
             if self._lost is not None:
-                raise self._lost
+                raise raisable(self._lost)
             present = time.perf_counter() if foreign else submitted
             clock = max([present, lane.now, *(earlier.end for earlier in before)])
             work()
@@ -345,7 +345,7 @@ class NullDevice:
         if self._closed:
             raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
         if self._lost is not None:
-            raise self._lost
+            raise raisable(self._lost)
 
     def _check_queue(self, queue: int) -> None:
         self._check_usable()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from motet.errors import MotetError
 from motet.runtime.devices.cuda.api import INVALID_HANDLE, CudaError, Handle
 from motet.runtime.devices.cuda.lifetime import Lane
-from motet.runtime.timeline import Point
+from motet.runtime.timeline import Point, raisable
 
 if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
@@ -120,7 +120,7 @@ class CudaQueue:
         if value > self._ended and not self._wait(value, timeout):
             return False
         if self._errors and (error := self._errors.get(value)) is not None:
-            raise error
+            raise raisable(error)
         return True
 
     def _wait(self, value: int, timeout: float | None) -> bool:

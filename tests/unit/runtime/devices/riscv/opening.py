@@ -41,7 +41,7 @@ def launch(
     try:
         assert point.wait(30)
     except MotetError as error:
-        assert point.error is error
+        assert point.error is not None and vars(point.error) == vars(error)
         return error
     return None
 

@@ -193,7 +193,8 @@ def test_what_depends_on_a_fault_fails_with_it_and_nothing_else_does(device: Ris
     dependant, other = device.submit(good, [], [failed], queue=1), device.submit(good, [])
     with pytest.raises(KernelFault) as caught:
         dependant.wait(10)
-    assert caught.value is failed.error
+    assert failed.error is not None and vars(caught.value) == vars(failed.error)
+    assert dependant.error is failed.error
     assert other.wait(10)
 
 
