@@ -24,6 +24,12 @@ Examples:
   motet compile model.onnx                         writes model.motet
   motet compile model.mlir -o out.motet --device host{cpu=x86-64-v3}
   motet compile model.mlir --emit llvm             prints the code made for each kernel
+  motet compile model.onnx --option tune-schedule=measure
+                                                   runs each function here in several schedules (its kernels one
+                                                   after the other or at once, in other orders, with more memory)
+                                                   and keeps the fastest; motet inspect shows what was measured
+  motet compile rows.mlir --option tune-schedule=measure --option tune-inputs=64x128xf32,128xf32
+                                                   the same for dynamic extents: with inputs of these shapes
 """
 
 
@@ -44,7 +50,8 @@ def compile_program(
     format: arguments.Format = "auto",
     option: Annotated[list[str] | None, typer.Option(
         metavar="KEY=VALUE", show_default=False,
-        help="An option of the compiler. May be given several times.",
+        help="An option of the compiler: jobs=N, memory-limit=BYTES, tune-schedule=off|measure, tune-inputs=SHAPES, "
+        "rates=FILE. May be given several times.",
     )] = None,
     parameters: Annotated[str, typer.Option(
         metavar="embedded|external", help="Whether large constants go into the artifact or beside it.",

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from motet.artifact.schema import Schedule
 from motet.compiler.scheduling.arrangement import Options
+from motet.errors import CompileError
 
 PLANNED = "concurrent"
 _FEW = 8  # tasks: a command that has fewer leaves threads of a processor idle
@@ -21,8 +22,7 @@ Candidates = dict[str, dict[str, Schedule]]
 
 
 def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
-    """The names of candidates and what makes them, the planner's own first. What is given in `options` is kept to."""
-    yield PLANNED, options
+    """The names of candidates beside the planner's own, and what makes them. What is given in `options` is kept to."""
     serial = replace(options, filling=0, chained=True, streams=1)
     yield "serial", serial
     yield "serial, depth first", replace(serial, depth_first=True)
@@ -33,10 +33,16 @@ def candidate_options(options: Options) -> Iterator[tuple[str, Options]]:
 
 
 def make_candidates(make: Callable[[Options], Schedule], options: Options) -> dict[str, Schedule]:
-    """Every candidate that differs from those before it; `make` schedules by options."""
-    found: dict[str, Schedule] = {}
+    """Every candidate that differs from those before it; `make` schedules by options.
+
+    Raises: CompileError: the planner's own does not keep to the memory that there may be. Others then are left out.
+    """
+    found = {PLANNED: make(options)}
     for name, each in candidate_options(options):
-        schedule = make(each)
+        try:
+            schedule = make(each)
+        except CompileError:  # in another order the arena is larger than it may be
+            continue
         if schedule not in found.values():
             found[name] = schedule
     return found
