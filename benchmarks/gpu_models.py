@@ -1,0 +1,266 @@
+"""Networks as plain PyTorch modules: the same definition is compiled by Motet and run by its peers.
+
+He et al. 2016 (ResNet-50), Devlin et al. 2019 (BERT), Dosovitskiy et al. 2021 (ViT), Radford et al. 2019 (GPT-2),
+Grattafiori et al. 2024 (Llama 3). Attention is PyTorch's own, which takes its fastest kernel; exported models hold it
+as the two products and the softmax that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as f
+
+from benchmarks.gpu_rows import BF16, I64, MIB, Input, Row, with_pattern
+
+Tensor = torch.Tensor
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """Heads in the second dimension; keys and values may have fewer, each for several queries' heads."""
+    groups = int(q.shape[1]) // int(k.shape[1])
+    if groups > 1:
+        k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    if not torch.onnx.is_in_onnx_export():
+        return f.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    scores = torch.matmul(q, k.transpose(-1, -2)) * int(q.shape[-1]) ** -0.5
+    if causal:
+        ahead = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(ahead, float("-inf"))
+    return torch.matmul(torch.softmax(scores, -1), v)
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.inward = nn.Linear(width, 3 * width)
+        self.outward = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, s, d = map(int, x.shape)
+        q, k, v = (y.view(b, s, self.heads, d // self.heads).transpose(1, 2) for y in self.inward(x).chunk(3, -1))
+        return self.outward(attention(q, k, v, self.causal).transpose(1, 2).reshape(b, s, d))
+
+
+class Block(nn.Module):
+    """A transformer's block: normalisation before each part, or, as in BERT, after it."""
+
+    def __init__(self, width: int, heads: int, causal: bool = False, before: bool = True, tanh: bool = False) -> None:
+        super().__init__()
+        self.before = before
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = SelfAttention(width, heads, causal)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.gelu = nn.GELU("tanh" if tanh else "none")
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.before:
+            x = x + self.attention(self.first(x))
+            return x + self.down(self.gelu(self.up(self.second(x))))
+        x = self.first(x + self.attention(x))
+        return self.second(x + self.down(self.gelu(self.up(x))))
+
+
+class Bert(nn.Module):
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, words: int = 30522) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(512, width)
+        self.norm = nn.LayerNorm(width)
+        self.blocks = nn.ModuleList(Block(width, heads, before=False) for _ in range(layers))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.norm(self.words(tokens) + self.positions.weight[: int(tokens.shape[1])])
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Vit(nn.Module):
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.kind = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.zeros(1, 197, width))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.patches(image).flatten(2).transpose(1, 2)
+        x = torch.cat([self.kind.expand(int(x.shape[0]), -1, -1), x], 1) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 0])
+
+
+class Gpt2(nn.Module):
+    """Tokens to the logits that follow the last one."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, words: int = 50257) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(1024, width)
+        self.blocks = nn.ModuleList(Block(width, heads, causal=True, tanh=True) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.words(tokens) + self.positions.weight[: int(tokens.shape[1])]
+        for block in self.blocks:
+            x = block(x)
+        return f.linear(self.norm(x[:, -1]), self.words.weight)
+
+
+class Gpt2Step(nn.Module):
+    """One more token after `past` ones: logits, and the keys and values of the token for all layers."""
+
+    def __init__(self, past: int, layers: int = 12, width: int = 768, heads: int = 12, words: int = 50257) -> None:
+        super().__init__()
+        self.past, self.heads = past, heads
+        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(1024, width)
+        self.blocks = nn.ModuleList(Block(width, heads, tanh=True) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, token: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens: batch × 1; keys and values: layers × batch × heads × past × 64."""
+        x = self.words(token) + self.positions.weight[self.past]
+        b, _, d = map(int, x.shape)
+        own_keys: list[Tensor] = []
+        own_values: list[Tensor] = []
+        for number, block in enumerate(self.blocks):
+            parts = block.attention.inward(block.first(x)).chunk(3, -1)
+            q, k, v = (y.view(b, 1, self.heads, d // self.heads).transpose(1, 2) for y in parts)
+            own_keys.append(k)
+            own_values.append(v)
+            mixed = attention(q, torch.cat([keys[number], k], 2), torch.cat([values[number], v], 2))
+            x = x + block.attention.outward(mixed.transpose(1, 2).reshape(b, 1, d))
+            x = x + block.down(block.gelu(block.up(block.second(x))))
+        return f.linear(self.norm(x), self.words.weight), torch.stack(own_keys), torch.stack(own_values)
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * self.weight
+
+
+def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary positions (Su et al. 2021), in halves."""
+    left, right = x.chunk(2, -1)
+    return x * cosine + torch.cat([-right, left], -1) * sine
+
+
+class LlamaBlock(nn.Module):
+    """Grouped queries, rotary positions, SwiGLU; `past` keys and values before it, or causal over what it is given."""
+
+    def __init__(self, past: int, width: int = 4096, heads: int = 32, groups: int = 8, hidden: int = 14336) -> None:
+        super().__init__()
+        self.past, self.heads, self.groups, self.head = past, heads, groups, width // heads
+        self.first, self.second = RmsNorm(width), RmsNorm(width)
+        self.inward = nn.Linear(width, (heads + 2 * groups) * self.head, bias=False)
+        self.outward = nn.Linear(width, width, bias=False)
+        self.gate, self.up = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, *cache: Tensor) -> Any:
+        """x: batch × tokens × width; cosine, sine: tokens × head; keys, values: batch × groups × past × head."""
+        b, s, _ = map(int, x.shape)
+        sizes = [self.heads * self.head, self.groups * self.head, self.groups * self.head]
+        parts = self.inward(self.first(x)).split(sizes, -1)
+        q, k, v = (y.view(b, s, -1, self.head).transpose(1, 2) for y in parts)
+        q, k = rotated(q, cosine, sine), rotated(k, cosine, sine)
+        if cache:
+            mixed = attention(q, torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2))
+        else:
+            mixed = attention(q, k, v, causal=True)
+        x = x + self.outward(mixed.transpose(1, 2).reshape(b, s, -1))
+        y = self.second(x)
+        x = x + self.down(f.silu(self.gate(y)) * self.up(y))
+        return (x, k, v) if cache else x
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        after = 4 * width
+        self.body = nn.Sequential(
+            nn.Conv2d(before, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, after, 1, bias=False), nn.BatchNorm2d(after),
+        )
+        plain = stride == 1 and before == after
+        self.side = nn.Sequential() if plain else nn.Sequential(
+            nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return f.relu(self.body(x) + self.side(x))
+
+
+def resnet50() -> nn.Module:
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, depth in enumerate((3, 4, 6, 3)):
+        for index in range(depth):
+            layers.append(Bottleneck(channels, 64 << stage, 2 if stage and not index else 1))
+            channels = 256 << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+class Attention(nn.Module):
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, self.causal)
+
+
+def _network(name: str, title: str, make: Callable[[], nn.Module], inputs: tuple[Input, ...], flops: float,
+             size: float, **rest: Any) -> Row:
+    return Row(name, title, "networks", lambda: with_pattern(make(), BF16), inputs, flops, size, **rest)
+
+
+def models() -> list[Row]:
+    def tokens(batch: int, length: int, words: int) -> tuple[Input, ...]:
+        return (Input((batch, length), I64, words),)
+
+    def image(batch: int) -> tuple[Input, ...]:
+        return (Input((batch, 3, 224, 224), BF16),)
+
+    heads = Input((4, 32, 4096, 128), BF16)
+    full = 4.0 * 4 * 32 * 4096 * 4096 * 128
+    cache, layer_cache = Input((12, 1, 12, 512, 64), BF16), Input((1, 8, 2048, 128), BF16)
+    turns = (Input((1, 128), BF16),) * 2, (Input((2048, 128), BF16),) * 2
+    llama = 2.0 * (6144 * 4096 + 4096 * 4096 + 3 * 14336 * 4096)  # operations for a token, bytes of the weights
+    bert, vit, gpt2 = 85.0e6, 86.0e6, 85.0e6  # weights of the layers
+    return [
+        Row("attention", "attention bf16 b4 h32 s4096 d128", "attention", lambda: Attention(False), (heads,) * 3,
+            full, 4.0 * heads.bytes),
+        Row("attention-causal", "the same, causal", "attention", lambda: Attention(True), (heads,) * 3,
+            full / 2, 4.0 * heads.bytes),
+        _network("encoder", "encoder block bf16 b16 s512 d1024 h16", lambda: Block(1024, 16),
+                 (Input((16, 512, 1024), BF16),), 8192 * 2 * 12.6e6 + 4.0 * 16 * 512 * 512 * 1024, 66 * MIB),
+        _network("resnet50-1", "ResNet-50 bf16, batch 1", resnet50, image(1), 8.2e9, 51.0e6),
+        _network("resnet50-64", "ResNet-50 bf16, batch 64", resnet50, image(64), 64 * 8.2e9, 51.0e6 + 64 * 45e6),
+        _network("bert-1", "BERT-base bf16, 1×128", Bert, tokens(1, 128, 30522), 128 * 2 * bert, 2 * bert),
+        _network("bert-32", "BERT-base bf16, 32×128", Bert, tokens(32, 128, 30522), 32 * 128 * 2 * bert, 2 * bert),
+        _network("vit-1", "ViT-B/16 bf16, batch 1", Vit, image(1), 197 * 2 * vit, 2 * vit),
+        _network("vit-64", "ViT-B/16 bf16, batch 64", Vit, image(64), 64 * 197 * 2 * vit, 2 * vit),
+        _network("gpt2-prefill", "GPT-2 bf16, 512 tokens", Gpt2, tokens(1, 512, 50257), 512 * 2 * gpt2, 2 * 124e6),
+        _network("gpt2-step", "GPT-2 bf16, one token after 512", lambda: Gpt2Step(512),
+                 (*tokens(1, 1, 50257), cache, cache), 2 * 124e6, 2 * 124e6 + 2.0 * cache.bytes),
+        _network("llama-step", "Llama-3 8B block bf16, one token after 2048", lambda: LlamaBlock(2048),
+                 (Input((1, 1, 4096), BF16), *turns[0], layer_cache, layer_cache), llama,
+                 llama + 2.0 * layer_cache.bytes),
+        _network("llama-prefill", "Llama-3 8B block bf16, 2048 tokens", lambda: LlamaBlock(0),
+                 (Input((1, 2048, 4096), BF16), *turns[1]), 2048 * llama + 4096.0 * 2048 * 2048, llama + 64 * MIB),
+    ]
