@@ -143,7 +143,9 @@ class PlacedInstance:
         )
         read = {reference.external for work in concrete.work for reference in work.references}
         destinations = {i: s.destination for i, s in enumerate(region.results) if s.destination is not None}
-        leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving)
+        # In a loop that was taken apart it is asked for later, on the queue for what is moved.
+        apart = step.turn is not None and id(loaded.device) in self.spare
+        leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving and not apart)
         return _Run(step, concrete, commands, frozenset(read), queue, destinations, leaving)
 
     def alone(self) -> Alone | None:
@@ -380,9 +382,12 @@ class _Call:
         if view is not None:
             return view[: value.shape.bytes], copy.points, copy
         array = self.instance.staging.allocate(value.shape.bytes).array(np.dtype(np.uint8), (value.shape.bytes,))
-        # On the queue that made it: on another it would wait for what has nothing to do with it.
-        read = device.read(copy.buffer, array, 0, copy.points, copy.queue)
-        point = self._note(device, copy.queue, copy.points, read)
+        # On the queue that made it: on another it would wait for what has nothing to do with it. But in a turn of a
+        # loop on the other, while the next turn computes.
+        turn = self.instance.lifetimes.turns[self.place]
+        queue = copy.queue if turn is None else self.instance.spare.get(id(device), copy.queue)
+        read = device.read(copy.buffer, array, 0, copy.points, queue)
+        point = self._note(device, queue, copy.points, read)
         self._pend(point, [copy.buffer])
         self._used(copy, point)
         value.array, value.points = array, [point]

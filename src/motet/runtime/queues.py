@@ -20,7 +20,8 @@ def choose_queues(
 ) -> list[int]:
     """The queue of every step, by its number in `steps`; a transfer's is that of the first step that reads what it
     moves, else 0. Steps are submitted in `order`. `same` says which devices are one, `queues` how many queues a device
-    has. A step whose own queues the device has none of may be on any."""
+    has. A step whose own queues the device has none of may be on any. A device that runs turns of a loop keeps one
+    queue, where it has several, for what is moved for the next turn meanwhile."""
     groups: dict[int, list[int]] = {}
     for number in order:
         if steps[number].op == "run":
@@ -33,6 +34,8 @@ def choose_queues(
     for group in groups.values():
         count = queues(steps[group[0]].device)
         if count > 1:
+            if any(steps[n].turn for n in group) and not any(steps[n].queues for n in group):
+                count -= 1
             there = (1 << count) - 1
             own = (1 << len(group)) - 1
             before = [earlier[number] >> first & own for number in group]

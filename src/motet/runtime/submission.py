@@ -31,7 +31,8 @@ def submission_order(steps: Sequence[Step], works_here: Callable[[int], bool], s
         for source in sources:
             readers[source].append(number)
         missing[number] = len(sources)
-    late = [step.op == "run" and works_here(step.device) for step in steps]
+    # Of a loop that was taken apart, what comes back is asked for when the next turn has gone there.
+    late = [(step.op == "run" or step.turn is not None) and works_here(step.device) for step in steps]
     heap = [(late[number], number) for number, count in enumerate(missing) if not count]
     heapq.heapify(heap)
     order: list[int] = []

@@ -200,12 +200,15 @@ class _Outliner:
             turns.append(turn_of(entry) or (turns[maker] if maker is not None else None))
             places.append(places[maker] if maker is not None else of_loops[section[entry.results[0]]])
         first: dict[tuple[int, int], int] = {}
-        for turn, level in zip(turns, levels, strict=True):
+        for entry, turn, level in zip(entries, turns, levels, strict=True):
             if turn is not None:
+                level -= not isinstance(entry, _Region)
                 first[turn] = min(first.get(turn, level), level)
         keys: list[tuple[int, int, int]] = []
-        for turn, place, level in zip(turns, places, levels, strict=True):
-            keys.append((place, level, 0) if turn is None else (place, turn[1] + level - first[turn], turn[1]))
+        for entry, turn, place, level in zip(entries, turns, places, levels, strict=True):
+            # What a turn makes is moved as soon as it is there, before the turn before it goes on.
+            own = level if isinstance(entry, _Region) or turn is None else level - 1
+            keys.append((place, own, 0) if turn is None else (place, turn[1] + own - first[turn], -turn[1]))
         return [entries[number] for number in _in_order(needs, keys)]
 
     def _stages(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
