@@ -97,11 +97,12 @@ def _renamed(description: bytes | memoryview, kernel: str) -> bytes:
 
 def _with_grids(variant: Variant, grids: Mapping[str, Expr]) -> Variant:
     return structs.replace(
-        variant, schedules={name: _with_tasks(schedule, grids) for name, schedule in variant.schedules.items()}
+        variant, schedules={name: with_grids(schedule, grids) for name, schedule in variant.schedules.items()}
     )
 
 
-def _with_tasks(schedule: Schedule, grids: Mapping[str, Expr]) -> Schedule:
+def with_grids(schedule: Schedule, grids: Mapping[str, Expr]) -> Schedule:
+    """`schedule` with other grids for the kernels that `grids` names."""
     commands = [
         structs.replace(command, tasks=grids[command.kernel]) if command.kernel in grids else command
         for command in schedule.commands

@@ -8,6 +8,7 @@ import msgspec
 
 REQUEST = "request.msgpack"  # in the job's folder
 RESULT = "result"  # the artifact, or the text asked for
+TUNINGS = "tunings.json"  # what was measured of kernels
 ARRAYS = "arrays.npz"  # inputs and results to verify
 
 STAGES = {
@@ -38,6 +39,8 @@ class Job(msgspec.Struct, frozen=True):
     memory_limit: int | None = None  # of arenas, bytes
     tune_schedule: bool = False
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
+    tune: Literal["", "candidates", "measure"] = ""  # of forms of kernels
+    tunings: bytes = b""  # what is known of them, `artifact/tunings.py`
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""
     pipeline: str = ""

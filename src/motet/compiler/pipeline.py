@@ -25,6 +25,7 @@ from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.hoist_constants import hoist_constants
+from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.placement.faces import complete
@@ -39,6 +40,7 @@ from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.candidates import Candidates, make_candidates
+from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import CompileError
 from motet.version import VERSION
 
@@ -68,7 +70,7 @@ class Kernels:
 
 def build(
     program: Program, targets: Sequence[Target], jobs: int, progress: Progress, memory_limit: int | None = None,
-    candidates: bool = False,
+    candidates: bool = False, choice: Choice = DEFAULT,
 ) -> Built:
     """Compile `program` for every target, preferred first. Arenas have at most `memory_limit` bytes, where given.
     `candidates` asks for schedules to choose from."""
@@ -76,12 +78,12 @@ def build(
     normalise(program)
     progress("partition", 0.1)
     kernels = partition(program)
-    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit, candidates)
+    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit, candidates, choice)
 
 
 def build_partitioned(
     program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress,
-    memory_limit: int | None = None, candidates: bool = False,
+    memory_limit: int | None = None, candidates: bool = False, choice: Choice = DEFAULT,
 ) -> Built:
     """`build` from partitioned kernels on."""
     functions = public_functions(program.module)
@@ -151,6 +153,8 @@ def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
 def normalise(program: Program) -> None:
     """Canonical linalg; constants as parameters."""
     decompose_softmax(program.module)
+    for function in public_functions(program.module):
+        resolve_reshapes(function)
     run_pipeline(program.module, NORMALISE)
     hoist_constants(program)
 
@@ -202,6 +206,7 @@ def build_variant(
     made: Objects,
     memory_limit: int | None = None,
     candidates: Candidates | None = None,
+    choice: Choice = DEFAULT,
 ) -> Variant:
     """Code and schedules for one target; objects are added to `members`, and to `made` which unit each is of.
     Units that are the same for the target's base are its objects. Schedules to choose from are added to
@@ -209,7 +214,7 @@ def build_variant(
     family = families()[target.family]
     filling = max(FILLING, target.processors) if isinstance(target, GpuTarget) else FILLING
     options = Options(memory_limit, family.streams, filling)
-    backend = backend_of(target)
+    backend = backend_of(target, choice)
     compiled, paths = backend.assemble(compile_kernels(functions, kernels, backend), jobs, members, made)
     schedules = {}
     for function in functions:

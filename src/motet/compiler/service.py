@@ -28,7 +28,7 @@ from motet import errors
 from motet.artifact.reader import Artifact
 from motet.compiler.cache import Cache
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
-from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, Job, Message, VerifyReport
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, TUNINGS, Job, Message, VerifyReport
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.standby import Standby
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
@@ -54,6 +54,10 @@ OPTIONS = {
     " once, in other orders, with more memory) and keep the fastest of each",
     "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"
     " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
+    "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
+    " from; or measure: choose now, on this machine's GPU",
+    "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
+    " completed, or made",
     "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
@@ -82,9 +86,11 @@ def compile(
     request, `WorkerCrash`."""
     job = _job(request, "compile")
     _wheels()
-    if not request.cache:
+    if not request.cache or job.tune == "measure":
         with _Folder() as folder:
-            return Artifact.from_bytes(_run(job, folder, progress, worker))
+            artifact = Artifact.from_bytes(_run(job, folder, progress, worker))
+            _keep_tunings(folder, dict(request.options).get("tuning"))
+            return artifact
     cache, key = Cache(), _key(job)
     data = cache.get(key)
     if data is None:
@@ -92,6 +98,14 @@ def compile(
             data = _run(job, folder, progress, worker)
         cache.put(key, data)
     return Artifact.from_bytes(data)
+
+
+def _keep_tunings(folder: Path, path: str | None) -> None:
+    """Writes what a worker has measured to the file that was named for it, if one was."""
+    if path is not None and (folder / TUNINGS).exists():
+        from motet.artifact.files import write_atomically
+
+        write_atomically(Path(path), [memoryview((folder / TUNINGS).read_bytes())])
 
 
 def emit(request: CompileRequest, stage: str) -> str:
@@ -147,6 +161,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else texts, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
+        tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
 
@@ -207,6 +222,23 @@ def _tuning(given: str | None) -> bool:
     return given == "measure"
 
 
+def _tune(given: str | None) -> Literal["", "candidates", "measure"]:
+    if given in (None, "off"):
+        return ""
+    if given == "candidates" or given == "measure":
+        return given
+    raise OptionError(f"option tune={given}: expected off, candidates or measure")
+
+
+def _tunings(path: str | None, tune: str | None) -> bytes:
+    """The content of a file of tunings, checked here, where its user is; with tune=measure it need not be there."""
+    from motet.artifact.tunings import Tunings, read_tunings
+
+    if path is None or (tune == "measure" and not Path(path).exists()):
+        return Tunings().encode()
+    return read_tunings(path, f"option tuning={path}").encode()
+
+
 def _shapes(given: str | None) -> str:
     if given:
         from motet.compiler.tuning.inputs import parse_inputs
@@ -228,6 +260,7 @@ def _key(job: Job) -> str:
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
+    parts += [job.tune, job.tunings.decode()]
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from motet.compiler.ir.program import Place, Program
     from motet.compiler.placement.rates import RateTable
     from motet.compiler.targets.family import Target
+    from motet.compiler.tuning.kernels import Choice
 
 _log = logging.getLogger("motet")
 
@@ -145,8 +146,12 @@ def _compile(job: Job, folder: Path) -> None:
     _progress("read", 0.0)
     with _loaded(job) as program:
         built = pipeline.build(
-            program, _targets(job, program), job.jobs, _progress, job.memory_limit, job.tune_schedule
+            program, _targets(job, program), job.jobs, _progress, job.memory_limit, job.tune_schedule, _choice(job)
         )
+    if job.tune == "measure":
+        from motet.compiler.tuning.measuring import tune_kernels_here
+
+        built = tune_kernels_here(built, job.tunings, job.tune_inputs, folder, _progress)
     if job.tune_schedule:
         from motet.compiler.tuning.inputs import parse_inputs
         from motet.compiler.tuning.schedule import tune_schedules
@@ -154,6 +159,16 @@ def _compile(job: Job, folder: Path) -> None:
         built = tune_schedules(built, parse_inputs(job.tune_inputs) if job.tune_inputs else {}, folder, _progress)
     _progress("write", 0.95)
     write_artifact(built.manifest, built.members, built.parameters, folder / RESULT)
+
+
+def _choice(job: Job) -> Choice:
+    """Which forms of kernels are kept."""
+    from motet.artifact.tunings import parse_tunings
+    from motet.compiler.tuning.kernels import CANDIDATES, DEFAULT, Choice
+
+    if not job.tunings:
+        return DEFAULT
+    return Choice(CANDIDATES if job.tune else 1, parse_tunings(job.tunings, "option tuning"))
 
 
 def _emit(job: Job, folder: Path) -> None:

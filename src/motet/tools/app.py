@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from motet.errors import MotetError
-from motet.tools import bench, compile, devices, export, inspect, opt, run
+from motet.tools import bench, compile, devices, export, inspect, opt, run, tune
 from motet.tools.main import INTERRUPTED
 
 HELP = """Compile a tensor program once, ahead of time, into one file; run that file without a compiler.
@@ -75,6 +75,7 @@ def make_app() -> typer.Typer:
     app.command("bench", help=bench.HELP)(bench.bench_function)
     app.command("devices", help=devices.HELP)(devices.show_devices)
     app.command("inspect", help=inspect.HELP)(inspect.inspect_artifact)
+    app.command("tune", help=tune.HELP)(tune.tune_artifact)
     app.command("export", help=export.HELP)(export.export_function)
     app.command("opt", help=opt.HELP)(opt.run_passes)
     return app

@@ -13,6 +13,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
 from motet.compiler.targets.family import Target
+from motet.compiler.tuning.kernels import DEFAULT, Choice
 
 Objects = dict[tuple[str, object], str]  # by target and unit: the member that holds the unit's code
 
@@ -48,15 +49,16 @@ class Backend(Protocol):
         ...
 
 
-def backend_of(target: Target) -> Backend:
-    """The code generator for `target`. Raises OptionError where what it is built on is not installed."""
+def backend_of(target: Target, choice: Choice = DEFAULT) -> Backend:
+    """The code generator for `target`; `choice` says which forms of kernels are kept. Raises OptionError where what it
+    is built on is not installed."""
     if isinstance(target, CpuTarget):
         return CpuBackend(target)
     from motet.compiler.codegen.triton.backend import TritonBackend
     from motet.compiler.codegen.triton.objects import require_triton
 
     require_triton(target)
-    return TritonBackend(target)
+    return TritonBackend(target, choice)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from motet.artifact.tunings import Tunings
-from motet.compiler.codegen.triton.program import Program
-from motet.compiler.targets.gpu import GpuTarget
+
+if TYPE_CHECKING:
+    from motet.compiler.codegen.triton.program import Program
+    from motet.compiler.targets.gpu import GpuTarget
 
 CANDIDATES = 8
 

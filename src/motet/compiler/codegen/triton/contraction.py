@@ -312,7 +312,8 @@ def _form(c: Contraction, tile: Tile) -> Form:
     if task.epilogue is not None:
         w.finish(task.epilogue, value, at, task.stored)
     tasks = _times(_times(ceiling(rows, tile.m), ceiling(columns, tile.n)), total(c.batch).expression)
-    return Form(w.module(task.symbol, task.about), tasks, tile.warps, tile.stages)
+    label = f"{tile.m}x{tile.n}x{tile.k} warps={tile.warps} stages={tile.stages}"
+    return Form(w.module(task.symbol, task.about), tasks, tile.warps, tile.stages, label)
 
 
 def _times(a: Expr, b: Expr) -> Expr:

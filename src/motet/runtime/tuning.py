@@ -1,0 +1,96 @@
+"""Chooses forms of kernels by measuring them: what `motet tune` and `--option tune=measure` do, on one open device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from motet.artifact.candidates import Tunable, read_index
+from motet.artifact.reader import Artifact
+from motet.artifact.schema import Variant
+from motet.artifact.tunings import Tuning
+from motet.errors import DeviceError
+from motet.runtime.device import Device
+from motet.runtime.trials import find_launch, time_candidates
+
+_GAIN = 0.01  # that a candidate has to be faster by than the first, which is what the compiler thinks best
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One kernel: `taken` is the number of the fastest candidate, `seconds` what each takes, None where it does not
+    run. `skipped` says why nothing was measured."""
+
+    kernel: Tunable
+    taken: int
+    seconds: tuple[float | None, ...]
+    device: str
+    skipped: str = ""
+
+    @property
+    def tuning(self) -> Tuning:
+        """As it stands in a file of tunings."""
+        kernel = self.kernel
+        times = {
+            candidate.label: round(seconds * 1e6, 2)
+            for candidate, seconds in zip(kernel.candidates, self.seconds, strict=True) if seconds is not None
+        }
+        return Tuning(
+            kernel.key, f"{kernel.family}:{kernel.target}", self.device, kernel.candidates[self.taken].label,
+            kernel.about, times,
+        )
+
+
+def tunable_variant(artifact: Artifact, device: Device) -> Variant:
+    """The variant that a device runs. Raises DeviceError."""
+    reasons: list[str] = []
+    for variant in artifact.manifest.variants:
+        if variant.family != device.info.family:
+            continue
+        reason = device.obstacle(variant)
+        if reason is None:
+            return variant
+        reasons.append(f"{variant.target}: {reason}")
+    listing = "; ".join(reasons) or f"it has none for {device.info.family} devices"
+    raise DeviceError(f"device {device.info.uri}: runs none of the code of {artifact.name}: {listing}")
+
+
+def tune_kernels(
+    artifact: Artifact, device: Device, symbols: Mapping[str, Mapping[str, int]], progress: Progress
+) -> list[Verdict]:
+    """Measures every kernel of `artifact` that has several forms for `device`. `symbols` are the values of the dynamic
+    extents of functions and regions; kernels of those that are not there are skipped. Raises DeviceError."""
+    variant = tunable_variant(artifact, device)
+    kernels = [
+        each for each in read_index(artifact) if (each.family, each.target) == (variant.family, variant.target)
+    ]
+    verdicts: list[Verdict] = []
+    for number, kernel in enumerate(kernels):
+        progress(f"measure {kernel.kernel} for {variant.target}", number / len(kernels))
+        verdicts.append(_judge(artifact, device, variant, kernel, symbols))
+    return verdicts
+
+
+def _judge(
+    artifact: Artifact, device: Device, variant: Variant, kernel: Tunable, symbols: Mapping[str, Mapping[str, int]]
+) -> Verdict:
+    name = device.info.name
+    launch = find_launch(artifact, variant, kernel.kernel, symbols)
+    if launch is None:
+        nothing = (None,) * len(kernel.candidates)
+        return Verdict(kernel, 0, nothing, name, "its function has dynamic extents, and no values are given for them")
+    objects = sum(member in variant.objects for member in kernel.candidates[0].members)
+    seconds = tuple(time_candidates(device, artifact, kernel, launch, objects))
+    return Verdict(kernel, fastest(seconds), seconds, name)
+
+
+def fastest(seconds: tuple[float | None, ...]) -> int:
+    """The number of the candidate to take: the first, unless another is faster by more than measurements scatter."""
+    there = [(each, number) for number, each in enumerate(seconds) if each is not None]
+    if not there:
+        return 0
+    best, number = min(there)
+    first = seconds[0]
+    return 0 if first is not None and first <= best * (1 + _GAIN) else number
