@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from tests.unit.runtime.devices.host.test_native import compile_ir
 
-from motet.artifact.schema import Command, Schedule, Signature, TensorSpec
+from motet.artifact.schema import Command, Expr, Schedule, Signature, Symbol, TensorSpec
 from motet.compiler.scheduling.arrangement import Recorded, Storage
 from motet.runtime.concrete import make_concrete
 from motet.runtime.devices.host.loader import Code, load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.expressions import combine, evaluate
 
 # out[i] = 3 * a[i % na] + b[i % nb] + addend, for every task i. `mix` makes the result at once; `begin` makes a
 # workspace of it, and `finish` the result of that and b.
@@ -69,30 +70,47 @@ def mix(a: np.ndarray, b: np.ndarray, count: int, addend: int) -> np.ndarray:
 
 @dataclass
 class RandomProgram:
-    """A program of `seed`: commands in program order, and the values that numpy gives its results."""
+    """A program of `seed`: commands in program order, and the values that numpy gives its results. The first inputs
+    give the symbols their values."""
 
     seed: int
     most: int = 40
+    dynamic: bool = False  # some extents are symbols, whose values are `symbols`
     recorded: list[Recorded] = field(default_factory=list)
     inputs: list[np.ndarray] = field(default_factory=list)
     expected: list[np.ndarray] = field(default_factory=list)
     over: list[int | None] = field(default_factory=list)  # of results: the input whose memory they are
+    symbols: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
         self._values: dict[Storage, np.ndarray] = {}
-        for index in range(int(self.random.integers(1, 4))):
-            array = self.random.integers(-9, 9, self._length())
+        if self.dynamic:
+            self.symbols = {name: int(self.random.integers(1, 90)) for name in ("n", "m")}
+        self.extents: list[Expr] = []  # of the inputs
+        self._counts: dict[Storage, Expr] = {}
+        for index in range(int(self.random.integers(1, 4)) + len(self.symbols)):
+            extent: Expr = [*self.symbols][index] if index < len(self.symbols) else self._length()
+            array = self.random.integers(-9, 9, evaluate(extent, self.symbols))
             self.inputs.append(array)
-            self._values[Storage("input", array.nbytes, index)] = array
+            self.extents.append(extent)
+            self._keep(Storage("input", combine("*", extent, 8), index), extent, array)
         self._given = list(self._values)
+        self.returned: list[Expr] = []  # the extents of the results
         self._window = int(self.random.integers(2, 30))
         for _ in range(int(self.random.integers(1, self.most))):
             self._add()
         self._return()
 
-    def _length(self) -> int:
+    def _length(self) -> Expr:
+        if self.symbols and self.random.random() < 0.6:
+            factor = int(self.random.integers(1, 4))
+            return combine("*", str(self.random.choice([*self.symbols])), factor)
         return int(self.random.choice([1, 2, 7, 8, 9, 31, 64, 100, 200]))
+
+    def _keep(self, storage: Storage, extent: Expr, value: np.ndarray) -> None:
+        self._values[storage] = value
+        self._counts[storage] = extent
 
     def _choose(self) -> Storage:
         known = list(self._values)
@@ -101,22 +119,23 @@ class RandomProgram:
 
     def _add(self) -> None:
         left, right = self._choose(), self._choose()
-        a, b, count = self._values[left], self._values[right], self._length()
-        out = Storage("arena", 8 * count)
+        a, b, extent = self._values[left], self._values[right], self._length()
+        na, nb, count = self._counts[left], self._counts[right], evaluate(extent, self.symbols)
+        out = Storage("arena", combine("*", extent, 8))
         addend = int(self.random.integers(100))
         seconds = float(self.random.random())
         if self.random.random() < 0.8:
-            command = Command("dispatch", [], "mix", count, [len(a), len(b), addend])
-            over = ((0, 2),) if len(a) == count else ()  # task i then reads element i of it alone
+            command = Command("dispatch", [], "mix", extent, [na, nb, addend])
+            over = ((0, 2),) if na == extent else ()  # task i then reads element i of it alone
             self.recorded.append(Recorded(command, [left, right, out], 2, seconds, over))
-            self._values[out] = mix(a, b, count, addend)
+            self._keep(out, extent, mix(a, b, count, addend))
             return
-        work = Storage("arena", 8 * count)
+        work = Storage("arena", combine("*", extent, 8))
         used = [left, right, out, work]
-        begin = Command("dispatch", [], "begin", count, [len(a), len(b), addend])
-        finish = Command("dispatch", [], "finish", count, [count, len(b), 1])
+        begin = Command("dispatch", [], "begin", extent, [na, nb, addend])
+        finish = Command("dispatch", [], "finish", extent, [extent, nb, 1])
         self.recorded += [Recorded(begin, used, 2, seconds), Recorded(finish, used, 2, seconds)]
-        self._values[out] = mix(mix(a, b, count, addend), b, count, 1)
+        self._keep(out, extent, mix(mix(a, b, count, addend), b, count, 1))
 
     def _return(self) -> None:
         made = [storage for storage in self._values if storage.kind == "arena"]
@@ -126,27 +145,29 @@ class RandomProgram:
             storage, index = made[number], len(self.expected)
             value = self._values[storage]
             self.expected.append(value)
-            fitting = [i for i, array in enumerate(self.inputs) if len(array) == len(value) and i not in copied]
+            own = self._counts[storage]
+            self.returned.append(own)
+            fitting = [i for i, extent in enumerate(self.extents) if extent == own and i not in copied]
             if fitting:
                 copied.add(fitting[0])
                 self.over.append(fitting[0])
-                result = Storage("result", value.nbytes, index, over=self._given[fitting[0]])
+                result = Storage("result", storage.bytes, index, over=self._given[fitting[0]])
             else:
                 self.over.append(None)
                 if self.random.random() < 0.5:
                     storage.kind, storage.index = "result", index
                     continue
-                result = Storage("result", value.nbytes, index)
+                result = Storage("result", storage.bytes, index)
             self.recorded.append(Recorded(Command("copy", []), [storage, result], 1))
 
     @property
     def signature(self) -> Signature:
-        inputs = [TensorSpec(f"i{n}", [len(array)], "i64") for n, array in enumerate(self.inputs)]
+        inputs = [TensorSpec(f"i{n}", [extent], "i64") for n, extent in enumerate(self.extents)]
         results = [
-            TensorSpec(f"r{n}", [len(array)], "i64", over)
-            for n, (array, over) in enumerate(zip(self.expected, self.over, strict=True))
+            TensorSpec(f"r{n}", [extent], "i64", over)
+            for n, (extent, over) in enumerate(zip(self.returned, self.over, strict=True))
         ]
-        return Signature("f", inputs, results, [])
+        return Signature("f", inputs, results, [Symbol(name, n, 0) for n, name in enumerate(self.symbols)])
 
     def arrays(self) -> list[np.ndarray]:
         """New arrays of the inputs and results; a result that is written to an input is that array."""
@@ -160,16 +181,19 @@ class RandomProgram:
 
 def run_in_order(program: RandomProgram, schedule: Schedule, order: list[int]) -> list[np.ndarray]:
     """The results of the commands one after the other in `order`, by numpy."""
+    def known(size: Expr) -> int:
+        return evaluate(size, program.symbols)
+
     arrays = program.arrays()
-    arena = np.full(int(str(schedule.arena)) // 8, -1)
+    arena = np.full(known(schedule.arena) // 8, -1)
     first = {"input": 0, "result": len(program.inputs)}
 
     def view(number: int) -> np.ndarray:
         buffer = schedule.buffers[number]
         if buffer.kind != "arena":
             return arrays[first[buffer.kind] + buffer.index]
-        begin = int(str(buffer.offset)) // 8
-        return arena[begin : begin + int(str(buffer.bytes)) // 8]
+        begin = known(buffer.offset) // 8
+        return arena[begin : begin + known(buffer.bytes) // 8]
 
     for number in order:
         command = schedule.commands[number]
@@ -178,8 +202,8 @@ def run_in_order(program: RandomProgram, schedule: Schedule, order: list[int]) -
             view(target)[...] = view(source)
             continue
         a, b, out = (view(command.buffers[place]) for place in PLACES[command.kernel])
-        na, nb, addend = (int(str(size)) for size in command.sizes)
-        out[...] = mix(a[:na], b[:nb], int(str(command.tasks)), addend)
+        na, nb, addend = map(known, command.sizes)
+        out[...] = mix(a[:na], b[:nb], known(command.tasks), addend)
     return arrays[len(program.inputs) :]
 
 
@@ -187,7 +211,7 @@ def run_on_host(
     program: RandomProgram, schedule: Schedule, code: Code, threads: HostThreads
 ) -> list[np.ndarray]:
     """The results of the host's threads, which run what may run at once at once."""
-    concrete = make_concrete(program.signature, schedule, {}, lambda index: 0, "f")
+    concrete = make_concrete(program.signature, schedule, program.symbols, lambda index: 0, "f")
     commands = []
     for work in concrete.work:
         places = tuple((reference.external, reference.offset) for reference in work.references)

@@ -3,6 +3,8 @@ the proof fails where a schedule is wrong."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from msgspec import structs
@@ -22,14 +24,18 @@ def code() -> Code:
 
 
 def plan(program: RandomProgram) -> Schedule:
-    """With and without streams and limits, by seed."""
-    options = Options(streams=(1, 2, 5)[program.seed % 3])
+    """With and without streams, chains, another order and limits, by seed."""
+    seed = program.seed
+    options = Options(
+        streams=(1, 2, 5)[seed % 3], filling=(0, 8, 64)[seed // 3 % 3], growth=(1.0, 1.25, 8.0)[seed // 9 % 3],
+        chained=seed // 27 % 3 == 2, depth_first=seed // 2 % 3 == 2,
+    )
     free = arrange(program.recorded, {}, 0, options)
-    if program.seed % 4:
+    if seed % 4 or program.dynamic:
         return free
     assert isinstance(free.serial, int)
-    limit = free.serial + program.seed % 7 * 64
-    tight = arrange(program.recorded, {}, 0, Options(limit, options.streams))
+    limit = free.serial + seed % 7 * 64
+    tight = arrange(program.recorded, {}, 0, replace(options, memory_limit=limit))
     assert isinstance(tight.arena, int) and tight.arena <= limit
     return tight
 
@@ -54,7 +60,7 @@ def some_order(schedule: Schedule, random: np.random.Generator, by_streams: bool
 def verify(seeds: range, code: Code) -> None:
     threads = HostThreads(4)
     for seed in seeds:
-        program = RandomProgram(seed)
+        program = RandomProgram(seed, dynamic=seed % 5 == 1)
         schedule = plan(program)
         check_schedule(schedule, program.signature, f"seed {seed}")
         for by_streams in (False, True):
