@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from motet.runtime import tensors
 from motet.runtime.concrete import Shape
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
+from motet.runtime.in_flight import InFlight, Range, ranges_of
 from motet.runtime.instance import allocate
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
@@ -26,31 +28,6 @@ Tensor = Array | DeviceArray
 
 _DLPACK_CUDA = 2  # DLPack's number for memory of NVIDIA's GPUs
 _INSTANCES = 64  # combinations of extents that are kept ready
-
-
-class Queue:
-    """A thread, started when first needed, that runs what is submitted, in order."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._executor: ThreadPoolExecutor | None = None
-        self._closed = False
-
-    def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        with self._lock:
-            if self._closed:
-                raise CallError("the session is closed")
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(1, thread_name_prefix="motet")
-            return self._executor.submit(call)
-
-    def close(self) -> None:
-        """Waits for what was submitted."""
-        with self._lock:
-            self._closed = True
-            executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown()
 
 
 class Runnable(Protocol):
@@ -122,13 +99,13 @@ class Function:
     """
 
     def __init__(
-        self, signature: Signature, make: Make, pool: Pool, queue: Queue,
+        self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight,
         recover: Callable[[DeviceLost], bool] | None = None,
     ) -> None:
         self.signature = signature
         self._make: Make | None = make
         self._pool = pool
-        self._queue = queue
+        self._in_flight = in_flight
         self._recover = recover
         self._lock = threading.Lock()
         self._instances: OrderedDict[tuple[int, ...], Runnable] = OrderedDict()
@@ -167,11 +144,15 @@ class Function:
         return self._call(arguments, out, stream)
 
     def submit(self, *arguments: Any, out: Any = None) -> Future[Any]:
-        """Runs the function on the session's own thread, in the order of submission; returns at once.
+        """Runs the function on a thread of the session; returns at once.
 
-        The arguments must not change until the future is done. Errors are in the future.
+        Up to `in_flight` calls of a session (see `load`) run at once, begun in the order of submission; one that
+        writes what an earlier one reads or writes, or reads what that one writes (`out`, destinations), waits for it.
+        The arguments must not change until the future is done. Errors are in the future; cancelling it works as long
+        as the call has not begun. Raises CallError where the session is closed.
         """
-        return self._queue.submit(lambda: self(*arguments, out=out))
+        call = functools.partial(self, *arguments, out=out)
+        return self._in_flight.submit(call, lambda: ranges_of(arguments), self._written(arguments, out))
 
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Runs the function, command after command; returns each kernel's name and seconds."""
@@ -199,6 +180,13 @@ class Function:
         return f"Function({show_signature(self.signature)})"
 
     # -- a call ----------------------------------------------------------------------------------
+
+    def _written(self, arguments: Sequence[Any], out: Any) -> Sequence[Range]:
+        """The caller's memory that a call is to write."""
+        if out is None and not self._destinations:
+            return ()
+        given = out if isinstance(out, (tuple, list)) else (out,)
+        return ranges_of([*given, *(value for i, value in enumerate(arguments) if i in self._destinations)])
 
     def _call(self, arguments: Sequence[Any], out: Any, stream: Any = None) -> Any:
         if stream is not None or any(type(value) is not np.ndarray and _lies_on_gpu(value) for value in arguments):

@@ -27,7 +27,8 @@ from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.devices.host.driver import HostDevice
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads, thread_count
-from motet.runtime.function import Function, Queue, Runnable
+from motet.runtime.function import Function, Runnable
+from motet.runtime.in_flight import MOST, InFlight
 from motet.runtime.on_host import OnHost
 from motet.runtime.selection import HOST, Choice, choose
 
@@ -48,13 +49,15 @@ def load(
     *,
     devices: str | Mapping[str, str] | None = None,
     threads: int | None = None,
+    in_flight: int = MOST,
 ) -> Session:
     """A session for an artifact: a file, its content, or one that is open.
 
     `devices` binds the program's devices to this machine's (`motet.devices()` lists them), by name or all to one;
     what it does not name is chosen: the first of a device's alternatives that is there. `threads` is how many
     threads one call uses at most on the host; by default MOTET_THREADS, else as many as the process may use of the
-    machine (its processors, its share of them).
+    machine (its processors, its share of them). `in_flight` is how many submitted calls run at once, at most; each has
+    memory of its own for intermediate tensors and results.
     Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
     """
     if isinstance(source, (str, Path)):
@@ -64,7 +67,9 @@ def load(
     bindings = {"": devices} if isinstance(devices, str) else dict(devices or {})
     if threads is not None and threads < 1:
         raise OptionError(f"threads: {threads} given, at least 1 expected")
-    return Session(source, thread_count() if threads is None else threads, bindings)
+    if in_flight < 1:
+        raise OptionError(f"in_flight: {in_flight} given, at least 1 expected")
+    return Session(source, thread_count() if threads is None else threads, bindings, in_flight)
 
 
 class Session:
@@ -74,11 +79,13 @@ class Session:
     `close`, or leaving the `with` block, ends it; results stay valid.
     """
 
-    def __init__(self, artifact: Artifact, threads: int, bindings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, threads: int, bindings: Mapping[str, str] | None = None, in_flight: int = MOST
+    ) -> None:
         self.artifact = artifact
         self.threads = threads
         self._pool = Pool()
-        self._queue = Queue()
+        self._in_flight = InFlight(in_flight)
         self._bound: BoundDevices | None = None
         self._host: OnHost | None = None
         on_host = any(variant.family == HOST for variant in artifact.manifest.variants)
@@ -92,7 +99,9 @@ class Session:
             self._host = OnHost(artifact, self._variant, schedules, self._pool, HostThreads(threads))
         recover = self._recover if self._bound is not None else None
         self._functions = {
-            name: Function(signature, functools.partial(self._instance, signature), self._pool, self._queue, recover)
+            name: Function(
+                signature, functools.partial(self._instance, signature), self._pool, self._in_flight, recover
+            )
             for name, signature in artifact.functions.items()
         }
         # As attributes of the object itself they are found faster; the session's own names win.
@@ -209,7 +218,7 @@ class Session:
 
     def close(self) -> None:
         """Waits for what was submitted and frees code, parameters and arenas. Later calls are errors."""
-        self._queue.close()
+        self._in_flight.close()
         for function in self._functions.values():
             function.close()
         self._host = None
