@@ -77,7 +77,7 @@ class _Outliner:
         operations = self._with_copies(group, members, arguments)
         results = [
             result for member in group.operations for result in member.results
-            if any(
+            if member.name == "func.call" or any(
                 use.owner.operation not in members and self._leaves(use.owner.operation, members)
                 for use in result.uses
             )

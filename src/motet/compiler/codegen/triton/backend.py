@@ -1,4 +1,5 @@
-"""Triton, for GPUs: kernels as Python source, compiled ahead of time without a GPU."""
+"""Triton, for GPUs: kernels as Python source, compiled ahead of time without a GPU; and launches of kernels that are
+kept as they were written, through NVVM (`codegen/nvvm/`)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import Objects, launched
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
+from motet.compiler.codegen.nvvm.emit import emit_launch
+from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
 from motet.compiler.codegen.reader import Unreadable, read_kernel
 from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of, tunable_of
 from motet.compiler.codegen.triton.program import Program, TritonCode
@@ -19,6 +22,7 @@ from motet.compiler.codegen.triton.scalars import Unsupported
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.worker import Made
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.kernels import DEFAULT, Choice
@@ -40,7 +44,9 @@ class TritonBackend:
             self._fail(kernel.name, str(reason))
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
-        """What can be read with gathers; all else is refused."""
+        """Launches as they were written, and what can be read with gathers; all else is refused."""
+        if LAUNCH in function.attributes:
+            return emit_launch(function, name, self.target)
         try:
             kernel = compose(read_kernel(function, gathers=True))
         except Unreadable as unreadable:

@@ -5,7 +5,7 @@ A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`:
     {"kernel": "K", "entry": "k_0", "warps": 4, "ctas": 1, "shared": 49152, "scratch": 0, "registers": 64,
      "spills": 0, "buffers": 3, "sizes": ["i32", "i32"]}
 
-`entry` is its name in the binary, `shared` its dynamic shared memory in bytes, `scratch` the bytes of global memory
+`entry` is its name in the binary, `threads`, where it is there, the exact number of threads of a block, `shared` its dynamic shared memory in bytes, `scratch` the bytes of global memory
 that each of its programs works in. Its parameters are `buffers` pointers, the sizes, and two pointers more: the
 scratch of all programs, and 0. Other objects (`K.py`, the source) are not looked at.
 """
@@ -52,6 +52,7 @@ class KernelFacts(msgspec.Struct, frozen=True):
     scratch: int = 0
     registers: int = 0
     spills: int = 0
+    threads: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Kernel:
 
     @property
     def threads(self) -> int:
-        return self.facts.warps * WARP
+        return self.facts.threads or self.facts.warps * WARP
 
 
 class CudaExecutable:
@@ -149,6 +150,11 @@ def _check_facts(device: str, name: str, facts: KernelFacts, most_shared: int) -
         raise DeviceError(f"device {device}: load: {name}: {facts.ctas} blocks a cluster; expected 1")
     if not 1 <= facts.warps <= 32:
         raise DeviceError(f"device {device}: load: {name}: {facts.warps} warps; expected 1 to 32")
+    if not 0 <= facts.threads <= facts.warps * WARP:
+        raise DeviceError(
+            f"device {device}: load: {name}: {facts.threads} threads; expected 0 to {facts.warps * WARP}, for "
+            f"{facts.warps} warps"
+        )
     if facts.buffers < 0 or facts.shared < 0 or facts.scratch < 0:
         raise DeviceError(f"device {device}: load: {name}: a negative number; expected 0 or more")
     if facts.shared > most_shared:

@@ -1,0 +1,167 @@
+"""The kernel of a launch as a function of the numbers of its block and thread.
+
+    func.func @launch(%x: memref<…>) { %n = memref.dim %x …; gpu.launch_func @k … args(%x, %n) }
+    gpu.func @k(%x, %n) kernel { %i = gpu.block_id x … }
+      →  gpu.func @body(%x: memref<…>, %block: i32, %thread: i32) { %n = memref.dim %x …; %i = <%block modulo …> … }
+
+The grid and the block are numbered in one dimension, x fastest, as the driver launches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from motet.compiler.codegen.nvvm.written import Written, constant
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.remap import remap
+
+BODY = "motet_body"
+SUBGROUP = 32  # threads
+_IDS = (
+    "gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim", "gpu.global_id", "gpu.lane_id", "gpu.subgroup_id",
+    "gpu.num_subgroups", "gpu.subgroup_size",
+)  # fmt: skip
+
+
+class Builder:
+    """Creates operations before one operation. Arithmetic on constants gives constants where that is plain."""
+
+    def __init__(self, at: ir.Operation) -> None:
+        self.at = at
+
+    def create(
+        self, name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value] = (),
+        attributes: dict[str, ir.Attribute] | None = None, regions: int = 0,
+    ) -> ir.Operation:
+        return ir.Operation.create(
+            name, results=list(results), operands=list(operands), attributes=attributes or {}, regions=regions,
+            loc=self.at.location, ip=ir.InsertionPoint(self.at),
+        )
+
+    def constant(self, number: int, kind: ir.Type) -> ir.Value:
+        return self.create("arith.constant", [kind], [], {"value": ir.IntegerAttr.get(kind, number)}).result
+
+    def binary(self, name: str, left: ir.Value, right: ir.Value) -> ir.Value:
+        return self.create(name, [left.type], [left, right]).result
+
+    def cast(self, value: ir.Value, kind: ir.Type) -> ir.Value:
+        return value if value.type == kind else self.create("arith.index_castui", [kind], [value]).result
+
+
+def make_body(written: Written) -> ir.Operation:
+    """Replace the kernel of `written` by its body, a `gpu.func` that is no kernel."""
+    kernel, host = written.kernel, written.host
+    first = kernel.regions[0].blocks[0]
+    own = len(written.arguments)
+    kinds = [argument.type for argument in host.regions[0].blocks[0].arguments]
+    number = ir.IntegerType.get_signless(32)
+    inputs = [*kinds, number, number]
+    attributes: dict[str, ir.Attribute] = {
+        "sym_name": ir.StringAttr.get(BODY), "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, [])),
+    }
+    if "workgroup_attributions" in kernel.attributes:
+        attributes["workgroup_attributions"] = kernel.attributes["workgroup_attributions"]
+    body = ir.Operation.create(
+        "gpu.func", regions=1, attributes=attributes, loc=kernel.location, ip=ir.InsertionPoint(kernel)
+    )
+    memories = list(first.arguments)[own:]
+    kinds = [*inputs, *(memory.type for memory in memories)]
+    entry = body.regions[0].blocks.append(*kinds, arg_locs=[kernel.location] * len(kinds))
+    values = dict(zip(host.regions[0].blocks[0].arguments, entry.arguments, strict=False))
+    for operation in [e.operation for e in host.regions[0].blocks[0].operations]:
+        if operation.name not in ("gpu.launch_func", "func.return"):
+            with ir.InsertionPoint(entry):
+                copy = operation.clone()
+            remap(copy, values)
+            values.update(zip(operation.results, copy.results, strict=True))
+    for argument, value in zip(first.arguments, written.arguments, strict=False):
+        argument.replace_all_uses_with(values[value])
+    for memory, new in zip(memories, list(entry.arguments)[len(inputs) :], strict=True):
+        memory.replace_all_uses_with(new)
+    moved = [e.operation for e in first.operations]
+    for operation in moved:
+        entry.append(operation)
+    for block in list(kernel.regions[0].blocks)[1:]:
+        block.append_to(body.regions[0])
+    numbers = list(entry.arguments)[len(inputs) - 2 : len(inputs)]
+    _Ids(moved[0], [values[v] for v in written.grid], [values[v] for v in written.block], numbers).run(body)
+    kernel.erase()
+    return body
+
+
+class _Ids:
+    """Computes who a thread is, before `first`."""
+
+    def __init__(
+        self, first: ir.Operation, grid: list[ir.Value], block: list[ir.Value], numbers: Sequence[ir.Value]
+    ) -> None:
+        self.builder = Builder(first)
+        self.word = numbers[0].type
+        self.sizes = {"gpu.grid_dim": grid, "gpu.block_dim": block}
+        self.numbers = {"gpu.block_id": numbers[0], "gpu.thread_id": numbers[1]}
+        self.made: dict[tuple[str, int], ir.Value] = {}
+
+    def run(self, body: ir.Operation) -> None:
+        found: list[ir.Operation] = []
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            if op.operation.name in _IDS:
+                found.append(op.operation)
+            return ir.WalkResult.ADVANCE
+
+        body.walk(visit)
+        for operation in found:
+            operation.results[0].replace_all_uses_with(self._value(operation))
+        for operation in found:
+            operation.erase()
+
+    def _value(self, operation: ir.Operation) -> ir.Value:
+        axis = 0
+        if "dimension" in operation.attributes:
+            written = str(operation.attributes["dimension"])
+            axis = next(axis for axis, letter in enumerate("xyz") if f"dim {letter}>" in written)
+        key = (operation.name, axis)
+        if key not in self.made:
+            self.made[key] = self.builder.cast(self._number(*key), operation.results[0].type)
+        return self.made[key]
+
+    def _number(self, name: str, axis: int) -> ir.Value:
+        build = self.builder
+        match name:
+            case "gpu.grid_dim" | "gpu.block_dim":
+                return self._size(name, axis)
+            case "gpu.block_id" | "gpu.thread_id":
+                return self._id(name, axis)
+            case "gpu.global_id":
+                first = build.binary("arith.muli", self._id("gpu.block_id", axis), self._size("gpu.block_dim", axis))
+                return build.binary("arith.addi", first, self._id("gpu.thread_id", axis))
+            case "gpu.subgroup_size":
+                return build.constant(SUBGROUP, self.word)
+            case "gpu.num_subgroups":
+                threads = self._size("gpu.block_dim", 0)
+                for other in (1, 2):
+                    threads = build.binary("arith.muli", threads, self._size("gpu.block_dim", other))
+                rounded = build.binary("arith.addi", threads, build.constant(SUBGROUP - 1, self.word))
+                return build.binary("arith.divui", rounded, build.constant(SUBGROUP, self.word))
+            case _:
+                operation = "arith.remui" if name == "gpu.lane_id" else "arith.divui"
+                return build.binary(operation, self.numbers["gpu.thread_id"], build.constant(SUBGROUP, self.word))
+
+    def _size(self, name: str, axis: int) -> ir.Value:
+        size = self.sizes[name][axis]
+        number = constant(size)
+        return self.builder.cast(size, self.word) if number is None else self.builder.constant(number, self.word)
+
+    def _id(self, name: str, axis: int) -> ir.Value:
+        """The digit of a number whose places are as large as the sizes in x, y and z."""
+        of = "gpu.grid_dim" if name == "gpu.block_id" else "gpu.block_dim"
+        sizes = [constant(size) for size in self.sizes[of]]
+        if sizes[axis] == 1:
+            return self.builder.constant(0, self.word)
+        number = self.numbers[name]
+        for lower in range(axis):
+            if sizes[lower] != 1:
+                number = self.builder.binary("arith.divui", number, self._size(of, lower))
+        if all(size == 1 for size in sizes[axis + 1 :]):
+            return number
+        return self.builder.binary("arith.remui", number, self._size(of, axis))

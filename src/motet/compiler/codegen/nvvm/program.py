@@ -1,0 +1,30 @@
+"""What is made of a launch that runs as it was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.kernel import KernelCode
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function that the driver launches, with blocks of `threads` threads and `shared` bytes of workgroup memory.
+    `llvm` is LLVM IR that defines `symbol`; its parameters are `buffers` pointers, `sizes` numbers of 64 bits, and two
+    pointers that it does not use."""
+
+    symbol: str
+    llvm: str
+    buffers: int
+    sizes: int
+    threads: int
+    shared: int
+    tasks: Expr
+
+
+@dataclass(frozen=True)
+class NvvmCode(KernelCode):
+    """A launch for a GPU: one function for each phase; `llvm` is empty."""
+
+    functions: tuple[Function, ...] = ()

@@ -1,0 +1,404 @@
+"""Programs in the dialect `gpu`, with inputs and what they compute according to numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TILE = "#gpu.address_space<workgroup>"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`expected` takes the inputs and gives the arrays that the program writes, in the order of its arguments."""
+
+    name: str
+    text: str
+    inputs: Callable[[], list[Array]]
+    expected: Callable[..., Sequence[Array]]
+    tolerance: float = 0.0
+
+
+def program(kernel: str, arguments: str, body: str) -> str:
+    """A module with one kernel's module @k and a function @main."""
+    return (
+        f"module attributes {{gpu.container_module}} {{\ngpu.module @k {{\n{kernel}\n}}\n"
+        f"func.func @main({arguments}) {{\n%c1 = arith.constant 1 : index\n{body}\nreturn\n}}\n}}\n"
+    )
+
+
+def launch(kernel: str, grid: Sequence[int], block: Sequence[int], arguments: str, extra: str = "") -> str:
+    """A launch with constant sizes."""
+    sizes = [*grid, *([1] * (3 - len(grid))), *block, *([1] * (3 - len(block)))]
+    lines = [f"%size{i} = arith.constant {size} : index" for i, size in enumerate(sizes)]
+    grid_names, block_names = ", ".join(f"%size{i}" for i in range(3)), ", ".join(f"%size{i}" for i in range(3, 6))
+    lines.append(
+        f"gpu.launch_func @k::@{kernel} blocks in ({grid_names}) threads in ({block_names}) {extra} args({arguments})"
+    )
+    return "\n".join(lines)
+
+
+def values(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+# -- kernels that cannot be raised to operations on tensors -------------------------------------------
+
+
+def tree(rows: int, columns: int) -> Case:
+    """Sums of rows by a tree in workgroup memory, whose barriers are in a loop; columns a power of two."""
+    kernel = f"""
+    gpu.func @tree(%x: memref<{rows}x{columns}xf32>, %y: memref<{rows}xf32>)
+        workgroup(%s: memref<{columns}xf32, {TILE}>) kernel {{
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %steps = arith.constant {columns.bit_length() - 1} : index
+      %half = arith.constant {columns // 2} : index
+      %b = gpu.block_id x
+      %t = gpu.thread_id x
+      %v = memref.load %x[%b, %t] : memref<{rows}x{columns}xf32>
+      memref.store %v, %s[%t] : memref<{columns}xf32, {TILE}>
+      gpu.barrier
+      scf.for %i = %c0 to %steps step %c1 {{
+        %width = arith.shrui %half, %i : index
+        %active = arith.cmpi ult, %t, %width : index
+        scf.if %active {{
+          %o = arith.addi %t, %width : index
+          %p = memref.load %s[%t] : memref<{columns}xf32, {TILE}>
+          %q = memref.load %s[%o] : memref<{columns}xf32, {TILE}>
+          %r = arith.addf %p, %q : f32
+          memref.store %r, %s[%t] : memref<{columns}xf32, {TILE}>
+        }}
+        gpu.barrier
+      }}
+      %first = arith.cmpi eq, %t, %c0 : index
+      scf.if %first {{
+        %sum = memref.load %s[%c0] : memref<{columns}xf32, {TILE}>
+        memref.store %sum, %y[%b] : memref<{rows}xf32>
+      }}
+      gpu.return
+    }}"""
+    arguments = f"%x: memref<{rows}x{columns}xf32>, %y: memref<{rows}xf32>"
+    return Case(
+        f"tree_{rows}x{columns}",
+        program(kernel, arguments, launch("tree", [rows], [columns], f"{arguments.replace(':', ' :')}")),
+        lambda: [values(rows, columns), np.zeros(rows, np.float32)],
+        lambda x, y: [x.astype(np.float64).sum(axis=1).astype(np.float32)], 1e-5,
+    )
+
+
+def all_reduce(rows: int, threads: int, operation: str = "maximumf") -> Case:
+    """Each row minus the reduction over it."""
+    kernel = f"""
+    gpu.func @reduce(%x: memref<{rows}x{threads}xf32>, %y: memref<{rows}x{threads}xf32>) kernel {{
+      %b = gpu.block_id x
+      %t = gpu.thread_id x
+      %v = memref.load %x[%b, %t] : memref<{rows}x{threads}xf32>
+      %m = gpu.all_reduce {operation} %v uniform {{}} : (f32) -> f32
+      %d = arith.subf %v, %m : f32
+      memref.store %d, %y[%b, %t] : memref<{rows}x{threads}xf32>
+      gpu.return
+    }}"""
+    arguments = f"%x: memref<{rows}x{threads}xf32>, %y: memref<{rows}x{threads}xf32>"
+    with_numpy = {"maximumf": np.max, "add": np.sum}[operation]
+    return Case(
+        f"all_reduce_{operation}_{rows}x{threads}",
+        program(kernel, arguments, launch("reduce", [rows], [threads], arguments.replace(":", " :"))),
+        lambda: [values(rows, threads), np.zeros((rows, threads), np.float32)],
+        lambda x, y: [x - with_numpy(x.astype(np.float64), axis=1, keepdims=True).astype(np.float32)], 1e-4,
+    )
+
+
+def transpose(rows: int, columns: int, tile: int = 16) -> Case:
+    """By tiles in workgroup memory with a column more, threads beyond the edge doing nothing."""
+    kernel = f"""
+    gpu.func @transpose(%x: memref<{rows}x{columns}xf32>, %y: memref<{columns}x{rows}xf32>)
+        workgroup(%s: memref<{tile}x{tile + 1}xf32, {TILE}>) kernel {{
+      %rows = arith.constant {rows} : index
+      %columns = arith.constant {columns} : index
+      %tile = arith.constant {tile} : index
+      %tx = gpu.thread_id x
+      %ty = gpu.thread_id y
+      %bx = gpu.block_id x
+      %by = gpu.block_id y
+      %i = gpu.global_id y
+      %j = gpu.global_id x
+      %i_in = arith.cmpi ult, %i, %rows : index
+      %j_in = arith.cmpi ult, %j, %columns : index
+      %in = arith.andi %i_in, %j_in : i1
+      scf.if %in {{
+        %v = memref.load %x[%i, %j] : memref<{rows}x{columns}xf32>
+        memref.store %v, %s[%ty, %tx] : memref<{tile}x{tile + 1}xf32, {TILE}>
+      }}
+      gpu.barrier
+      %r0 = arith.muli %bx, %tile : index
+      %r = arith.addi %r0, %ty : index
+      %c0 = arith.muli %by, %tile : index
+      %c = arith.addi %c0, %tx : index
+      %r_in = arith.cmpi ult, %r, %columns : index
+      %c_in = arith.cmpi ult, %c, %rows : index
+      %out = arith.andi %r_in, %c_in : i1
+      scf.if %out {{
+        %w = memref.load %s[%tx, %ty] : memref<{tile}x{tile + 1}xf32, {TILE}>
+        memref.store %w, %y[%r, %c] : memref<{columns}x{rows}xf32>
+      }}
+      gpu.return
+    }}"""
+    arguments = f"%x: memref<{rows}x{columns}xf32>, %y: memref<{columns}x{rows}xf32>"
+    grid = [-(-columns // tile), -(-rows // tile)]
+    return Case(
+        f"transpose_{rows}x{columns}",
+        program(kernel, arguments, launch("transpose", grid, [tile, tile], arguments.replace(":", " :"))),
+        lambda: [values(rows, columns), np.zeros((columns, rows), np.float32)], lambda x, y: [x.T],
+    )
+
+
+def histogram(count: int, bins: int, threads: int) -> Case:
+    """By atomic operations on an argument that holds something before."""
+    kernel = f"""
+    gpu.func @histogram(%x: memref<{count}xi32>, %y: memref<{bins}xi32>) kernel {{
+      %n = arith.constant {count} : index
+      %one = arith.constant 1 : i32
+      %i = gpu.global_id x
+      %in = arith.cmpi ult, %i, %n : index
+      scf.if %in {{
+        %v = memref.load %x[%i] : memref<{count}xi32>
+        %b = arith.index_cast %v : i32 to index
+        %old = memref.atomic_rmw addi %one, %y[%b] : (i32, memref<{bins}xi32>) -> i32
+      }}
+      gpu.return
+    }}"""
+    arguments = f"%x: memref<{count}xi32>, %y: memref<{bins}xi32>"
+    return Case(
+        f"histogram_{count}",
+        program(kernel, arguments, launch("histogram", [-(-count // threads)], [threads], arguments.replace(":", " :"))),
+        lambda: [np.random.default_rng(1).integers(0, bins, count).astype(np.int32), np.arange(bins, dtype=np.int32)],
+        lambda x, y: [y + np.bincount(x, minlength=bins).astype(np.int32)],
+    )
+
+
+def mathematics(count: int, threads: int) -> Case:
+    """Elementary functions, blocks of threads that are no multiple of 32, as it was written."""
+    kernel = f"""
+    gpu.func @functions(%x: memref<{count}xf32>, %y: memref<6x{count}xf32>) kernel attributes {{motet.as_written}} {{
+      %n = arith.constant {count} : index
+      %i = gpu.global_id x
+      %in = arith.cmpi ult, %i, %n : index
+      scf.if %in {{
+        %v = memref.load %x[%i] : memref<{count}xf32>
+        %0 = math.exp %v : f32
+        %1 = math.tanh %v : f32
+        %2 = math.erf %v : f32
+        %3 = math.sin %v : f32
+        %4 = math.sqrt %0 : f32
+        %5 = math.log1p %0 : f32
+        %c0 = arith.constant 0 : index
+        %c1 = arith.constant 1 : index
+        %c2 = arith.constant 2 : index
+        %c3 = arith.constant 3 : index
+        %c4 = arith.constant 4 : index
+        %c5 = arith.constant 5 : index
+        memref.store %0, %y[%c0, %i] : memref<6x{count}xf32>
+        memref.store %1, %y[%c1, %i] : memref<6x{count}xf32>
+        memref.store %2, %y[%c2, %i] : memref<6x{count}xf32>
+        memref.store %3, %y[%c3, %i] : memref<6x{count}xf32>
+        memref.store %4, %y[%c4, %i] : memref<6x{count}xf32>
+        memref.store %5, %y[%c5, %i] : memref<6x{count}xf32>
+      }}
+      gpu.return
+    }}"""
+    arguments = f"%x: memref<{count}xf32>, %y: memref<6x{count}xf32>"
+
+    def expected(x: Array, y: Array) -> list[Array]:
+        import math
+
+        wide = x.astype(np.float64)
+        erf = np.array([math.erf(v) for v in wide])
+        return [np.stack([
+            np.exp(wide), np.tanh(wide), erf, np.sin(wide), np.sqrt(np.exp(wide)), np.log1p(np.exp(wide)),
+        ]).astype(np.float32)]  # fmt: skip
+
+    return Case(
+        f"functions_{count}",
+        program(kernel, arguments, launch("functions", [-(-count // threads)], [threads], arguments.replace(":", " :"))),
+        lambda: [values(count), np.zeros((6, count), np.float32)], expected, 1e-5,
+    )
+
+
+def dynamic(threads: int = 64) -> Case:
+    """Memory of an extent, and a grid, that are only known when running."""
+    kernel = """
+    gpu.func @shift(%x: memref<?xf32>, %y: memref<?xf32>, %n: index) kernel attributes {motet.as_written} {
+      %i = gpu.global_id x
+      %in = arith.cmpi ult, %i, %n : index
+      scf.if %in {
+        %c1 = arith.constant 1 : index
+        %j0 = arith.addi %i, %c1 : index
+        %j = arith.remui %j0, %n : index
+        %v = memref.load %x[%j] : memref<?xf32>
+        memref.store %v, %y[%i] : memref<?xf32>
+      }
+      gpu.return
+    }"""
+    body = f"""
+    %c0 = arith.constant 0 : index
+    %t = arith.constant {threads} : index
+    %n = memref.dim %x, %c0 : memref<?xf32>
+    %b = arith.ceildivui %n, %t : index
+    gpu.launch_func @k::@shift blocks in (%b, %c1, %c1) threads in (%t, %c1, %c1)
+      args(%x : memref<?xf32>, %y : memref<?xf32>, %n : index)"""
+    return Case(
+        "dynamic", program(kernel, "%x: memref<?xf32>, %y: memref<?xf32>", body),
+        lambda: [values(1237), np.zeros(1237, np.float32)], lambda x, y: [np.roll(x, -1)],
+    )
+
+
+def turns(blocks: int, given: int, threads: int) -> Case:
+    """A grid whose size the caller gives as a number; workgroup memory; blocks beyond do not run."""
+    count = blocks * threads
+    kernel = f"""
+    gpu.func @turn(%x: memref<{count}xf32>) workgroup(%s: memref<{threads}xf32, {TILE}>) kernel {{
+      %t = gpu.thread_id x
+      %i = gpu.global_id x
+      %n = gpu.block_dim x
+      %one = arith.constant 1 : index
+      %v = memref.load %x[%i] : memref<{count}xf32>
+      memref.store %v, %s[%t] : memref<{threads}xf32, {TILE}>
+      gpu.barrier
+      %last = arith.subi %n, %one : index
+      %other = arith.subi %last, %t : index
+      %w = memref.load %s[%other] : memref<{threads}xf32, {TILE}>
+      memref.store %w, %x[%i] : memref<{count}xf32>
+      gpu.return
+    }}"""
+    body = f"""
+    %b = arith.index_cast %b64 : i64 to index
+    %t = arith.constant {threads} : index
+    gpu.launch_func @k::@turn blocks in (%b, %c1, %c1) threads in (%t, %c1, %c1) args(%x : memref<{count}xf32>)"""
+
+    def expected(x: Array, b: Array) -> list[Array]:
+        rows = x.reshape(blocks, threads).copy()
+        rows[:given] = rows[:given, ::-1]
+        return [rows.ravel()]
+
+    return Case(
+        f"turns_{blocks}x{threads}", program(kernel, f"%x: memref<{count}xf32>, %b64: i64", body),
+        lambda: [values(count), np.array(given, np.int64)], expected,
+    )
+
+
+def narrow(count: int, kind: str) -> Case:
+    """Numbers of 16 bits, a byte, and single bits, each thread reading across the block's border."""
+    dtype = {"f16": np.float16, "i8": np.int8}[kind]
+    add = "arith.addf" if kind == "f16" else "arith.addi"
+    compare = "arith.cmpf olt" if kind == "f16" else "arith.cmpi slt"
+    kernel = f"""
+    gpu.func @narrow(%x: memref<{count}x{kind}>, %y: memref<{count}x{kind}>, %z: memref<{count}xi1>) kernel
+        attributes {{motet.as_written}} {{
+      %n = arith.constant {count} : index
+      %c1 = arith.constant 1 : index
+      %i = gpu.global_id x
+      %in = arith.cmpi ult, %i, %n : index
+      scf.if %in {{
+        %j0 = arith.addi %i, %c1 : index
+        %j = arith.remui %j0, %n : index
+        %v = memref.load %x[%i] : memref<{count}x{kind}>
+        %w = memref.load %x[%j] : memref<{count}x{kind}>
+        %s = {add} %v, %w : {kind}
+        %l = {compare}, %v, %w : {kind}
+        memref.store %s, %y[%i] : memref<{count}x{kind}>
+        memref.store %l, %z[%i] : memref<{count}xi1>
+      }}
+      gpu.return
+    }}"""
+    arguments = f"%x: memref<{count}x{kind}>, %y: memref<{count}x{kind}>, %z: memref<{count}xi1>"
+    return Case(
+        f"narrow_{kind}", program(kernel, arguments, launch("narrow", [-(-count // 48)], [48], arguments.replace(":", " :"))),
+        lambda: [values(count, seed=3).astype(dtype) if kind == "f16" else (values(count) * 40).astype(dtype),
+                 np.zeros(count, dtype), np.zeros(count, np.bool_)],
+        lambda x, y, z: [x + np.roll(x, -1), x < np.roll(x, -1)],
+    )  # fmt: skip
+
+
+def convolutions(batch: int, filters: int, side: int, written: bool) -> Case:
+    """Two 3×3 convolutions of one channel, and their sum: three launches with a block for each row of a plane."""
+    x, w, y = f"memref<{batch}x1x{side}x{side}xf32>", f"memref<{filters}x1x3x3xf32>", f"memref<{batch}x{filters}x{side}x{side}xf32>"
+    mark = "attributes {motet.as_written}" if written else ""
+    low = "affine_map<(d0) -> (1 - d0, 0)>"
+    high = f"affine_map<(d0) -> ({side + 1} - d0, 3)>"
+    kernels = f"""
+    gpu.func @conv(%x: {x}, %w: {w}, %b: memref<{filters}xf32>, %y: {y}) kernel {mark} {{
+      %zero = arith.constant 0.0 : f32
+      %n = gpu.block_id x
+      %o = gpu.block_id y
+      %i = gpu.block_id z
+      %j = gpu.thread_id x
+      %s = affine.for %p = max {low}(%i) to min {high}(%i) iter_args(%s0 = %zero) -> f32 {{
+        %t = affine.for %q = max {low}(%j) to min {high}(%j) iter_args(%s1 = %s0) -> f32 {{
+          %c0 = arith.constant 0 : index
+          %r = affine.apply affine_map<(d0, d1) -> (d0 + d1 - 1)>(%i, %p)
+          %c = affine.apply affine_map<(d0, d1) -> (d0 + d1 - 1)>(%j, %q)
+          %0 = memref.load %x[%n, %c0, %r, %c] : {x}
+          %1 = memref.load %w[%o, %c0, %p, %q] : {w}
+          %2 = arith.mulf %0, %1 : f32
+          %3 = arith.addf %s1, %2 : f32
+          affine.yield %3 : f32
+        }}
+        affine.yield %t : f32
+      }}
+      %bias = memref.load %b[%o] : memref<{filters}xf32>
+      %v = arith.addf %s, %bias : f32
+      memref.store %v, %y[%n, %o, %i, %j] : {y}
+      gpu.return
+    }}
+    gpu.func @add(%a: {y}, %b: {y}, %c: {y}) kernel {mark} {{
+      %n = gpu.block_id x
+      %o = gpu.block_id y
+      %i = gpu.block_id z
+      %j = gpu.thread_id x
+      %0 = memref.load %a[%n, %o, %i, %j] : {y}
+      %1 = memref.load %b[%n, %o, %i, %j] : {y}
+      %2 = arith.addf %0, %1 : f32
+      memref.store %2, %c[%n, %o, %i, %j] : {y}
+      gpu.return
+    }}"""
+    sizes = "blocks in (%n, %o, %h) threads in (%h, %c1, %c1)"
+    body = f"""
+    %n = arith.constant {batch} : index
+    %o = arith.constant {filters} : index
+    %h = arith.constant {side} : index
+    %p = memref.alloc() : {y}
+    %q = memref.alloc() : {y}
+    gpu.launch_func @k::@conv {sizes} args(%x : {x}, %w : {w}, %b : memref<{filters}xf32>, %p : {y})
+    gpu.launch_func @k::@conv {sizes} args(%x : {x}, %v : {w}, %d : memref<{filters}xf32>, %q : {y})
+    gpu.launch_func @k::@add {sizes} args(%p : {y}, %q : {y}, %y : {y})"""
+    arguments = f"%x: {x}, %w: {w}, %b: memref<{filters}xf32>, %v: {w}, %d: memref<{filters}xf32>, %y: {y}"
+
+    def expected(x: Array, w: Array, b: Array, v: Array, d: Array, y: Array) -> list[Array]:
+        padded = np.pad(x[:, 0], ((0, 0), (1, 1), (1, 1)))
+        found = np.broadcast_to((b + d)[None, :, None, None], y.shape).astype(np.float32)
+        for p in range(3):
+            for q in range(3):
+                window = padded[:, None, p : p + side, q : q + side]
+                found = found + window * (w + v)[None, :, 0, p, q, None, None]
+        return [found]
+
+    return Case(
+        f"convolutions_{'written' if written else 'raised'}_{batch}", program(kernels, arguments, body),
+        lambda: [values(batch, 1, side, side), values(filters, 1, 3, 3, seed=1), values(filters, seed=2),
+                 values(filters, 1, 3, 3, seed=3), values(filters, seed=4),
+                 np.zeros((batch, filters, side, side), np.float32)],
+        expected, 1e-4,
+    )  # fmt: skip
+
+
+CASES = [
+    tree(37, 64), tree(5, 512), all_reduce(3, 32), all_reduce(7, 45), all_reduce(5, 1000, "add"), transpose(33, 47),
+    transpose(16, 16), histogram(1000, 17, 100), mathematics(301, 27), mathematics(512, 128), dynamic(),
+    turns(9, 5, 20), turns(700, 650, 33), narrow(101, "f16"), narrow(77, "i8"), convolutions(2, 5, 9, True),
+    convolutions(2, 5, 9, False),
+]  # fmt: skip
