@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from motet.errors import (
@@ -58,22 +58,28 @@ def compile(
     cache: bool = True,
     placement: Literal["default", "auto"] = "default",
     place: Mapping[str, str] | None = None,
+    inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
 ) -> Artifact:
     """Compile `source` for `devices` into an artifact.
 
-    `source` is the path of a file (MLIR text, ONNX, StableHLO), MLIR text (a string with a line break), the
-    bytes of such a file, an `onnx.ModelProto`, or a `motet.builder` graph. `devices` maps names to device
-    expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`, or is one expression, `"host{cpu=x86-64-v4}"`; without
-    it code is made for the processor levels of the host's kind. `cache=False` compiles everything anew.
-    What the program places nowhere runs on its default device, or, with `placement="auto"`, where a model of costs
-    says; `place` maps patterns of the names that operations have in the source, such as an ONNX model's nodes, to
-    devices: `{"layer4*": "gpu"}`.
+    `source` is the path of a file (MLIR text, ONNX, StableHLO, a .pt2 of torch.export), MLIR text (a string with a
+    line break), the bytes of such a file, an `onnx.ModelProto`, a `motet.builder` graph, a
+    `torch.export.ExportedProgram`, or a `torch.nn.Module` with `inputs`, tensors as it is called with, in order or
+    by name; `dynamic_shapes` says, as torch.export takes it, which of their extents differ from call to call.
+    `devices` maps names to device expressions, `{"gpu": "cuda,@cpu", "cpu": "host"}`, or is one expression,
+    `"host{cpu=x86-64-v4}"`; without it code is made for the processor levels of the host's kind. `cache=False`
+    compiles everything anew. What the program places nowhere runs on its default device, or, with
+    `placement="auto"`, where a model of costs says; `place` maps patterns of the names that operations have in the
+    source, such as an ONNX model's nodes, to devices: `{"layer4*": "gpu"}`.
 
     Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for a source, device
     expression or option that does not make sense, `WorkerCrash` where a native part of the compiler failed.
     """
     from motet.compiler import service
 
+    if inputs is not None or dynamic_shapes is not None or _is_torch(source):
+        source = _exported(source, inputs, dynamic_shapes)
     return service.compile(_request(source, devices, options, format, cache, placement, place))
 
 
@@ -128,6 +134,31 @@ def _option_text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _is_torch(source: Any) -> bool:
+    """Whether `source` is PyTorch's: torch is not loaded to find out, for who has such an object has loaded it."""
+    return any(f"{kind.__module__}.{kind.__qualname__}" in _TORCH for kind in type(source).__mro__)
+
+
+_TORCH = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
+
+
+def _exported(source: Any, inputs: Sequence[Any] | Mapping[str, Any] | None, dynamic_shapes: Any) -> bytes:
+    """A module or exported program of PyTorch, serialised for the compiler."""
+    if not _is_torch(source):
+        raise OptionError(f"inputs: the source is of type {type(source).__module__}.{type(source).__qualname__}; "
+                          "only a torch.nn.Module is compiled for inputs that are given")
+    from motet.pytorch.export import export_module, serialize_program
+
+    if type(source).__name__ == "ExportedProgram":
+        if inputs is not None or dynamic_shapes is not None:
+            raise OptionError("inputs: the program was exported for its inputs already; leave them out")
+        return serialize_program(source, "<ExportedProgram>")
+    if inputs is None:
+        raise OptionError(f"source: a module ({type(source).__qualname__}) without inputs; expected "
+                          "inputs=(tensor, …), tensors as it is called with")
+    return export_module(source, inputs, dynamic_shapes)
+
+
 def _read(source: Any) -> tuple[str | bytes, str, str]:
     """What to compile, the name it goes by in messages, and its format where its type says so."""
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
@@ -150,7 +181,8 @@ def _read(source: Any) -> tuple[str | bytes, str, str]:
     if kind.__module__.split(".")[:2] == ["motet", "builder"]:
         return source.serialize(), "<graph>", "mlir"
     raise OptionError(f"source: it is of type {kind.__module__}.{kind.__qualname__}; expected a path, MLIR "
-                      "text with a line break, bytes, an onnx.ModelProto or a motet.builder graph")
+                      "text with a line break, bytes, an onnx.ModelProto, a torch.nn.Module, an "
+                      "ExportedProgram or a motet.builder graph")
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motet.artifact.dtypes import DTYPES, SAFETENSORS_NAMES
+from motet.artifact.dtypes import DTYPES
+from motet.builder.serialized import write_serialized
 from motet.errors import CompileError, Location
 
 if TYPE_CHECKING:
@@ -333,20 +334,7 @@ class Graph:
 
         `motet compile` and `motet.compile` take it where they take MLIR text.
         """
-        header: dict[str, Any] = {"__metadata__": {"motet.program": self.to_mlir()}}
-        arrays = [np.ascontiguousarray(array) for array in self._parameters.values()]
-        offset = 0
-        for key, array in zip(self._parameters, arrays, strict=True):
-            span = [offset, offset + array.nbytes]
-            header[key] = {
-                "dtype": SAFETENSORS_NAMES[array.dtype],
-                "shape": array.shape,
-                "data_offsets": span,
-            }
-            offset += array.nbytes
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
-        return b"".join([len(text).to_bytes(8, "little"), text, *(array.tobytes() for array in arrays)])
+        return write_serialized(self.to_mlir(), self._parameters)
 
     def program(self) -> Program:
         """The graph as the compiler's `Program`; needs the compiler's dependencies."""

@@ -19,9 +19,9 @@ def load_source(source: str | bytes, file: str, format: str = "auto", place: Pla
     """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
     looks inside.
 
-    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX or a serialised graph of
-    `motet.builder`. `place` turns what the program says of devices into a placement; without it, that is taken
-    out. Raises CompileError with the place.
+    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX, a serialised graph of `motet.builder`, or
+    what torch.export.save wrote. `place` turns what the program says of devices into a placement; without it, that
+    is taken out. Raises CompileError with the place.
     """
     if format != "auto" and format not in FORMATS:
         raise CompileError(f"format {format}: unknown; expected auto, {', '.join(FORMATS)}", Location(file))
@@ -30,6 +30,10 @@ def load_source(source: str | bytes, file: str, format: str = "auto", place: Pla
 
         if is_serialized(source):
             return load_serialized(source, file, place)
+        if source.startswith(b"PK\x03\x04"):
+            from motet.compiler.frontends.torch import load_archive
+
+            return load_archive(source, file, place)
     kind = detect_format(source, file) if format == "auto" else format
     if kind == "onnx":
         from motet.compiler.frontends.onnx import load_onnx

@@ -1,5 +1,5 @@
-"""Reads graphs of `motet.builder`: MLIR text with large constants as arrays beside it, together or in
-one file.
+"""Reads graphs of `motet.builder`, and what `motet.pytorch` made of a model: MLIR text with large constants as
+arrays beside it, together or in one file.
 
 The file is a safetensors file whose metadata has the text under `motet.program` (`Graph.serialize`).
 """
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import SAFETENSORS_DTYPES
+from motet.builder.serialized import INTERFACE, PROGRAM
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir
@@ -20,7 +21,6 @@ from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
-_KEY = "motet.program"
 _HEADER_LIMIT = 100 << 20  # as safetensors itself has it
 
 
@@ -52,16 +52,21 @@ def load_serialized(data: bytes, file: str, place: Place = erase_devices) -> Pro
         raise wrong(f"its header needs {size:,} bytes, there are {len(data) - 8:,}")
     try:
         header: Any = json.loads(data[8 : 8 + size])
-        text = header.pop("__metadata__")[_KEY]
+        metadata: dict[str, str] = header.pop("__metadata__")
+        text = metadata[PROGRAM]
         arrays = {key: _array(data, 8 + size, entry) for key, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise wrong(str(error).split("\n")[0] or type(error).__name__) from None
+    if INTERFACE in metadata:
+        from motet.compiler.frontends.torch import load_torch
+
+        return load_torch(text, metadata[INTERFACE], arrays, file, place)
     return load_graph(str(text), arrays, file, place)
 
 
 def is_serialized(data: bytes) -> bool:
     """Whether the bytes begin as `Graph.serialize` begins."""
-    return data[8:9] == b"{" and _KEY.encode() in data[9:64]
+    return data[8:9] == b"{" and PROGRAM.encode() in data[9:64]
 
 
 def _array(data: bytes, start: int, entry: Mapping[str, Any]) -> np.ndarray:

@@ -15,8 +15,8 @@ from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
 __all__ = [
-    "PassManager", "execution_engine", "func", "indexing_maps", "ir", "onnx_importer", "register_stablehlo",
-    "register_torch_dialect", "run_pipeline", "to_llvm_ir",
+    "PassManager", "execution_engine", "func", "fx_importer", "indexing_maps", "ir", "onnx_importer",
+    "register_stablehlo", "register_torch_dialect", "run_pipeline", "to_llvm_ir",
 ]
 
 _DIALECTS = "torch_mlir.dialects"
@@ -69,6 +69,13 @@ def onnx_importer() -> Any:
     from torch_mlir.extras import onnx_importer
 
     return onnx_importer
+
+
+def fx_importer() -> Any:
+    """The wheel's importer of PyTorch's graphs; needs the package `torch`."""
+    from torch_mlir.extras import fx_importer
+
+    return fx_importer
 
 
 def register_torch_dialect(context: ir.Context) -> None:

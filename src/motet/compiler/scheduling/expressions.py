@@ -28,6 +28,12 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
             left, right = right, left  # numbers stand on the right: equal products look equal
     if operator in ("max", "min") and left == right:
         return left
+    if operator == "//" and isinstance(right, int) and isinstance(left, list) and isinstance(left[2], int):
+        inner, factor = left[1], left[2]
+        if left[0] == "*" and factor % right == 0:
+            return apply("*", inner, factor // right)
+        if left[0] == "//":
+            return apply("//", inner, factor * right)
     return [operator, left, right]
 
 

@@ -15,6 +15,7 @@ OPERATORS = {
     "arith.floordivsi": "//", "arith.ceildivsi": "ceildiv", "arith.ceildivui": "ceildiv",
     "arith.maxsi": "max", "arith.maxui": "max", "arith.minsi": "min", "arith.minui": "min",
 }
+_DYNAMIC = ir.ShapedType.get_dynamic_size()  # stands for an operand among static sizes
 PASSED_ON = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
 
 
@@ -123,9 +124,13 @@ class Shapes:
         block = kernel.regions[0].blocks[0]
         operations = [o.operation for o in block.operations]
         for operation in operations[:-1]:
-            self.read(operation)
-            self._read_work(operation)
+            self.note(operation)
         return [self.of(operand) for operand in operations[-1].operands]
+
+    def note(self, operation: ir.Operation) -> None:
+        """Take note of any operation, those that calculate included."""
+        self.read(operation)
+        self._read_work(operation)
 
     def _read_equalities(self, operation: ir.Operation) -> None:
         """Extents that one loop of a `linalg.generic`, or one element-wise operation on tensors, walks together."""
@@ -165,8 +170,59 @@ class Shapes:
                 self.tensors[result] = self.tensors[operation.operands[1]]
             elif operation.name.startswith("scf.") and (origin := written_into(result)) in self.tensors:
                 self.tensors[result] = self.tensors[origin]
+            elif operation.name == "tensor.extract_slice":
+                self._read_slice(operation, result, kind)
+            elif operation.name == "tensor.pad":
+                self._read_pad(operation, result, kind)
+            elif operation.name == "tensor.concat":
+                self._read_concat(operation, result)
             elif operation.name in ("tensor.empty", "tensor.splat", "tensor.generate"):
                 self._read_sized(operation, result, kind, 1 if operation.name == "tensor.splat" else 0)
+
+    def _read_slice(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType) -> None:
+        segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
+        first = segments[0] + segments[1]  # behind the source and the offsets
+        given = iter(list(operation.operands)[first : first + segments[2]])
+        sizes = [
+            self.numbers.get(next(given)) if size == _DYNAMIC else size
+            for size in ir.DenseI64ArrayAttr(operation.attributes["static_sizes"])
+        ]
+        dropped = len(sizes) - kind.rank  # extents of 1 that the result does not have
+        shape: list[Expr] = []
+        for size in sizes:
+            axis = len(shape)
+            if dropped and size == 1 and (axis == kind.rank or kind.is_dynamic_dim(axis) or kind.shape[axis] != 1):
+                dropped -= 1
+            elif size is not None:
+                shape.append(size)
+        if len(shape) == kind.rank:
+            self.tensors[result] = self._declared(result, tuple(shape))
+
+    def _read_pad(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType) -> None:
+        given = iter(list(operation.operands)[1:])
+        low, high = (
+            [
+                self.numbers.get(next(given)) if size == _DYNAMIC else size
+                for size in ir.DenseI64ArrayAttr(operation.attributes[name])
+            ]
+            for name in ("static_low", "static_high")
+        )
+        shape = [
+            apply("+", apply("+", extent, before), after)
+            for extent, before, after in zip(self.tensors[operation.operands[0]], low, high, strict=True)
+            if before is not None and after is not None
+        ]
+        if len(shape) == kind.rank:
+            self.tensors[result] = self._declared(result, tuple(shape))
+
+    def _read_concat(self, operation: ir.Operation, result: ir.Value) -> None:
+        axis = ir.IntegerAttr(operation.attributes["dim"]).value
+        parts = [self.tensors[operand] for operand in operation.operands]
+        total: Expr = 0
+        for part in parts:
+            total = apply("+", total, part[axis])
+        shape = tuple(total if position == axis else extent for position, extent in enumerate(parts[0]))
+        self.tensors[result] = self._declared(result, shape)
 
     def _read_sized(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType, skip: int) -> None:
         given = iter(list(operation.operands)[skip:])

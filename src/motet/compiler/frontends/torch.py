@@ -1,0 +1,129 @@
+"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, through the wheel's lowering; and
+files of torch.export, which become such programs first."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from motet.compiler.frontends.locations import compile_error, locate
+from motet.compiler.frontends.mlir import parse_module
+from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.torch_interface import Interface
+from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program
+from motet.compiler.placement.erase_devices import erase_devices
+from motet.errors import CompileError, Location
+
+_TO_LINALG = (
+    "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int},"
+    "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
+)
+
+
+def load_torch(
+    text: str, interface: str, parameters: Mapping[str, np.ndarray], file: str, place: Place = erase_devices
+) -> Program:
+    """The program of `text`, whose arguments `interface` (JSON of `Interface`) names.
+
+    Raises CompileError with the line of the user's Python code whose operator has no lowering.
+    """
+    try:
+        known = msgspec.json.decode(interface, type=Interface)
+    except msgspec.MsgspecError as error:
+        raise CompileError(f"not a program of motet.pytorch: {error}", Location(file)) from None
+    context = ir.Context()
+    register_torch_dialect(context)
+    module, data = parse_module(text, file, context)
+    _refuse_unknown(module, file)
+    try:
+        with context, ir.Location.unknown():
+            run_pipeline(module, _TO_LINALG)
+            _drop_assertions(module)
+    except ir.MLIRError as error:
+        raise _without_lowering(error, file) from None
+    function = module.body.operations[0].operation
+    _name_interface(function, known)
+    return normal_form(module, file, data, parameters, place)
+
+
+def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Program:
+    """The program that torch.export.save has written. Needs torch. Raises CompileError for other archives."""
+    try:
+        import torch
+    except ImportError:
+        raise CompileError(
+            "a zip archive: to read programs of torch.export, torch is needed; pip install 'motet[torch]'",
+            Location(file),
+        ) from None
+    from motet.compiler.frontends.graph import load_serialized
+    from motet.pytorch.export import serialize_program
+
+    try:
+        program = torch.export.load(io.BytesIO(data))
+    except Exception as error:  # torch has no error of its own for archives that are no programs
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise CompileError(
+            f"a zip archive that is no program of torch.export: {reason}; expected what torch.export.save wrote",
+            Location(file),
+        ) from None
+    return load_serialized(serialize_program(program, file), file, place)
+
+
+def _refuse_unknown(module: ir.Module, file: str) -> None:
+    """Names an operator that the wheel does not know, which it carries along as `torch.operator`."""
+    found = _operations(module, "torch.operator")
+    if found:
+        raise _no_lowering(ir.StringAttr(found[0].attributes["name"]).value, found[0].location, file)
+
+
+def _without_lowering(error: ir.MLIRError, file: str) -> CompileError:
+    for diagnostic in error.error_diagnostics:
+        if "failed to legalize operation" in diagnostic.message:
+            return _no_lowering(diagnostic.message.split("'")[1], diagnostic.location, file)
+    return compile_error(error, file)
+
+
+def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileError:
+    return CompileError(
+        f"{operator.removeprefix('torch.')}: this operator of PyTorch, with its types here, has no lowering to linalg; "
+        "rewrite the model with other operators", locate(location) or Location(file),
+    )
+
+
+def _operations(module: ir.Module, name: str) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == name:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _drop_assertions(module: ir.Module) -> None:
+    """The lowering asserts what needs none: 1/0 is an infinity here, and that shapes agree torch.export has proven
+    for all extents of equal names, which every call is checked for."""
+    for op in _operations(module, "cf.assert"):
+        op.erase()
+    run_pipeline(module, "canonicalize,cse")
+
+
+def _name_interface(function: ir.Operation, known: Interface) -> None:
+    with function.context:
+        arguments: list[ir.Attribute] = []
+        for name, dims in zip(known.inputs, known.dims, strict=True):
+            attributes: dict[str, ir.Attribute] = {NAME: ir.StringAttr.get(name)}
+            if any(dims):
+                attributes[DIMS] = ir.ArrayAttr.get([ir.StringAttr.get(dim) for dim in dims])
+            arguments.append(ir.DictAttr.get(attributes))
+        for key in known.parameters:
+            arguments.append(ir.DictAttr.get({PARAMETER: ir.StringAttr.get(key), NAME: ir.StringAttr.get(key)}))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
+        results = [ir.DictAttr.get({NAME: ir.StringAttr.get(name)}) for name in known.results]
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(results)

@@ -1,0 +1,15 @@
+"""What an imported PyTorch program's text does not say of its function; free of MLIR and of torch."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Interface(msgspec.Struct, frozen=True):
+    """Names of the `inputs` and of their `dims` ("" for fixed extents; equal names are equal extents), keys of the
+    `parameters` that follow them as arguments, and names of the `results`."""
+
+    inputs: list[str]
+    dims: list[list[str]]
+    parameters: list[str]
+    results: list[str]

@@ -1,0 +1,185 @@
+"""Reads PyTorch's programs: modules with example inputs, and what torch.export made of them.
+
+The module is traced by torch.export, its operators are decomposed to those that the MLIR wheel lowers, and its graph
+becomes MLIR in the `torch` dialect. That is all that happens in the caller's process: the text and the parameters
+beside it are one serialised program (`motet/builder/serialized.py`), which the compiler takes from there
+(`compiler/frontends/torch.py`).
+"""
+
+# torch need not be installed, and much of it has no types.
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import msgspec
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+
+from motet.builder.serialized import write_serialized
+from motet.compiler.frontends.torch_interface import Interface
+from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
+from motet.errors import CompileError, Location, OptionError
+from motet.pytorch.views import settle_views
+
+PARAMETER_BYTES = 4096  # constants of floating point of this size and more become parameters
+
+_VIEWED: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
+    torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
+    torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
+    torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
+}  # what numpy has no word for travels as integers of its width
+
+
+def export_module(
+    module: torch.nn.Module, inputs: Sequence[Any] | Mapping[str, Any], dynamic_shapes: Any = None
+) -> bytes:
+    """The serialised program of `module` called with tensors like `inputs`: in order, or by the names of forward's
+    parameters. `dynamic_shapes` is torch.export's: which extents differ from call to call.
+
+    The module's parameters and buffers are constants of the program, as they are now. Raises CompileError for what
+    torch.export cannot trace, for modules that change their buffers or inputs, and for operators without lowering.
+    """
+    args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+    except Exception as error:  # whatever the model's own code raises, and torch's many classes of errors
+        raise CompileError(
+            f"torch.export cannot trace the module: {_first_line(error)}", Location(type(module).__name__)
+        ) from error
+    return serialize_program(program, type(module).__name__)
+
+
+def serialize_program(program: ExportedProgram, name: str) -> bytes:
+    """The serialised form of an exported program; `name` is what errors call it. Raises CompileError."""
+    try:
+        program = program.run_decompositions(_decompositions())
+    except RuntimeError as error:
+        raise CompileError(f"its operators cannot be decomposed: {_first_line(error)}", Location(name)) from error
+    _refuse_changes(program, name)
+    settle_views(program.graph)
+    parameters: dict[str, np.ndarray] = {}
+    context = ir.Context()
+    register_torch_dialect(context)
+    importer = fx_importer().FxImporter(context=context, hooks=_hooks(parameters))
+    try:
+        function = importer.import_program(program, func_name="main").operation
+    except (NotImplementedError, AssertionError, TypeError, ValueError, KeyError) as error:
+        # The importer has no error type of its own for what it does not know.
+        raise CompileError(f"the program cannot be imported: {_first_line(error)}", Location(name)) from error
+    _take_arguments(function)
+    text = importer.module.operation.get_asm(enable_debug_info=True)
+    interface = msgspec.json.encode(_interface(program, list(parameters))).decode()
+    return write_serialized(text, parameters, interface)
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """The wheel's table, with attention left in the form that is compiled as one kernel."""
+    from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # pyright: ignore
+
+    return {**get_decomposition_table(), torch.ops.aten.scaled_dot_product_attention.default: _attention}
+
+
+def _attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    *, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:
+    """softmax(query · keyᵀ · scale + mask) · value, as the documentation of
+    torch.nn.functional.scaled_dot_product_attention defines it; rows that are masked whole give zeros."""
+    if dropout_p:
+        raise NotImplementedError(f"attention with dropout {dropout_p}; call the module's eval() first")
+    if enable_gqa and (group := query.shape[-3] // key.shape[-3]) > 1:
+        key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(-1)
+        columns = torch.arange(key.shape[-2], device=query.device)
+        scores = torch.where(columns <= rows, scores, float("-inf"))
+    if attn_mask is None:
+        return torch.softmax(scores, -1) @ value
+    choose = attn_mask.dtype == torch.bool
+    scores = torch.where(attn_mask, scores, float("-inf")) if choose else scores + attn_mask
+    whole = (scores == float("-inf")).all(-1, keepdim=True)
+    return torch.where(whole, 0.0, torch.softmax(scores, -1)) @ value
+
+
+def _refuse_changes(program: ExportedProgram, name: str) -> None:
+    """Programs are functions: what a module changes beside its results cannot be changed by one."""
+    for output in program.graph_signature.output_specs:
+        if output.kind in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION):
+            raise CompileError(
+                f"the module changes its buffer {output.target}; expected one that changes none: "
+                "call eval() before compiling, or pass what it changes as an input and return it", Location(name)
+            )
+        if output.kind == OutputKind.USER_INPUT_MUTATION:
+            raise CompileError(
+                f"the module changes its input {output.target} in place; expected one that returns it", Location(name)
+            )
+
+
+def _hooks(parameters: dict[str, np.ndarray]) -> Any:
+    """Makes large constants arguments of the function, in the order in which they are met, and keeps their data."""
+
+    class Hooks(fx_importer().FxImporterHooks):
+        def resolve_input(self, gni: Any, value: Any, info: Any) -> Any:
+            if not is_parameter(value):
+                return None  # the importer writes its elements into the program
+            parameters[info.input_spec.target] = as_array(value)
+            return gni._b.add_argument(info.ir_type, ir.Location.unknown(info.ir_type.context))
+
+    return Hooks()
+
+
+def is_parameter(value: torch.Tensor) -> bool:
+    return value.dtype.is_floating_point and value.nbytes >= PARAMETER_BYTES
+
+
+def as_array(value: torch.Tensor) -> np.ndarray:
+    """The elements of a tensor on any device, contiguous, in its own type."""
+    plain = value.detach().cpu().contiguous()
+    if plain.dtype in _VIEWED:
+        carrier, dtype = _VIEWED[plain.dtype]
+        return plain.view(carrier).numpy().view(dtype)
+    return plain.numpy()
+
+
+def _take_arguments(function: ir.Operation) -> None:
+    """Gives the function the type that its block has, parameters included."""
+    attributes = function.attributes
+    results = ir.FunctionType(ir.TypeAttr(attributes["function_type"]).value).results
+    arguments = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    with function.context:
+        attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(arguments, list(results)))
+
+
+def _interface(program: ExportedProgram, parameters: list[str]) -> Interface:
+    inputs: list[str] = []
+    dims: list[list[str]] = []
+    nodes = {node.name: node for node in program.graph.nodes}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind != InputKind.USER_INPUT:
+            continue
+        if not isinstance(spec.arg, TensorArgument):
+            if type(spec.arg).__name__ == "ConstantArgument":
+                continue  # it is part of the program
+            raise OptionError(f"input {spec.arg.name}: it is a number that differs from call to call; "
+                              "expected tensors, and numbers that are always the same")
+        inputs.append(spec.arg.name)
+        shape = nodes[spec.arg.name].meta["val"].shape
+        dims.append(["" if isinstance(extent, int) else str(extent) for extent in shape])
+    results = [
+        spec.arg.name for spec in program.graph_signature.output_specs
+        if spec.kind == OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
+    ]
+    return Interface(inputs, dims, parameters, results)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
