@@ -123,9 +123,20 @@ class CommandBuffer(Protocol):
 
 
 @dataclass(frozen=True)
+class Piece:
+    """What one core, or thread, did of a command: seconds as in `Event`."""
+
+    core: int
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
 class Event:
     """What a device did: seconds of this process's `time.perf_counter`. `kind` is launch, copy, read, write or
-    fill; `bytes` is 0 where nothing is moved, `instructions` where the device does not count them."""
+    fill; `bytes` is 0 where nothing is moved, `instructions` where the device does not count them. Events of one queue
+    may overlap where the device does several commands at once; `pieces` are what each of its cores did, where it
+    tells."""
 
     name: str
     kind: str
@@ -134,6 +145,7 @@ class Event:
     end: float
     bytes: int = 0
     instructions: int = 0
+    pieces: tuple[Piece, ...] = ()
 
 
 class Device(Protocol):

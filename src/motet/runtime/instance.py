@@ -14,11 +14,12 @@ import numpy as np
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
 from motet.runtime.concrete import Concrete, Shape, make_concrete
-from motet.runtime.device import Event, Reference, Work
+from motet.runtime.device import Reference, Work
 from motet.runtime.devices.host.fastcall import FastInput, FastResult, make_fast_call
 from motet.runtime.devices.host.loader import Code
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
+from motet.runtime.devices.host.recorded import note_events
 from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.trace import Traced
 
@@ -118,14 +119,14 @@ class Instance:
         return list(zip(self.kernels, seconds, strict=True))
 
     def run_traced(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Traced]:
-        """Like `run_timed`, one command after the other: what overlaps in a run does not here."""
+        """Like `run`, and says what each thread did of every command when: what overlaps in a run does here."""
         begin = time.perf_counter()
-        events: list[Traced] = []
-        for work, (name, seconds), memory in zip(self._work, self.run_timed(arrays), self._memory(), strict=True):
-            size = work.references[0].bytes if work.op == "copy" else 0
-            events.append(Traced("host", Event(name, work.op, 0, begin, begin + seconds, size), memory=memory))
-            begin += seconds
-        return events
+        arena = self._take_arena()
+        addresses = [*_addresses(arrays), arena.address if arena else 0]
+        pieces = [own for program in self._programs for own in program.run_logged(addresses)]
+        self._return_arena(arena)
+        events = note_events(self._work, pieces, 0, begin)
+        return [Traced("host", event, memory=memory) for event, memory in zip(events, self._memory(), strict=True)]
 
     def _memory(self) -> list[int]:
         """Bytes in use at each command: constants, results, and what of the arena is written or still to be read."""

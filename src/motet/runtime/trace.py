@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from motet.artifact.schema import KernelInfo
 from motet.runtime.device import Event
 from motet.runtime.timeline import Point
+
+# Numbers of threads in the file: that of a queue, with multiples of BESIDE for what overlaps there; then cores.
+BESIDE = 1 << 12
+_CORES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -105,33 +110,89 @@ Find = Callable[[str, str], KernelInfo | None]
 def chrome_trace(
     events: Sequence[Traced], name: str, find: Find | None = None, other: Mapping[str, Any] | None = None
 ) -> str:
-    """JSON of the Trace Event Format: a process for each device, a thread for each of its queues, times from the
-    first event on, an arrow for each wait between queues, a counter of each device's memory. `name` is what was
-    called; `find` gives what is known of kernels, each with its phases together; `other` is put beside the name.
+    """JSON of the Trace Event Format: a process for each device, a thread for each of its queues (another for what
+    overlaps there, `queue 0 +1`) and for each core that says what it did, times from the first event on, an arrow for
+    each wait between queues, a counter of each device's memory. `name` is what was called; `find` gives what is known
+    of kernels, each with its phases together; `other` is put beside the name.
 
     Source of the format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
     """
     devices = list(dict.fromkeys(traced.device for traced in events))
     start = min((traced.event.begin for traced in events), default=0.0)
-    entries = [*_names(events, devices)]
+    tracks = _tracks(events)
+    entries = [*_names(events, devices, tracks)]
     for traced in events:
         event = traced.event
         entries.append({
-            "ph": "X", "name": event.name, "cat": event.kind, "pid": devices.index(traced.device), "tid": event.queue,
-            "ts": (event.begin - start) * 1e6, "dur": (event.end - event.begin) * 1e6,
+            "ph": "X", "name": event.name, "cat": event.kind, "pid": devices.index(traced.device),
+            "tid": tracks[id(event)], "ts": (event.begin - start) * 1e6, "dur": (event.end - event.begin) * 1e6,
             "args": _arguments(traced, find),
         })
-    entries += [*_arrows(events, devices, start), *_counters(events, devices, start)]
+    entries += [*_pieces(events, devices, start), *_arrows(events, devices, start, tracks)]
+    entries += _counters(events, devices, start)
     return json.dumps(
         {"traceEvents": entries, "displayTimeUnit": "ns", "otherData": {"program": name, **(other or {})}}, indent=1
     )
 
 
-def _names(events: Sequence[Traced], devices: Sequence[str]) -> Iterable[dict[str, Any]]:
+def fair_seconds(events: Sequence[Traced]) -> list[float]:
+    """How long each event took, where what a queue does at once is taken to share its time evenly: those of one queue
+    add up to the time in which it did anything."""
+    shares = [0.0] * len(events)
+    queues: dict[tuple[str, int], list[int]] = {}
+    for number, traced in enumerate(events):
+        queues.setdefault((traced.device, traced.event.queue), []).append(number)
+    for own in queues.values():
+        moments = sorted({moment for n in own for moment in (events[n].event.begin, events[n].event.end)})
+        own.sort(key=lambda n: events[n].event.begin)
+        active: list[int] = []
+        waiting = iter(own)
+        following = next(waiting, None)
+        for begin, end in pairwise(moments):
+            while following is not None and events[following].event.begin <= begin:
+                active.append(following)
+                following = next(waiting, None)
+            active = [n for n in active if events[n].event.end > begin]
+            for n in active:
+                shares[n] += (end - begin) / len(active)
+    return shares
+
+
+def _tracks(events: Sequence[Traced]) -> dict[int, int]:
+    """A thread's number for each event, by its id: its queue, or where something else of its queue has not ended there,
+    another one."""
+    tracks: dict[int, int] = {}
+    free: dict[tuple[str, int], list[float]] = {}
+    for traced in sorted(events, key=lambda each: each.event.begin):
+        event = traced.event
+        ends = free.setdefault((traced.device, event.queue), [])
+        beside = next((k for k, end in enumerate(ends) if end <= event.begin), len(ends))
+        ends[beside : beside + 1] = [event.end]
+        tracks[id(event)] = event.queue + BESIDE * beside
+    return tracks
+
+
+def _names(events: Sequence[Traced], devices: Sequence[str], tracks: Mapping[int, int]) -> Iterable[dict[str, Any]]:
     for number, device in enumerate(devices):
         yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": device}}
-        for queue in sorted({traced.event.queue for traced in events if traced.device == device}):
-            yield {"ph": "M", "name": "thread_name", "pid": number, "tid": queue, "args": {"name": f"queue {queue}"}}
+        own = [traced.event for traced in events if traced.device == device]
+        names = {track: f"queue {track}" for track in (tracks[id(event)] for event in own)}
+        names = {
+            track: name if track < BESIDE else f"queue {track % BESIDE} +{track // BESIDE}"
+            for track, name in names.items()
+        }
+        names |= {_CORES + piece.core: f"core {piece.core}" for event in own for piece in event.pieces}
+        for track, name in sorted(names.items()):
+            yield {"ph": "M", "name": "thread_name", "pid": number, "tid": track, "args": {"name": name}}
+
+
+def _pieces(events: Sequence[Traced], devices: Sequence[str], start: float) -> Iterable[dict[str, Any]]:
+    for traced in events:
+        for piece in traced.event.pieces:
+            yield {
+                "ph": "X", "name": traced.event.name, "cat": "core", "pid": devices.index(traced.device),
+                "tid": _CORES + piece.core, "ts": (piece.begin - start) * 1e6, "dur": (piece.end - piece.begin) * 1e6,
+            }
 
 
 def _arguments(traced: Traced, find: Find | None) -> dict[str, Any]:
@@ -144,7 +205,9 @@ def _arguments(traced: Traced, find: Find | None) -> dict[str, Any]:
     return said
 
 
-def _arrows(events: Sequence[Traced], devices: Sequence[str], start: float) -> Iterable[dict[str, Any]]:
+def _arrows(
+    events: Sequence[Traced], devices: Sequence[str], start: float, tracks: Mapping[int, int]
+) -> Iterable[dict[str, Any]]:
     places = {id(traced.event): devices.index(traced.device) for traced in events}
     number = 0
     for traced in events:
@@ -153,8 +216,8 @@ def _arrows(events: Sequence[Traced], devices: Sequence[str], start: float) -> I
             common = {"name": "wait", "cat": "wait", "id": number}
             # An arrow binds to the slice that encloses its end: the source's very end may be outside.
             end = source.begin + 0.999 * (source.end - source.begin)
-            yield {"ph": "s", **common, "pid": places[id(source)], "tid": source.queue, "ts": (end - start) * 1e6}
-            yield {"ph": "f", "bp": "e", **common, "pid": places[id(traced.event)], "tid": traced.event.queue,
+            yield {"ph": "s", **common, "pid": places[id(source)], "tid": tracks[id(source)], "ts": (end - start) * 1e6}
+            yield {"ph": "f", "bp": "e", **common, "pid": places[id(traced.event)], "tid": tracks[id(traced.event)],
                    "ts": (traced.event.begin - start) * 1e6}
 
 

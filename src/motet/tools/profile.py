@@ -35,16 +35,17 @@ class KernelTime:
 def profile_kernels(function: Function, arrays: Sequence[Array], variants: Sequence[Variant]) -> list[KernelTime]:
     """The fastest time of every command in some runs, those of one kernel put together, the longest first."""
     from motet.artifact.kernels import KernelTable
+    from motet.runtime.trace import fair_seconds
 
     runs = [function.trace(*arrays)[1] for _ in range(_RUNS)]
     # Devices that work at once may record in another order in each run.
     ordered = [sorted(run, key=lambda traced: (traced.device, traced.event.queue, traced.event.name)) for run in runs]
+    seconds = [fair_seconds(run) for run in ordered]
     found: dict[tuple[str, str], list[tuple[Traced, float]]] = {}
     known = KernelTable(variants)
-    for events in zip(*ordered, strict=True):
-        first = events[0]
+    for number, first in enumerate(ordered[0]):
         info = known.find(first.event.name)
-        fastest = min(traced.event.end - traced.event.begin for traced in events)
+        fastest = min(run[number] for run in seconds)
         name = first.event.name if info is None else info.name
         found.setdefault((first.device, name), []).append((first, fastest))
     times = [_time(device, name, known, events) for (device, name), events in found.items()]

@@ -89,7 +89,8 @@ class _Reader:
             self._integer(event, "pid"): str(self._object(event.get("args"), "args").get("name", ""))
             for event in events if event.get("ph") == "M" and event.get("name") == "process_name"
         }
-        spans = [self._span(event, names) for event in events if event.get("ph") == "X"]
+        # What each core did is for viewers of traces; here it is the command's.
+        spans = [self._span(e, names) for e in events if e.get("ph") == "X" and e.get("cat") != "core"]
         return Trace(
             self.path, function, self._joined(spans, events, names), self._devices(other.get("devices", {})),
             self._shapes(other.get("inputs")), self._memory(events, names),

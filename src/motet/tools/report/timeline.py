@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from motet.runtime.trace import BESIDE
 from motet.tools.report.facts import Facts, label
 from motet.tools.report.writing import colour, number, percent, safe, share
 from motet.tools.show import show_bytes, show_seconds
@@ -52,8 +53,7 @@ def timeline_html(facts: Facts) -> str:
     if any(box.after for box in drawn):
         said.append("Arrows: waits between queues.")
     if any(box.lanes > 1 for box in drawn):
-        said.append("One upon another: commands that run at once as a wave"
-                    + ("; tracing, the host runs them one after the other." if facts.trace is not None else "."))
+        said.append("One upon another: commands that run at once.")
     y = _AXIS
     for title, whole, boxes in groups:
         names.append(f'<div class="group" style="height:{_HEADING}px">{title} · {safe(show_seconds(whole))}</div>')
@@ -109,12 +109,17 @@ def _predicted(facts: Facts) -> list[_Box]:
 def _measured(facts: Facts) -> list[_Box]:
     assert facts.trace is not None
     boxes: list[_Box] = []
+    lanes: dict[tuple[str, int], int] = {}
+    for span in facts.trace.spans:
+        place = span.device, span.queue % BESIDE
+        lanes[place] = max(lanes.get(place, 1), span.queue // BESIDE + 1)
     for index, span in enumerate(facts.trace.spans):
         operation = facts.spans.get(index, -1)
         name = label(facts, facts.program.operations[operation]) if operation >= 0 else span.name
         boxes.append(_Box(
-            span.device, span.queue, name, _kind(facts, operation, span.kind), span.begin, span.end,
-            f"{facts.key}o{operation}" if operation >= 0 else f"{facts.key}s{index}", after=span.after,
+            span.device, span.queue % BESIDE, name, _kind(facts, operation, span.kind), span.begin, span.end,
+            f"{facts.key}o{operation}" if operation >= 0 else f"{facts.key}s{index}", span.queue // BESIDE,
+            lanes[span.device, span.queue % BESIDE], span.after,
         ))
     return boxes
 

@@ -14,7 +14,8 @@ generation << 32, changes; the submitter works too, then spins, then sleeps on t
 Multiprocessors", 1994.)
 
 **Executor.** Commands run in order in one native call. A command with a single task runs in the caller. Commands
-that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them. A submitter that finds
+that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them; `motet_wave_logged` also
+writes down which thread ran what when. A submitter that finds
 the pool taken works on its own tasks, and looks again after each share.
 
 **Call.** A METH_FASTCALL entry that checks its arrays' fields in place; what does not fit goes to Python.
@@ -47,16 +48,17 @@ class Machine:
     futex: int  # the number of the system call
     pause: str
     pause_type: str
+    gettid: int  # the number of the system call
     abi: str = ""
 
 
 MACHINES = (
     Machine("x86_64", "x86_64-unknown-linux-gnu", "x86-64", "", 202,
-            "llvm.x86.sse2.pause()", "llvm.x86.sse2.pause()"),
+            "llvm.x86.sse2.pause()", "llvm.x86.sse2.pause()", 186),
     Machine("aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 98,
-            "llvm.aarch64.isb(i32 15)", "llvm.aarch64.isb(i32)"),
+            "llvm.aarch64.isb(i32 15)", "llvm.aarch64.isb(i32)", 178),
     Machine("riscv64", "riscv64-unknown-linux-gnu", "generic-rv64", "+m,+a,+f,+d,+c,+zihintpause", 98,
-            "llvm.riscv.pause()", "llvm.riscv.pause()", "lp64d"),
+            "llvm.riscv.pause()", "llvm.riscv.pause()", 178, "lp64d"),
 )
 
 POOL = r"""
@@ -497,6 +499,75 @@ run:
   br label %following
 following:
   %from_after = phi i64 [ %from, %member ], [ %to, %run ]
+  %more_tasks = icmp ult i64 %from_after, %last
+  %more_members = icmp ult i64 %number_after, %count
+  %more = and i1 %more_tasks, %more_members
+  br i1 %more, label %member, label %out
+out:
+  ret void
+}
+
+; The same, and each call of a member is noted in a log. %sizes: the address of the log, the number of the first member,
+; then what motet_wave is given. The log: how many notes were made, how many there is room for, then for each the
+; member, the thread, the first task, one after the last, begin and end in nanoseconds.
+define void @motet_wave_logged(ptr %buffers, ptr %sizes, i64 %first, i64 %last, ptr %scratch) nounwind {
+entry:
+  %log = load ptr, ptr %sizes
+  %p_base = getelementptr i64, ptr %sizes, i64 1
+  %base = load i64, ptr %p_base
+  %wave = getelementptr i64, ptr %sizes, i64 2
+  %count = load i64, ptr %wave
+  %p_room = getelementptr i64, ptr %log, i64 1
+  %room = load i64, ptr %p_room
+  %thread = call i64 (i64, ...) @syscall(i64 $GETTID)
+  br label %member
+member:
+  %number = phi i64 [ 0, %entry ], [ %number_after, %following ]
+  %past = phi i64 [ 0, %entry ], [ %until, %following ]
+  %from = phi i64 [ %first, %entry ], [ %from_after, %following ]
+  %word = shl i64 %number, 2
+  %at = add i64 %word, 1
+  %entry_of = getelementptr i64, ptr %wave, i64 %at
+  %p_until = getelementptr i64, ptr %entry_of, i64 1
+  %until = load i64, ptr %p_until
+  %number_after = add i64 %number, 1
+  %here = icmp ult i64 %from, %until
+  br i1 %here, label %run, label %following
+run:
+  %function = load ptr, ptr %entry_of
+  %p_offset = getelementptr i64, ptr %entry_of, i64 2
+  %offset = load i64, ptr %p_offset
+  %own_buffers = getelementptr ptr, ptr %buffers, i64 %offset
+  %p_own_sizes = getelementptr i64, ptr %entry_of, i64 3
+  %own_sizes = load ptr, ptr %p_own_sizes
+  %to = call i64 @llvm.umin.i64(i64 %until, i64 %last)
+  %begin = sub i64 %from, %past
+  %end = sub i64 %to, %past
+  %began = call i64 @now()
+  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
+  %ended = call i64 @now()
+  %note = atomicrmw add ptr %log, i64 1 monotonic
+  %fits = icmp ult i64 %note, %room
+  br i1 %fits, label %write, label %following
+write:
+  %words = mul i64 %note, 6
+  %place = add i64 %words, 2
+  %p_note = getelementptr i64, ptr %log, i64 %place
+  %named = add i64 %base, %number
+  store i64 %named, ptr %p_note
+  %p_thread = getelementptr i64, ptr %p_note, i64 1
+  store i64 %thread, ptr %p_thread
+  %p_begin = getelementptr i64, ptr %p_note, i64 2
+  store i64 %begin, ptr %p_begin
+  %p_end = getelementptr i64, ptr %p_note, i64 3
+  store i64 %end, ptr %p_end
+  %p_began = getelementptr i64, ptr %p_note, i64 4
+  store i64 %began, ptr %p_began
+  %p_ended = getelementptr i64, ptr %p_note, i64 5
+  store i64 %ended, ptr %p_ended
+  br label %following
+following:
+  %from_after = phi i64 [ %from, %member ], [ %to, %run ], [ %to, %write ]
   %more_tasks = icmp ult i64 %from_after, %last
   %more_members = icmp ult i64 %number_after, %count
   %more = and i1 %more_tasks, %more_members
@@ -1061,7 +1132,7 @@ long_way:
 
 def support_ir(machine: Machine) -> str:
     """The support code of a machine as LLVM IR."""
-    constants = {"FUTEX": machine.futex, "WAIT": _WAIT, "WAKE": _WAKE}
+    constants = {"FUTEX": machine.futex, "GETTID": machine.gettid, "WAIT": _WAIT, "WAKE": _WAKE}
     words: dict[str, object] = {
         **constants, "PAUSE": machine.pause, "PAUSE_TYPE": machine.pause_type, "SHARES": layout.SHARES,
     }

@@ -26,6 +26,7 @@ from motet.runtime.devices.host.recorded import (
     NativeCommandBuffer,
     NativeExecutable,
     load_native,
+    note_events,
     processor_obstacle,
     record_native,
 )
@@ -242,10 +243,7 @@ class HostDevice:
         self, work: NativeCommandBuffer, pointers: list[int], buffers: Sequence[Buffer], queue: int
     ) -> object:
         begin = time.perf_counter()
-        for item, seconds in zip(work.work, work.program.run_timed(pointers), strict=True):
-            size = item.references[0].bytes if item.op == "copy" else 0
-            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, begin + seconds, size))
-            begin += seconds
+        self._events += note_events(work.work, work.program.run_logged(pointers), queue, begin)
         return buffers
 
     def _start(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.errors import ArtifactError, OutOfMemoryError
+from motet.runtime.device import Piece
 from motet.runtime.devices.host import layout
 from motet.runtime.devices.host.threads import HostThreads, support_code
 from motet.runtime.devices.host.waves import plan_waves
@@ -19,6 +20,8 @@ Table = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 MOST_TASKS = 1 << 31
 _COPY_BLOCK = 256 << 10
+_NOTES = 64  # that a thread may make of one command: it claims fewer times
+_NOTE_WORDS = 6
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class NativeProgram:
             waves = plan_waves(
                 [command.tasks for command in present], ordered, host.count, [command.seconds for command in present]
             )
+        self._waves = waves
         members = [[present[place] for place in wave] for wave in waves]
         self.parallel = host.count > 1 and any(len(wave) > 1 or wave[0].tasks > 1 for wave in members)
         self._table = _build_table(host, members, scratch, self.parallel)
@@ -89,6 +93,27 @@ class NativeProgram:
             self.host.start()
         if self._run(self.address, self._pack(0, *pointers), None):
             raise OutOfMemoryError(self.scratch, "host")
+
+    def run_logged(self, pointers: Sequence[int]) -> list[list[Piece]]:
+        """Like `run`, with the commands that run at once doing so; returns what each thread did of every command, in
+        the order given: the number of the thread is the operating system's."""
+        if len(pointers) != self.externals:
+            raise ValueError(f"program: {len(pointers)} pointers; expected {self.externals}")
+        if self.parallel and not self.host.started:
+            self.host.start()
+        room = sum(min(command.tasks, _NOTES * self.host.count) for command in self._present)
+        log = np.zeros(2 + _NOTE_WORDS * room, np.int64)
+        log[1] = room
+        members = [[self._present[place] for place in wave] for wave in self._waves]
+        table = _build_table(self.host, members, self.scratch, self.parallel, int(log.ctypes.data))
+        if self._run(int(table.ctypes.data), self._pack(0, *pointers), None):
+            raise OutOfMemoryError(self.scratch, "host")
+        pieces: list[list[Piece]] = [[] for _ in range(self.count)]
+        order = [place for wave in self._waves for place in wave]
+        notes = log[2:].reshape(-1, _NOTE_WORDS)[: min(int(log[0]), room)]
+        for number, thread, _, _, begin, end in notes.tolist():
+            pieces[self._places[order[number]]].append(Piece(thread, begin * 1e-9, end * 1e-9))
+        return pieces
 
     def run_timed(self, pointers: Sequence[int]) -> list[float]:
         """Like `run`, one command after the other; returns the seconds that each took, in the order given."""
@@ -138,12 +163,12 @@ def _without_absent(after: Sequence[Sequence[int]], places: Sequence[int]) -> li
 
 
 def _build_table(
-    host: HostThreads, waves: Sequence[Sequence[NativeCommand]], scratch: int, parallel: bool
+    host: HostThreads, waves: Sequence[Sequence[NativeCommand]], scratch: int, parallel: bool, log: int = 0
 ) -> Table:
     """The structures of layout.py, one after the other: program, commands, references, sizes. Each wave is one
-    command, which has the tasks of its members."""
+    command, which has the tasks of its members. What they do is noted in the log at the address `log`, if not 0."""
     references = sum(len(command.buffers) for wave in waves for command in wave)
-    sizes = sum(_size_words(wave) for wave in waves)
+    sizes = sum(_size_words(wave, log) for wave in waves)
     first = layout.Program.STRIDE // 8
     words = layout.Command.STRIDE // 8
     reference_at = first + words * len(waves)
@@ -163,9 +188,11 @@ def _build_table(
         (layout.Program.PARALLEL, int(parallel)),
     ):
         put(0, field, value)
+    several = support_code().address("motet_wave_logged" if log else "motet_wave")
+    member = 0
     for number, wave in enumerate(waves):
         at = first + words * number
-        put(at, layout.Command.FUNCTION, wave[0].function if len(wave) == 1 else support_code().address("motet_wave"))
+        put(at, layout.Command.FUNCTION, wave[0].function if len(wave) == 1 and not log else several)
         put(at, layout.Command.TASKS, sum(command.tasks for command in wave))
         put(at, layout.Command.REFERENCES, base + 8 * reference_at)
         put(at, layout.Command.COUNT, _buffer_count(wave))
@@ -174,9 +201,10 @@ def _build_table(
             put(reference_at, 0, index)
             put(reference_at, 8, offset)
             reference_at += 2
-        for size in _sizes(wave, base + 8 * size_at):
+        for size in _sizes(wave, base + 8 * size_at, log, member):
             put(size_at, 0, size)
             size_at += 1
+        member += len(wave)
     return table
 
 
@@ -184,17 +212,18 @@ def _buffer_count(wave: Sequence[NativeCommand]) -> int:
     return sum(len(command.buffers) for command in wave)
 
 
-def _size_words(wave: Sequence[NativeCommand]) -> int:
+def _size_words(wave: Sequence[NativeCommand], log: int) -> int:
     own = sum(len(command.sizes) for command in wave)
-    return own if len(wave) == 1 else 1 + 4 * len(wave) + own
+    return own if len(wave) == 1 and not log else (2 if log else 0) + 1 + 4 * len(wave) + own
 
 
-def _sizes(wave: Sequence[NativeCommand], address: int) -> list[int]:
-    """The sizes of a command at `address`; of several what `motet_wave` reads, then theirs."""
-    if len(wave) == 1:
+def _sizes(wave: Sequence[NativeCommand], address: int, log: int, member: int) -> list[int]:
+    """The sizes of a command at `address`; of several, or where a log is kept, what `motet_wave` or `motet_wave_logged`
+    reads, then theirs. `member` is the number of the first."""
+    if len(wave) == 1 and not log:
         return list(wave[0].sizes)
-    words = [len(wave)]
-    tasks, buffers, own = 0, 0, address + 8 * (1 + 4 * len(wave))
+    words = [log, member, len(wave)] if log else [len(wave)]
+    tasks, buffers, own = 0, 0, address + 8 * (len(words) + 4 * len(wave))
     for command in wave:
         tasks += command.tasks
         words += [command.function, tasks, buffers, own]

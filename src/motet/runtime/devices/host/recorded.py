@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from motet.artifact.schema import Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime import cpu_features
-from motet.runtime.device import Work
+from motet.runtime.device import Event, Piece, Work
 from motet.runtime.devices.host.loader import Code, load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
@@ -58,6 +58,19 @@ def record_native(
     commands = [_native(item, code) for item in work]
     program = NativeProgram(threads, commands, externals, scratch, code, [item.after for item in work])
     return NativeCommandBuffer(program, tuple(work), needed)
+
+
+def note_events(work: Sequence[Work], pieces: Sequence[Sequence[Piece]], queue: int, begin: float) -> list[Event]:
+    """The events of commands of which threads did `pieces`; one that nobody had to do anything of ended when those
+    before it had, or at `begin`."""
+    events: list[Event] = []
+    for item, own in zip(work, pieces, strict=True):
+        size = item.references[0].bytes if item.op == "copy" else 0
+        first = min((piece.begin for piece in own), default=begin)
+        last = max((piece.end for piece in own), default=begin)
+        begin = max(begin, last)
+        events.append(Event(item.kernel or item.op, item.op, queue, first, last, size, pieces=tuple(own)))
+    return events
 
 
 def _native(item: Work, code: Code) -> NativeCommand:
