@@ -121,10 +121,14 @@ class Pool:
         self._given_back.append((address, size, stream))
 
     def destroy(self) -> None:
-        """Everything goes, what is in use too."""
+        """Everything goes, what is in use too. Nothing works with it any more."""
         with self._lock:
             self._take_back()
-            self._settle(wait=True)
+            for leaving in self._leaving:
+                self._api.event_destroy(leaving.event)
+            for block, address in [pair for leaving in self._leaving for pair in leaving.blocks] + self._take_ordered():
+                self._free(block, address)
+            self._leaving.clear()
             self._release_unused()
         self._api.pool_destroy(self._handle)
         self._api.stream_destroy(self._stream)
@@ -134,16 +138,15 @@ class Pool:
             address, size, stream = self._given_back.popleft()
             block = rounded(size)
             if stream is None:
-                self._unused.setdefault(block, []).append(address)
-                self._unused_bytes += block
+                self._free(block, address)
             else:
                 self._ordered.setdefault(stream, {}).setdefault(block, []).append(address)
             self.used -= block
 
     def _settle(self, wait: bool = False) -> None:
         """Puts an event behind what is ordered by streams, and takes the blocks whose events have come."""
-        for stream in [stream for stream, blocks in self._ordered.items() if any(blocks.values())]:
-            blocks = [(block, address) for block, kept in self._ordered.pop(stream).items() for address in kept]
+        for stream in list(self._ordered):
+            blocks = self._take_ordered(stream)
             event = self._api.event_create()
             try:
                 self._api.event_record(event, stream)
@@ -160,8 +163,18 @@ class Pool:
             self._leaving.remove(leaving)
             self._api.event_destroy(leaving.event)
             for block, address in leaving.blocks:
-                self._unused.setdefault(block, []).append(address)
-                self._unused_bytes += block
+                self._free(block, address)
+
+    def _take_ordered(self, stream: int | None = None) -> list[tuple[int, int]]:
+        """The blocks that are ordered by a stream, or by any."""
+        streams = list(self._ordered) if stream is None else [stream]
+        return [
+            (block, address) for each in streams for block, kept in self._ordered.pop(each).items() for address in kept
+        ]
+
+    def _free(self, block: int, address: int) -> None:
+        self._unused.setdefault(block, []).append(address)
+        self._unused_bytes += block
 
     def _new(self, block: int) -> int:
         if self._unused_bytes + block > self._capacity // _KEPT:

@@ -23,6 +23,7 @@ import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
+from motet.runtime.devices.cuda import faults
 from motet.runtime.devices.cuda.api import CudaApi, CudaError, Handle
 from motet.runtime.devices.cuda.lifetime import Resources
 
@@ -169,6 +170,8 @@ def _load(device: str, api: CudaApi, name: str, content: bytes) -> Handle:
     try:
         return api.module_load(content)
     except CudaError as error:
+        if faults.is_final(error):
+            raise
         raise DeviceError(f"device {device}: load: {name}: {error}") from error
 
 
@@ -178,6 +181,8 @@ def _function(device: str, api: CudaApi, name: str, module: Handle, facts: Kerne
         if facts.shared > _PLAIN_SHARED:
             api.allow_shared(function, facts.shared)
     except CudaError as error:
+        if faults.is_final(error):
+            raise
         raise DeviceError(f"device {device}: load: {name}: {facts.entry}: {error}") from error
     return function
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import queue
 import random
 import re
@@ -101,7 +102,9 @@ class FakeApi(CudaApi):
         self.alive: Counter[str] = Counter()
         self.kernels: dict[str, Callable[[int, list[int]], None]] = dict(KERNELS)
         self._random = random.Random(20)
-        self.streams: dict[int, Stream] = {}  # by handle
+        self.gates: list[threading.Event] = []
+        self._handles = itertools.count(1000)
+        self.streams: dict[int, Stream] = {0: Stream(self)}  # by handle; 0 is the legacy default stream
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
@@ -176,19 +179,41 @@ class FakeApi(CudaApi):
 
     def stream_create(self) -> int:
         self.alive["stream"] += 1
-        handle = 1000 + len(self.streams)
+        handle = next(self._handles)
         self.streams[handle] = Stream(self)
         return handle
 
     def stream_destroy(self, stream: int) -> None:
         self.alive["stream"] -= 1
-        self.streams[stream].work.put(None)
-        self.streams[stream].thread.join()
+        destroyed = self.streams.pop(stream)
+        destroyed.work.put(None)
+        destroyed.thread.join()
+
+    def hold(self, stream: int) -> Callable[[], None]:
+        """Nothing that comes after is done on a stream until what this gives is called."""
+        gate = threading.Event()
+        self.gates.append(gate)
+
+        def wait() -> None:
+            gate.wait()
+
+        self.streams[stream].work.put(wait)
+        return gate.set
+
+    def stream_synchronize_quietly(self, stream: int) -> None:
+        """Also where a kernel went wrong."""
+        done = threading.Event()
+        self.streams[stream].work.put(done.set)
+        done.wait()
 
     def context_synchronize(self) -> None:
-        for handle, stream in self.streams.items():
-            if stream.thread.is_alive():
-                self.stream_synchronize(handle)
+        for stream in list(self.streams):
+            self.stream_synchronize(stream)
+
+    def stream_context(self, stream: int) -> str:
+        if stream not in self.streams:
+            raise CudaError(400, "INVALID_HANDLE", "cuStreamGetCtx")
+        return "context"
 
     def stream_wait(self, stream: int, event: FakeEvent) -> None:
         mark = event.mark
@@ -216,6 +241,8 @@ class FakeApi(CudaApi):
         self.alive["event"] -= 1
 
     def event_record(self, event: FakeEvent, stream: int) -> None:
+        if stream not in self.streams:
+            raise CudaError(400, "INVALID_HANDLE", "cuEventRecord")
         mark = event.mark = threading.Event()
 
         def record() -> None:
@@ -238,7 +265,10 @@ class FakeApi(CudaApi):
     # -- moving ----------------------------------------------------------------------------------
 
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
-        assert self.is_pinned(source)
+        if not self.is_pinned(source):  # the driver has read it when it returns
+            memory = ctypes.string_at(source, size)
+            self.streams[stream].work.put(lambda: ctypes.memmove(target, memory, size))
+            return
         self.streams[stream].work.put(lambda: ctypes.memmove(target, source, size))
 
     def download(self, target: int, source: int, size: int, stream: int) -> None:
