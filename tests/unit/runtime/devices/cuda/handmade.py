@@ -1,4 +1,4 @@
-"""Artifacts of the checks' kernels, made without a compiler: whole functions, for the driver for tests and for a GPU."""
+"""Artifacts of the checks' kernels, made without a compiler, for the driver for tests and for GPUs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from motet.artifact.writer import write_artifact
 
 
 def affine_chain(length: int, *, in_place: bool = False, rows: int | None = None) -> Artifact:
-    """`y = 2 * ( … 2 * x + 0 …) + (length - 1)` of vectors of i32, as that many kernels, with what is between them in the
-    arena. `rows` is how long they are, any number if there is none; `in_place` writes to a second argument."""
+    """`y = 2 * ( … 2 * x + 0 …) + (length - 1)` of vectors of i32, as that many kernels, with what is between them in
+    the arena. `rows` is how long they are, any number if there is none; `in_place` writes to a second argument."""
     extent = "n" if rows is None else rows
     size = 4 * rows if rows is not None else ["*", "n", 4]
     results = [TensorSpec("y", [extent], "i32", 1 if in_place else None)]
