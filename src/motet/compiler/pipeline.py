@@ -102,7 +102,7 @@ def build_partitioned(
         own = [function for function in functions if runs_on(function, target.family, program.placement)]
         if own or not functions:
             of_target: Candidates | None = {} if candidates else None
-            found[target] = build_variant(own, kernels, target, store, jobs, members, made, memory_limit, of_target)
+            found[target] = build_variant(own, kernels, target, store, jobs, members, made, memory_limit, of_target, choice)
             choices[target.name] = of_target or {}
     variants = [found[target] for target in wanted if target in found]
     progress("pack parameters", 0.9)
