@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.compiler.cache import Cache, default_directory, default_limit
+from motet.cache import Cache, default_directory, default_limit
 from motet.errors import OptionError
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from motet import errors
 from motet.artifact.reader import Artifact
-from motet.compiler.cache import Cache
+from motet.cache import Cache
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, TUNINGS, Job, Message, VerifyReport
 from motet.compiler.placement.rates import read_rates

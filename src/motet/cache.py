@@ -1,4 +1,4 @@
-"""Keeps what compilations gave, under a hash of all that went into them.
+"""Keeps what compilations gave, the compiler's and the drivers', under a hash of all that went into them.
 
 Entries are files in one directory: `MOTET_CACHE_DIR`, or `motet` in `XDG_CACHE_HOME` (default `~/.cache`).
 An entry is the SHA-256 of its content, then the content; it is written aside and renamed, so that processes
