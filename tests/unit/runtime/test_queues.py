@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.concurrency import GRAPHS, LAUNCH, Graph, compile_sum, layered, measure
+from benchmarks.concurrency import GRAPHS, LAUNCH, NODES, Graph, compile_sum, layered, measure
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +95,6 @@ def test_more_queues_let_a_device_do_more_at_once(artifact: Artifact) -> None:
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_thousand_steps_on_eight_devices_are_scheduled_in_under_a_second(name: str, artifact: Artifact) -> None:
-    outcome = measure(artifact, GRAPHS[name](np.random.default_rng(3)), 4)
+    outcome = measure(artifact, GRAPHS[name](NODES, np.random.default_rng(3)), 4)
     assert outcome.scheduling < 1.0
     assert outcome.makespan < 2.5 * outcome.bound

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from tests.unit.runtime.devices.host.test_native import compile_ir
@@ -169,6 +171,20 @@ class RandomProgram:
         ]
         return Signature("f", inputs, results, [Symbol(name, n, 0) for n, name in enumerate(self.symbols)])
 
+    def compute(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The results for other inputs, by numpy, each tensor in memory of its own."""
+        values = dict(zip(self._given, inputs, strict=True))
+        for entry in self.recorded:
+            command, used = entry.command, entry.storages
+            if command.op == "copy":
+                values[used[1]] = values[used[0]]
+                continue
+            first, second, out = (used[place] for place in PLACES[command.kernel])
+            na, nb, addend, count = (evaluate(size, self.symbols) for size in (*command.sizes, command.tasks))
+            values[out] = mix(values[first][:na], values[second][:nb], count, addend)
+        made = {storage.index: value for storage, value in values.items() if storage.kind == "result"}
+        return [made[index] for index in range(len(self.expected))]
+
     def arrays(self) -> list[np.ndarray]:
         """New arrays of the inputs and results; a result that is written to an input is that array."""
         inputs = [array.copy() for array in self.inputs]
@@ -179,7 +195,35 @@ class RandomProgram:
         return [*inputs, *results]
 
 
-def run_in_order(program: RandomProgram, schedule: Schedule, order: list[int]) -> list[np.ndarray]:
+class Runnable(Protocol):
+    """What a schedule is run for."""
+
+    inputs: list[np.ndarray]
+    symbols: dict[str, int]
+
+    def arrays(self) -> list[np.ndarray]:
+        """New arrays of the inputs and results."""
+        ...
+
+
+def some_order(schedule: Schedule, random: np.random.Generator, by_streams: bool) -> list[int]:
+    """An order of the commands that `after`, or streams and waits, allow, drawn at random."""
+    last: dict[int, int] = {}
+    waits = []
+    for number, command in enumerate(schedule.commands):
+        own = [last[command.stream]] if command.stream in last else []
+        waits.append({*command.waits, *own} if by_streams else set(command.after))
+        last[command.stream] = number
+    order: list[int] = []
+    left = set(range(len(waits)))
+    while left:
+        ready = [number for number in left if waits[number] <= set(order)]
+        order.append(ready[int(random.integers(len(ready)))])
+        left.remove(order[-1])
+    return order
+
+
+def run_in_order(program: Runnable, schedule: Schedule, order: list[int]) -> list[np.ndarray]:
     """The results of the commands one after the other in `order`, by numpy."""
     def known(size: Expr) -> int:
         return evaluate(size, program.symbols)

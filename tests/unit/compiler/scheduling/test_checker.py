@@ -8,7 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from msgspec import structs
-from tests.unit.compiler.scheduling.random_programs import RandomProgram, load_code, run_in_order, run_on_host
+from tests.unit.compiler.scheduling.random_programs import (
+    RandomProgram,
+    load_code,
+    run_in_order,
+    run_on_host,
+    some_order,
+)
 
 from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSpec
 from motet.compiler.scheduling.arrangement import Options, arrange
@@ -38,23 +44,6 @@ def plan(program: RandomProgram) -> Schedule:
     tight = arrange(program.recorded, {}, 0, replace(options, memory_limit=limit))
     assert isinstance(tight.arena, int) and tight.arena <= limit
     return tight
-
-
-def some_order(schedule: Schedule, random: np.random.Generator, by_streams: bool) -> list[int]:
-    """An order of the commands that `after`, or streams and waits, allow, drawn at random."""
-    last: dict[int, int] = {}
-    waits = []
-    for number, command in enumerate(schedule.commands):
-        own = [last[command.stream]] if command.stream in last else []
-        waits.append({*command.waits, *own} if by_streams else set(command.after))
-        last[command.stream] = number
-    order: list[int] = []
-    left = set(range(len(waits)))
-    while left:
-        ready = [number for number in left if waits[number] <= set(order)]
-        order.append(ready[int(random.integers(len(ready)))])
-        left.remove(order[-1])
-    return order
 
 
 def verify(seeds: range, code: Code) -> None:
