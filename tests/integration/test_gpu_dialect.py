@@ -239,8 +239,10 @@ def _launch(blocks: int = 1, threads: int = 9, launch: str = LAUNCH, before: str
              launch="%r = " + LAUNCH), "operand #0 does not dominate this use"),
     (_launch(extra="async [%s]", launch="%r = " + LAUNCH).replace("%y: memref<9xf32>)", "%y: memref<9xf32>, %s: "
              "!gpu.async.token)"), "gpu.launch_func: a token from outside of this function"),
-    (_launch().replace("cf.br ^done", "gpu.printf \"%f\", %v : f32\ncf.br ^done"),
-     "gpu.printf: this operation in a kernel is not supported on the host"),
+    (_launch().replace("cf.br ^done", "%cluster = gpu.cluster_id x\ncf.br ^done"),
+     "gpu.cluster_id: this operation in a kernel is not supported on the host"),
+    (_launch(launch=LAUNCH.replace("blocks in", "clusters in (%c1, %b, %c1) blocks in"), blocks=2),
+     "gpu.launch_func: clusters of blocks are not supported"),
     (_launch().replace("cf.br ^done", "gpu.barrier\ncf.br ^done"),
      "threads of a block may differ in whether they reach"),
     (INLINE.replace("%gx = %c6", "%gx = %c0").replace("%c6 =", "%c0 = arith.constant 0 : index\n%c6 ="),

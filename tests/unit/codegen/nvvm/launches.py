@@ -396,9 +396,158 @@ def convolutions(batch: int, filters: int, side: int, written: bool) -> Case:
     )  # fmt: skip
 
 
+def shuffles(blocks: int, threads: int, kind: str = "f32") -> Case:
+    """Each way to shuffle; lanes that are not there, and those out of reach, are not read."""
+    dtype = {"f32": np.float32, "i32": np.int32, "f16": np.float16, "i8": np.int8, "f64": np.float64}[kind]
+    add, zero = ("arith.addf", "0.0") if kind.startswith("f") else ("arith.addi", "0")
+    memory = f"memref<{blocks}x{threads}x{kind}>"
+    steps = {"xor": 5, "up": 3, "down": 7, "idx": 2}
+    lines = "\n".join(
+        f"""%n{mode} = arith.constant {step} : i32
+        %s{mode}, %v{mode} = gpu.shuffle {mode} %v, %n{mode}, %w : {kind}
+        %u{mode} = arith.select %v{mode}, %s{mode}, %zero : {kind}
+        %c{mode} = arith.constant {place} : index
+        memref.store %u{mode}, %y[%c{mode}, %b, %t] : memref<4x{blocks}x{threads}x{kind}>"""
+        for place, (mode, step) in enumerate(steps.items())
+    )
+    kernel = f"""
+    gpu.func @shuffles(%x: {memory}, %y: memref<4x{blocks}x{threads}x{kind}>) kernel {{
+      %zero = arith.constant {zero} : {kind}
+      %w = arith.constant 32 : i32
+      %b = gpu.block_id x
+      %t = gpu.thread_id x
+      %v = memref.load %x[%b, %t] : {memory}
+      {lines}
+      gpu.return
+    }}"""
+    arguments = f"%x: {memory}, %y: memref<4x{blocks}x{threads}x{kind}>"
+
+    def expected(x: Array, y: Array) -> list[Array]:
+        found = np.zeros_like(y)
+        for number, (mode, step) in enumerate(steps.items()):
+            for thread in range(threads):
+                lane, first = thread % 32, thread // 32 * 32
+                source = {"xor": lane ^ step, "up": lane - step, "down": lane + step, "idx": step}[mode]
+                if 0 <= source < 32 and first + source < threads:
+                    found[number, :, thread] = x[:, first + source]
+        return [found]
+
+    del add
+    return Case(
+        f"shuffles_{blocks}x{threads}_{kind}",
+        program(kernel, arguments, launch("shuffles", [blocks], [threads], arguments.replace(":", " :"))),
+        lambda: [(values(blocks, threads) * 40).astype(dtype), np.zeros((4, blocks, threads), dtype)], expected,
+    )
+
+
+def subgroups(blocks: int, threads: int, width: int = 32) -> Case:
+    """Each value minus the sum of its subgroup, plus the greatest of the block by a region of its own."""
+    memory = f"memref<{blocks}x{threads}xi32>"
+    cluster = f" cluster(size = {width})" if width != 32 else ""
+    kernel = f"""
+    gpu.func @subgroups(%x: {memory}, %y: {memory}) kernel {{
+      %b = gpu.block_id x
+      %t = gpu.thread_id x
+      %v = memref.load %x[%b, %t] : {memory}
+      %s = gpu.subgroup_reduce add %v{cluster} : (i32) -> i32
+      %m = gpu.all_reduce %v uniform {{
+      ^bb(%l : i32, %r : i32):
+        %g = arith.cmpi sgt, %l, %r : i32
+        %c = arith.select %g, %l, %r : i32
+        "gpu.yield"(%c) : (i32) -> ()
+      }} : (i32) -> i32
+      %d = arith.subi %v, %s : i32
+      %e = arith.addi %d, %m : i32
+      memref.store %e, %y[%b, %t] : {memory}
+      gpu.return
+    }}"""
+    arguments = f"%x: {memory}, %y: {memory}"
+
+    def expected(x: Array, y: Array) -> list[Array]:
+        sums = np.zeros_like(x)
+        for first in range(0, threads, width):
+            sums[:, first : first + width] = x[:, first : first + width].sum(axis=1, keepdims=True)
+        return [x - sums + x.max(axis=1, keepdims=True)]
+
+    return Case(
+        f"subgroups_{blocks}x{threads}_{width}",
+        program(kernel, arguments, launch("subgroups", [blocks], [threads], arguments.replace(":", " :"))),
+        lambda: [(values(blocks, threads) * 1000).astype(np.int32), np.zeros((blocks, threads), np.int32)], expected,
+    )
+
+
+def dynamic_memory(blocks: int, threads: int) -> Case:
+    """Two views of the memory that the launch gives, a function that the kernel calls, vectors of four, and a
+    barrier in a branch that all threads of a block take."""
+    memory = f"memref<{blocks * threads * 4}xf32>"
+    view = f"memref<{threads * 4}xf32, {TILE}>"
+    kernel = f"""
+    func.func private @twice(%v: vector<4xf32>) -> vector<4xf32> {{
+      %two = arith.constant dense<2.0> : vector<4xf32>
+      %r = arith.mulf %v, %two : vector<4xf32>
+      return %r : vector<4xf32>
+    }}
+    gpu.func @turn(%x: {memory}, %y: {memory}) kernel {{
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c4 = arith.constant 4 : index
+      %place = arith.constant {threads * 16} : index
+      %all = gpu.dynamic_shared_memory : memref<?xi8, {TILE}>
+      %a = memref.view %all[%c0][] : memref<?xi8, {TILE}> to {view}
+      %s = memref.view %all[%place][] : memref<?xi8, {TILE}> to memref<{threads}xi32, {TILE}>
+      %b = gpu.block_id x
+      %t = gpu.thread_id x
+      %n = gpu.block_dim x
+      %i = gpu.global_id x
+      %at = arith.muli %i, %c4 : index
+      %here = arith.muli %t, %c4 : index
+      %v = vector.load %x[%at] : {memory}, vector<4xf32>
+      %w = func.call @twice(%v) : (vector<4xf32>) -> vector<4xf32>
+      vector.store %w, %a[%here] : {view}, vector<4xf32>
+      %t32 = arith.index_cast %t : index to i32
+      memref.store %t32, %s[%t] : memref<{threads}xi32, {TILE}>
+      %odd0 = arith.remui %b, %c4 : index
+      %odd = arith.cmpi eq, %odd0, %c1 : index
+      scf.if %odd {{
+        gpu.barrier
+        %last = arith.subi %n, %c1 : index
+        %o0 = arith.subi %last, %t : index
+        %o32 = memref.load %s[%o0] : memref<{threads}xi32, {TILE}>
+        %o = arith.index_cast %o32 : i32 to index
+        %there = arith.muli %o, %c4 : index
+        %u = vector.load %a[%there] : {view}, vector<4xf32>
+        vector.store %u, %y[%at] : {memory}, vector<4xf32>
+      }} else {{
+        %sum = vector.reduction <add>, %w : vector<4xf32> into f32
+        memref.store %sum, %y[%at] : {memory}
+      }}
+      gpu.return
+    }}"""
+    arguments = f"%x: {memory}, %y: {memory}"
+    extra = "dynamic_shared_memory_size %bytes"
+
+    def expected(x: Array, y: Array) -> list[Array]:
+        found = y.reshape(blocks, threads, 4).copy()
+        given = x.reshape(blocks, threads, 4)
+        for block in range(blocks):
+            if block % 4 == 1:
+                found[block] = 2 * given[block, ::-1]
+            else:
+                found[block, :, 0] = 2 * given[block].sum(axis=1)
+        return [found.ravel()]
+
+    return Case(
+        f"dynamic_memory_{blocks}x{threads}",
+        program(kernel, arguments, f"%bytes = arith.constant {threads * 20} : i32\n"
+                + launch("turn", [blocks], [threads], arguments.replace(":", " :"), extra)),
+        lambda: [values(blocks * threads * 4), values(blocks * threads * 4, seed=1)], expected, 1e-5,
+    )  # fmt: skip
+
+
 CASES = [
     tree(37, 64), tree(5, 512), all_reduce(3, 32), all_reduce(7, 45), all_reduce(5, 1000, "add"), transpose(33, 47),
     transpose(16, 16), histogram(1000, 17, 100), mathematics(301, 27), mathematics(512, 128), dynamic(),
     turns(9, 5, 20), turns(700, 650, 33), narrow(101, "f16"), narrow(77, "i8"), convolutions(2, 5, 9, True),
-    convolutions(2, 5, 9, False),
+    convolutions(2, 5, 9, False), shuffles(3, 32), shuffles(2, 75), shuffles(1, 45, "f16"), shuffles(2, 70, "f64"),
+    shuffles(2, 33, "i8"), subgroups(2, 32), subgroups(3, 77), subgroups(2, 50, 8), dynamic_memory(6, 37),
 ]  # fmt: skip

@@ -11,19 +11,12 @@ Blocks may have any number of threads: lanes that are not there are left out.
 from __future__ import annotations
 
 from motet.compiler.codegen.nvvm.body import SUBGROUP, Builder
-from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.remap import remap
+from motet.compiler.ir.reductions import combine
+from motet.compiler.ir.translate import source_location
 from motet.errors import CompileError
 
 COLLECTIVE = ("gpu.barrier", "gpu.all_reduce", "gpu.subgroup_reduce", "gpu.shuffle")
-# What combines two values, of integers and of floating-point numbers.
-_REDUCTIONS = {
-    "add": ("arith.addi", "arith.addf"), "mul": ("arith.muli", "arith.mulf"), "and": ("arith.andi", ""),
-    "or": ("arith.ori", ""), "xor": ("arith.xori", ""), "minsi": ("arith.minsi", ""), "maxsi": ("arith.maxsi", ""),
-    "minui": ("arith.minui", ""), "maxui": ("arith.maxui", ""), "minnumf": ("", "arith.minnumf"),
-    "maxnumf": ("", "arith.maxnumf"), "minimumf": ("", "arith.minimumf"), "maximumf": ("", "arith.maximumf"),
-}  # fmt: skip
 
 
 def lower_collectives(body: ir.Operation, threads: int, arguments: int) -> None:
@@ -74,7 +67,7 @@ class _Lowering:
         if "cluster_stride" in named and ir.IntegerAttr(named["cluster_stride"]).value != 1:
             raise CompileError(
                 "gpu.subgroup_reduce: lanes at a stride have no code for cuda devices; expected cluster_stride 1",
-                locate(self.operation.location),
+                source_location(self.operation),
             )
         return self._of_lanes(value, width)
 
@@ -139,35 +132,7 @@ class _Lowering:
         return self._shuffle(value, first, lanes, ir.Attribute.parse("#gpu<shuffle_mode idx>"))[0]
 
     def _combine(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        operation = self.operation
-        if "op" not in operation.attributes:
-            return self._combine_by_region(left, right)
-        written = str(operation.attributes["op"])
-        match = next((name for name in _REDUCTIONS if f"all_reduce_op {name}>" in written), None)
-        name = _REDUCTIONS[match][not isinstance(left.type, (ir.IntegerType, ir.IndexType))] if match else ""
-        if not name:
-            raise CompileError(
-                f"{operation.name}: this way to combine values is not supported; expected one of "
-                + ", ".join(_REDUCTIONS), locate(operation.location),
-            )  # fmt: skip
-        return self.build.binary(name, left, right)
-
-    def _combine_by_region(self, left: ir.Value, right: ir.Value) -> ir.Value:
-        blocks = list(self.operation.regions[0].blocks)
-        if len(blocks) != 1:
-            raise CompileError(
-                f"{self.operation.name}: branches in how values are combined are not supported",
-                locate(self.operation.location),
-            )
-        values = dict(zip(blocks[0].arguments, (left, right), strict=True))
-        for inner in [entry.operation for entry in blocks[0].operations]:
-            if inner.name == "gpu.yield":
-                return values.get(inner.operands[0], inner.operands[0])
-            with ir.InsertionPoint(self.operation):
-                copy = inner.clone()
-            remap(copy, values)
-            values.update(zip(inner.results, copy.results, strict=True))
-        return left
+        return combine(self.operation, left, right, self.operation)
 
     def _compare(self, predicate: str, left: ir.Value, right: ir.Value) -> ir.Value:
         number = {"eq": 0, "ult": 6}[predicate]
@@ -191,7 +156,7 @@ class _Lowering:
         if isinstance(kind, ir.VectorType) or bits not in (1, 8, 16, 64):
             raise CompileError(
                 f"{self.operation.name}: a value of type {kind} has no code for cuda devices; expected numbers of 8 "
-                "to 64 bits", locate(self.operation.location),
+                "to 64 bits", source_location(self.operation),
             )
         same = ir.IntegerType.get_signless(bits)
         whole = value if isinstance(kind, ir.IntegerType) else build.create("arith.bitcast", [same], [value]).result

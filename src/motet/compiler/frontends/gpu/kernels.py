@@ -7,24 +7,31 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from motet.compiler.frontends.gpu.checks import AXES, axis_of
+from motet.compiler.frontends.gpu.dynamic_memory import place_dynamic_memory
+from motet.compiler.frontends.gpu.vectors import make_scalar
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.errors import CompileError
 
+_LOG = logging.getLogger("motet")
 IDS = ("gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim")
 DERIVED = ("gpu.global_id", "gpu.lane_id", "gpu.subgroup_id", "gpu.num_subgroups", "gpu.subgroup_size")
-_KNOWN = (*IDS, *DERIVED, "gpu.barrier", "gpu.all_reduce", "gpu.return")
-_SUBGROUP = 32  # threads: what lanes and subgroups are counted by
+_KNOWN = (
+    *IDS, *DERIVED, "gpu.barrier", "gpu.all_reduce", "gpu.subgroup_reduce", "gpu.shuffle", "gpu.yield", "gpu.return",
+    "gpu.printf", "gpu.dynamic_shared_memory",
+)  # fmt: skip
+SUBGROUP = 32  # threads: what lanes and subgroups are counted by
 _STRUCTURED = "lower-affine,func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,lift-cf-to-scf"
 
 
 @dataclass(frozen=True)
 class Kernel:
     """`block`, which `module` holds, ends in a return; its arguments are the kernel's, then workgroup memory, then
-    private memory."""
+    private memory. Other memory of a block is allocated at its top, marked `motet.workgroup`."""
 
     module: ir.Module
     block: ir.Block
@@ -60,9 +67,22 @@ def read_kernel(kernel: ir.Operation) -> Kernel:
             ir.Operation.create("func.return", loc=last.location, ip=ir.InsertionPoint(last))
             last.erase()
     run_pipeline(holder, _STRUCTURED)
+    _drop_prints(holder)
+    make_scalar(holder)
+    place_dynamic_memory(holder)
     body = holder.body.operations[0].operation.regions[0].blocks[0]
     _Ids(body).run()
     return Kernel(holder, body, arguments, workgroup)
+
+
+def _drop_prints(holder: ir.Module) -> None:
+    for operation in within(holder.operation):
+        if operation.name == "gpu.printf":
+            _LOG.warning(
+                "%s: gpu.printf: nothing is printed on the host; on a GPU it is",
+                locate(operation.location) or "a kernel",
+            )
+            operation.erase()
 
 
 def within(operation: ir.Operation) -> list[ir.Operation]:
@@ -82,11 +102,13 @@ def _check(kernel: ir.Operation) -> None:
         if operation.name.startswith("gpu.") and operation.name not in _KNOWN:
             raise CompileError(
                 f"{operation.name}: this operation in a kernel is not supported on the host; expected loads, stores, "
-                "barriers, gpu.all_reduce, and the ids and sizes of threads and blocks", locate(operation.location),
+                "barriers, shuffles, reductions, and the ids and sizes of threads and blocks",
+                locate(operation.location),
             )
         if operation.name == "func.call":
             raise CompileError(
-                "func.call: calls in kernels are not supported; expected the callee's operations in its place",
+                "func.call: in kernels calls of functions of their own gpu.module alone are supported, that do not call "
+                "themselves",
                 locate(operation.location),
             )
 
@@ -99,7 +121,7 @@ class _Ids:
         self.first = block.operations[0].operation
         self.top = ir.Operation.create(
             "arith.constant", results=[ir.IndexType.get()],
-            attributes={"value": ir.IntegerAttr.get(ir.IndexType.get(), _SUBGROUP)},
+            attributes={"value": ir.IntegerAttr.get(ir.IndexType.get(), SUBGROUP)},
             loc=ir.Location.unknown(), ip=ir.InsertionPoint.at_block_begin(block),
         )  # fmt: skip
         self.made: dict[tuple[str, int], ir.Value] = {}

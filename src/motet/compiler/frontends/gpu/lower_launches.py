@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 
+from motet.compiler.frontends.gpu.calls import inline_functions
 from motet.compiler.frontends.gpu.checks import (
     axis_of,
     check_freed,
@@ -20,6 +21,7 @@ from motet.compiler.frontends.gpu.checks import (
     is_token,
     segments,
 )
+from motet.compiler.frontends.gpu.dynamic_memory import WORKGROUP
 from motet.compiler.frontends.gpu.keep_launches import keep_launch
 from motet.compiler.frontends.gpu.kernels import Kernel, read_kernel, within
 from motet.compiler.frontends.gpu.threads import Threads, create, loop
@@ -41,6 +43,7 @@ def lower_launches(module: ir.Module) -> None:
         if operation.name in ("gpu.launch", "gpu.launch_func"):
             check_sizes(operation)
     run_pipeline(module, "gpu-kernel-outlining")
+    inline_functions(module)
     functions = [entry for entry in module.body.operations if isinstance(entry, func.FuncOp)]
     for function in functions:
         operations = [op for op in within(function.operation) if op.name.startswith("gpu.")]
@@ -124,6 +127,9 @@ def _launch(launch: ir.Operation, kernel: Kernel) -> None:
         if operation.name in ("gpu.block_id", "gpu.block_dim", "gpu.grid_dim"):
             values = {"gpu.block_id": ids, "gpu.block_dim": sizes, "gpu.grid_dim": grid}[operation.name]
             known[operation.results[0]] = values[axis_of(operation)]
+        elif WORKGROUP in operation.attributes:
+            with ir.InsertionPoint(at):
+                known[operation.results[0]] = operation.clone().results[0]
     Threads(sizes, at).run(kernel.block, known, arguments[kernel.arguments + kernel.workgroup :])
 
 

@@ -13,29 +13,22 @@ Implementation", 2015.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.frontends.gpu.checks import axis_of, constant
-from motet.compiler.frontends.gpu.kernels import within
+from motet.compiler.frontends.gpu.kernels import SUBGROUP, within
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.reductions import combine
 from motet.compiler.ir.remap import remap
 from motet.errors import CompileError
 
-_COLLECTIVE = ("gpu.barrier", "gpu.all_reduce")
+_COLLECTIVE = ("gpu.barrier", "gpu.all_reduce", "gpu.subgroup_reduce", "gpu.shuffle")
 _VIEWS = (
     "memref.cast", "memref.memory_space_cast", "memref.subview", "memref.expand_shape", "memref.collapse_shape",
 )  # fmt: skip
-# gpu.all_reduce's operations: what combines two values, of integers and of floating-point numbers.
-_REDUCTIONS = {
-    "add": ("arith.addi", "arith.addf"), "mul": ("arith.muli", "arith.mulf"), "and": ("arith.andi", ""),
-    "or": ("arith.ori", ""), "xor": ("arith.xori", ""), "minsi": ("arith.minsi", ""), "maxsi": ("arith.maxsi", ""),
-    "minui": ("arith.minui", ""), "maxui": ("arith.maxui", ""), "minnumf": ("", "arith.minnumf"),
-    "maxnumf": ("", "arith.maxnumf"), "minimumf": ("", "arith.minimumf"), "maximumf": ("", "arith.maximumf"),
-}  # fmt: skip
-
-
 @dataclass(frozen=True)
 class _Uniform:
     """The same value for all threads of a block."""
@@ -235,6 +228,10 @@ class Threads:
             return
         if operation.name == "gpu.all_reduce":
             self._all_reduce(operation)
+        elif operation.name == "gpu.subgroup_reduce":
+            self._subgroup_reduce(operation)
+        elif operation.name == "gpu.shuffle":
+            self._shuffle(operation)
         elif operation.name == "scf.for":
             self._for(operation)
         elif operation.name == "scf.if":
@@ -264,33 +261,107 @@ class Threads:
         )
 
     def _all_reduce(self, operation: ir.Operation) -> None:
-        match = next((n for n in _REDUCTIONS if f"all_reduce_op {n}>" in str(operation.attributes["op"])), None) \
-            if "op" in operation.attributes else None  # fmt: skip
         kind = operation.results[0].type
-        name = _REDUCTIONS[match][not isinstance(kind, (ir.IntegerType, ir.IndexType))] if match else ""
-        if not name:
-            raise CompileError(
-                "gpu.all_reduce: this way to combine values is not supported; expected one of "
-                + ", ".join(_REDUCTIONS), locate(operation.location),
-            )  # fmt: skip
-        memory = create("memref.alloc", [ir.MemRefType.get([1], kind)], [], self.at, {
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).result  # fmt: skip
+        memory = _alloc(ir.MemRefType.get([1], kind), [], self.at)
         start = _index(0, self.at)
 
         def body(scope: _Scope) -> None:
-            value = self._value(operation.operands[0], scope)
-            before = create("memref.load", [kind], [memory, start], scope.end).result
-            combined = create(name, [kind], [before, value], scope.end).result
-            first = create("arith.ori", [scope.ids[0].type], [scope.ids[0], scope.ids[1]], scope.end).result
-            first = create("arith.ori", [first.type], [first, scope.ids[2]], scope.end).result
-            is_first = create("arith.cmpi", [ir.IntegerType.get_signless(1)], [first, start], scope.end, {
-                "predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)}).result  # fmt: skip
-            chosen = create("arith.select", [kind], [is_first, value, combined], scope.end).result
-            create("memref.store", [], [chosen, memory, start], scope.end)
+            number = self._number(scope)
+            _reduce_into(operation, self._value(operation.operands[0], scope), memory, start, number, scope.end)
 
         self._over_threads(body, operation.location)
         loaded = create("memref.load", [kind], [memory, start], self.at).result
         self.known[operation.results[0]] = _Uniform(loaded)
+
+    def _subgroup_reduce(self, operation: ir.Operation) -> None:
+        """Threads combine what they have, one after the other, in an element of their subgroup's."""
+        named = operation.attributes
+        width = ir.IntegerAttr(named["cluster_size"]).value if "cluster_size" in named else SUBGROUP
+        if "cluster_stride" in named and ir.IntegerAttr(named["cluster_stride"]).value != 1:
+            raise CompileError(
+                "gpu.subgroup_reduce: lanes at a stride are not supported on the host; expected cluster_stride 1",
+                locate(operation.location),
+            )
+        memory = self._flat(operation.results[0].type)
+
+        def group(scope: _Scope) -> tuple[ir.Value, ir.Value]:
+            number, lanes = self._number(scope), _index(width, scope.end)
+            return binary("arith.divui", number, lanes, scope.end), binary("arith.remui", number, lanes, scope.end)
+
+        def combine(scope: _Scope) -> None:
+            _reduce_into(operation, self._value(operation.operands[0], scope), memory, *group(scope), scope.end)
+
+        def take(scope: _Scope) -> tuple[ir.Value, ...]:
+            return (create("memref.load", [operation.results[0].type], [memory, group(scope)[0]], scope.end).result,)
+
+        self._over_threads(combine, operation.location)
+        self._give(operation, take)
+
+    def _shuffle(self, operation: ir.Operation) -> None:
+        """All threads leave what they have, then each takes what its lane asks for; its own where there is none."""
+        kind = operation.results[0].type
+        memory = self._flat(kind)
+
+        def leave(scope: _Scope) -> None:
+            value = self._value(operation.operands[0], scope)
+            create("memref.store", [], [value, memory, self._number(scope)], scope.end)
+
+        def take(scope: _Scope) -> tuple[ir.Value, ...]:
+            index, end = ir.IndexType.get(), scope.end
+            offset, width = (
+                create("arith.index_cast", [index], [self._value(operand, scope)], end).result
+                for operand in list(operation.operands)[1:]
+            )
+            number, lanes = self._number(scope), _index(SUBGROUP, end)
+            lane = binary("arith.remui", number, lanes, end)
+            mode = str(operation.attributes["mode"])
+            source = offset
+            if "idx" not in mode:
+                way = "arith.xori" if "xor" in mode else "arith.addi" if "down" in mode else "arith.subi"
+                source = binary(way, lane, offset, end)
+            beyond = binary("arith.addi", binary("arith.subi", number, lane, end), source, end)
+            valid = create("arith.andi", [ir.IntegerType.get_signless(1)], [
+                _compare("ult", source, width, end), _compare("ult", beyond, self._count(end), end),
+            ], end).result  # fmt: skip
+            place = create("arith.select", [index], [valid, beyond, number], end).result
+            return create("memref.load", [kind], [memory, place], end).result, valid
+
+        self._over_threads(leave, operation.location)
+        self._give(operation, take)
+
+    def _give(self, operation: ir.Operation, take: Callable[[_Scope], tuple[ir.Value, ...]]) -> None:
+        """What `take` makes for a thread are the results of `operation`."""
+        used = [number for number, result in enumerate(operation.results) if any(True for _ in result.uses)]
+        memories = {number: self._scratch(operation.results[number].type, operation.location) for number in used}
+
+        def body(scope: _Scope) -> None:
+            values = take(scope)
+            for number, memory in memories.items():
+                self._keep(values[number], memory, scope)
+
+        self._over_threads(body, operation.location)
+        self.known.update({operation.results[number]: _Kept(memory) for number, memory in memories.items()})
+
+    def _number(self, scope: _Scope) -> ir.Value:
+        """The number of the thread in its block, x fastest."""
+        number = scope.ids[2]
+        for axis in (1, 0):
+            above = binary("arith.muli", number, self.sizes[axis], scope.end)
+            number = binary("arith.addi", above, scope.ids[axis], scope.end)
+        return number
+
+    def _count(self, at: ir.Operation) -> ir.Value:
+        """How many threads a block has."""
+        above = binary("arith.muli", self.sizes[0], self.sizes[1], at)
+        return binary("arith.muli", above, self.sizes[2], at)
+
+    def _flat(self, kind: ir.Type) -> ir.Value:
+        """Memory with an element for each thread of a block, by its number."""
+        sizes = [constant(size) for size in self.sizes]
+        known = [size for size in sizes if size is not None]
+        if len(known) == len(sizes):
+            return _alloc(ir.MemRefType.get([math.prod(known)], kind), [], self.at)
+        return _alloc(ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], kind), [self._count(self.at)], self.at)
 
     def _for(self, operation: ir.Operation) -> None:
         bounds = [self._uniform(operand, operation) for operand in list(operation.operands)[:3]]
@@ -357,6 +428,32 @@ def create(
         name, results=list(results), operands=list(operands), attributes=attributes or {}, regions=regions,
         loc=at.location, ip=ir.InsertionPoint(at),
     )
+
+
+def binary(name: str, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
+    return create(name, [left.type], [left, right], at).result
+
+
+def _compare(predicate: str, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), {"eq": 0, "ult": 6}[predicate])
+    return create("arith.cmpi", [ir.IntegerType.get_signless(1)], [left, right], at, {"predicate": number}).result
+
+
+def _alloc(kind: ir.MemRefType, sizes: Sequence[ir.Value], at: ir.Operation) -> ir.Value:
+    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(sizes), 0])}
+    return create("memref.alloc", [kind], sizes, at, attributes).result
+
+
+def _reduce_into(
+    operation: ir.Operation, value: ir.Value, memory: ir.Value, place: ir.Value, turn: ir.Value, at: ir.Operation
+) -> None:
+    """Combine `value` with what element `place` of `memory` holds; where `turn` is 0 it is what that then holds."""
+    before = create("memref.load", [value.type], [memory, place], at).result
+    combined = combine(operation, before, value, at)
+    chosen = create(
+        "arith.select", [value.type], [_compare("eq", turn, _index(0, at), at), value, combined], at
+    ).result
+    create("memref.store", [], [chosen, memory, place], at)
 
 
 def _index(number: int, at: ir.Operation) -> ir.Value:

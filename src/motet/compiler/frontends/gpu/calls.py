@@ -1,0 +1,67 @@
+"""Puts the functions that kernels call, of their own `gpu.module`, in place of the calls.
+
+Upstream's inliner does not look into `gpu.func`. Branches of the functions become `scf` before.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.remap import remap
+from motet.errors import CompileError
+
+
+def inline_functions(module: ir.Module) -> None:
+    """Rewrite the kernels of `module`. Raises CompileError, at the call, for functions that are not there, have no
+    body, or call themselves."""
+    containers = [e.operation for e in module.body.operations if e.operation.name == "gpu.module"]
+    if not any(_calls(container) for container in containers):
+        return
+    run_pipeline(module, "gpu.module(lift-cf-to-scf)")
+    for container in [e.operation for e in module.body.operations if e.operation.name == "gpu.module"]:
+        functions = {
+            ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
+            for entry in container.regions[0].blocks[0].operations if entry.operation.name == "func.func"
+        }
+        for entry in container.regions[0].blocks[0].operations:
+            if entry.operation.name == "gpu.func":
+                _inline_into(entry.operation, functions, ())
+
+
+def _calls(operation: ir.Operation) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == "func.call":
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    operation.walk(visit)
+    return found
+
+
+def _inline_into(caller: ir.Operation, functions: dict[str, ir.Operation], around: tuple[str, ...]) -> None:
+    for call in _calls(caller):
+        name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        callee = functions.get(name)
+        blocks = list(callee.regions[0].blocks) if callee is not None else []
+        if callee is None or len(blocks) != 1:
+            raise CompileError(
+                f"func.call @{name}: a kernel calls what has no body in its module; expected a func.func with one",
+                locate(call.location),
+            )
+        if name in around:
+            raise CompileError(
+                f"func.call @{name}: the function calls itself; expected calls that end", locate(call.location)
+            )
+        _inline_into(callee, functions, (*around, name))
+        values = dict(zip(blocks[0].arguments, call.operands, strict=True))
+        *operations, last = [entry.operation for entry in blocks[0].operations]
+        for operation in operations:
+            with ir.InsertionPoint(call):
+                copy = operation.clone()
+            remap(copy, values)
+            values.update(zip(operation.results, copy.results, strict=True))
+        for result, value in zip(call.results, last.operands, strict=True):
+            result.replace_all_uses_with(values.get(value, value))
+        call.erase()

@@ -1,0 +1,63 @@
+"""Memory that a launch gives to a block, `gpu.dynamic_shared_memory`, as memory of the types that it is used with.
+
+    %all = gpu.dynamic_shared_memory : memref<?xi8, …>            %a = memref.alloc() {motet.workgroup} : memref<8xf32, …>
+    %a = memref.view %all[%c0][] : … to memref<8xf32, …>     →    %b = memref.alloc() {motet.workgroup} : memref<4xi32, …>
+    %b = memref.view %all[%c32][] : … to memref<4xi32, …>
+"""
+
+from __future__ import annotations
+
+import math
+
+from motet.compiler.frontends.gpu.checks import constant
+from motet.compiler.frontends.locations import locate
+from motet.compiler.ir._mlir import ir
+from motet.errors import CompileError
+
+WORKGROUP = "motet.workgroup"
+
+
+def place_dynamic_memory(holder: ir.Module) -> None:
+    """Rewrite the one function of `holder`, a kernel. Raises CompileError for views whose place or size is only known
+    when running, and for views that overlap and are not the same."""
+    block = holder.body.operations[0].operation.regions[0].blocks[0]
+    whole: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == "gpu.dynamic_shared_memory":
+            whole.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    holder.operation.walk(visit)
+    placed: list[tuple[int, int, ir.Value]] = []
+    for memory in whole:
+        for view in [use.owner.operation for use in memory.results[0].uses]:
+            begin, end = _range(view)
+            there = next((m for b, e, m in placed if b < end and begin < e), None)
+            if there is None:
+                attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), WORKGROUP: ir.UnitAttr.get()}
+                there = ir.Operation.create(
+                    "memref.alloc", results=[view.results[0].type], attributes=attributes, loc=view.location,
+                    ip=ir.InsertionPoint.at_block_begin(block),
+                ).result
+                placed.append((begin, end, there))
+            elif (begin, end, there) not in placed or there.type != view.results[0].type:
+                raise CompileError(
+                    "memref.view: views of a block's memory that overlap are not supported on the host, unless they "
+                    "are the same", locate(view.location),
+                )
+            view.results[0].replace_all_uses_with(there)
+            view.erase()
+        memory.erase()
+
+
+def _range(view: ir.Operation) -> tuple[int, int]:
+    begin = constant(view.operands[1]) if view.name == "memref.view" and len(view.operands) == 2 else None
+    kind = view.results[0].type if len(view.results) else None
+    if begin is None or not isinstance(kind, ir.MemRefType) or not kind.has_static_shape:
+        raise CompileError(
+            f"{view.name}: a block's dynamic memory can be used by memref.view at a constant place and of a constant "
+            "size alone", locate(view.location),
+        )
+    bits = int("".join(filter(str.isdigit, str(kind.element_type))) or "64")
+    return begin, begin + math.prod(kind.shape) * max(8, bits) // 8

@@ -1,0 +1,51 @@
+"""How `gpu.all_reduce` and `gpu.subgroup_reduce` combine two values: an operation that they name, or their region."""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.remap import remap
+from motet.compiler.ir.translate import source_location
+from motet.errors import CompileError
+
+# By name: what combines two values, of integers and of floating-point numbers.
+_NAMED = {
+    "add": ("arith.addi", "arith.addf"), "mul": ("arith.muli", "arith.mulf"), "and": ("arith.andi", ""),
+    "or": ("arith.ori", ""), "xor": ("arith.xori", ""), "minsi": ("arith.minsi", ""), "maxsi": ("arith.maxsi", ""),
+    "minui": ("arith.minui", ""), "maxui": ("arith.maxui", ""), "minnumf": ("", "arith.minnumf"),
+    "maxnumf": ("", "arith.maxnumf"), "minimumf": ("", "arith.minimumf"), "maximumf": ("", "arith.maximumf"),
+}  # fmt: skip
+
+
+def combine(reduction: ir.Operation, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
+    """`left` and `right` as `reduction` combines them, before `at`. Raises CompileError for ways that there are no
+    operations for."""
+    if "op" not in reduction.attributes:
+        return _by_region(reduction, left, right, at)
+    written = str(reduction.attributes["op"])
+    match = next((name for name in _NAMED if f"all_reduce_op {name}>" in written), None)
+    name = _NAMED[match][not isinstance(left.type, (ir.IntegerType, ir.IndexType))] if match else ""
+    if not name:
+        raise CompileError(
+            f"{reduction.name}: this way to combine values of type {left.type} is not supported; expected one of "
+            + ", ".join(_NAMED), source_location(reduction),
+        )  # fmt: skip
+    return ir.Operation.create(
+        name, results=[left.type], operands=[left, right], loc=reduction.location, ip=ir.InsertionPoint(at)
+    ).result
+
+
+def _by_region(reduction: ir.Operation, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
+    blocks = list(reduction.regions[0].blocks)
+    if len(blocks) != 1:
+        raise CompileError(
+            f"{reduction.name}: branches in how values are combined are not supported; expected one block",
+            source_location(reduction),
+        )
+    values = dict(zip(blocks[0].arguments, (left, right), strict=True))
+    *operations, last = [entry.operation for entry in blocks[0].operations]
+    for operation in operations:
+        with ir.InsertionPoint(at):
+            copy = operation.clone()
+        remap(copy, values)
+        values.update(zip(operation.results, copy.results, strict=True))
+    return values.get(last.operands[0], last.operands[0])
