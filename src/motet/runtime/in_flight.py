@@ -4,7 +4,7 @@
     future = calls.submit(call, reads, writes)      # returns at once
 
 Calls begin in the order of their submission and overlap, up to `most` of them, which bounds how much memory they take:
-those that wait hold their arguments and nothing else. A call that reads or writes memory of its caller's that an earlier
+those that wait hold their arguments alone. A call that reads or writes memory of its caller's that an earlier
 one writes begins when that one has ended, and one that writes what an earlier one reads does too, so that results are
 those of one call after the other. Results that calls make anew are known to nobody before they are there.
 """

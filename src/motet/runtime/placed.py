@@ -23,7 +23,7 @@ from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.lifetimes import Retired, Use, lifetimes
 from motet.runtime.loaded import LoadedDevice
-from motet.runtime.queues import choose_queues, spare_queues
+from motet.runtime.queues import Slots, choose_queues, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
 from motet.runtime.timeline import Point
@@ -114,6 +114,7 @@ class PlacedInstance:
             plan.steps, order, lambda device: id(devices[device].device), lambda device: devices[device].device.queues
         )
         self.spare = spare_queues(plan.steps, queues, [loaded.device for loaded in devices])
+        self.slots = Slots()  # of the calls under way
         self._leaving = _leaving(plan, lambda device: id(devices[device].device))
         self.lifetimes = lifetimes(plan, order, lambda device: id(devices[device].device))
         shapes = dict(zip(plan.inputs, self.inputs, strict=True))
@@ -215,6 +216,7 @@ class _Call:
         self.kept: list[Array] = []
         self.retired = Retired(instance.lifetimes)
         self.place = 0  # of the step that is being submitted
+        self.slot = 0
 
     def _given(self, shape: Shape, tensor: Tensor) -> _Value:
         """An argument: on the device that it lies on, where that is one of the call's."""
@@ -227,6 +229,7 @@ class _Call:
         return next((n for n, loaded in enumerate(self.devices) if loaded.device is tensor.device), None)
 
     def run(self, timed: list[tuple[str, float]] | None) -> None:
+        self.slot = self.instance.slots.take()
         try:
             steps = self.instance._steps  # pyright: ignore[reportPrivateUsage]
             for self.place, entry in enumerate(steps):
@@ -243,6 +246,7 @@ class _Call:
             self._return()
         finally:
             failure = self._settle()
+            self.instance.slots.give_back(self.slot)
         if failure is not None:
             raise failure
 
@@ -292,8 +296,9 @@ class _Call:
             buffers.append(copy.buffer)
             waits += copy.points
         buffers += [loaded.parameter(index) for index in concrete.parameters]
-        point = device.submit(run.commands, buffers, waits, run.queue)
-        point = self._note(device, run.queue, waits, point, len(concrete.work))
+        queue = run.queue if step.queues else self._shifted(device, run.queue)
+        point = device.submit(run.commands, buffers, waits, queue)
+        point = self._note(device, queue, waits, point, len(concrete.work))
         self._pend(point, buffers)
         for copy in used:
             self._used(copy, point)
@@ -301,7 +306,7 @@ class _Call:
             self._give_back(device, copy)
         for value in made:
             value.copies[step.device].points = [point]
-            value.copies[step.device].queue = run.queue
+            value.copies[step.device].queue = queue
             value.points = [point] if value.array is not None else []
         for index in run.leaving:  # now: behind the step on its queue, and before what is submitted later
             self._host_bytes(made[index])
@@ -359,10 +364,13 @@ class _Call:
             if buffer is not None:
                 self.held.append(buffer)
                 return _Copy(buffer, points, source=origin)
+        if self.instance.slots.crowd(target):  # in its queue the work of other calls would wait for them, too
+            for point in points:
+                point.wait()
         own = self._own(target, value.shape.bytes)
         waits = [*points, *own.points]
         # On a queue where nothing computes, which need not wait for what is still to be made; else where it is read.
-        own.queue = self.instance.spare.get(id(target), queue)
+        own.queue = self._shifted(target, self.instance.spare.get(id(target), queue))
         point = self._note(target, own.queue, waits, target.write(own.buffer, source, 0, waits, own.queue))
         self._pend(point, [own.buffer])
         self._used(own, point)
@@ -385,7 +393,9 @@ class _Call:
         # On the queue that made it: on another it would wait for what has nothing to do with it. But in a turn of a
         # loop on the other, while the next turn computes.
         turn = self.instance.lifetimes.turns[self.place]
-        queue = copy.queue if turn is None else self.instance.spare.get(id(device), copy.queue)
+        queue = copy.queue
+        if turn is not None and id(device) in self.instance.spare:
+            queue = self._shifted(device, self.instance.spare[id(device)])
         read = device.read(copy.buffer, array, 0, copy.points, queue)
         point = self._note(device, queue, copy.points, read)
         self._pend(point, [copy.buffer])
@@ -469,6 +479,10 @@ class _Call:
         if copy.use is not None:
             self.retired.add(device, copy.buffer, copy.use)
             copy.use = None
+
+    def _shifted(self, device: Device, queue: int) -> int:
+        """The queue for this call of what another one under way has on `queue`."""
+        return (queue + self.slot) % device.queues
 
     def _note(self, device: Device, queue: int, waits: Sequence[Point], point: Point, events: int = 1) -> Point:
         return point if self.noted is None else self.noted.submitted(device.info.uri, queue, events, waits, point)

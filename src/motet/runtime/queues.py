@@ -8,6 +8,7 @@ it on the same device. What a step waits for on other queues are the points of w
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from motet.artifact.schema import Step
@@ -68,6 +69,30 @@ def _needed(steps: Sequence[Step], order: Sequence[int], place: dict[int, int]) 
         made = found | 1 << place[number] if number in place else found
         of_value.update(dict.fromkeys(step.results, made))
     return needed
+
+
+class Slots:
+    """Numbers of the calls of a plan that are under way, the smallest that is free for each. They use the queues of a
+    device shifted by it: work of one queue begins in order, so on one queue the first step of a call would wait for the
+    last one of the call before, and for what that waits for on other devices. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = 0  # a bit for each
+
+    def take(self) -> int:
+        with self._lock:
+            free = ~self._taken & (self._taken + 1)
+            self._taken |= free
+            return free.bit_length() - 1
+
+    def give_back(self, number: int) -> None:
+        with self._lock:
+            self._taken &= ~(1 << number)
+
+    def crowd(self, device: Device) -> bool:
+        """Whether a device has fewer queues than there are calls under way, so that two of them share one."""
+        return self._taken.bit_count() > device.queues
 
 
 def spare_queues(steps: Sequence[Step], chosen: Sequence[int], devices: Sequence[Device]) -> dict[int, int]:
