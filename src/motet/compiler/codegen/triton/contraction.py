@@ -17,7 +17,10 @@ from motet.compiler.codegen.cpu.extents import ONE, Extent
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, power_of_two, total
+from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.ring import Parts, Ring, RingWriter, tasks_of
+from motet.compiler.codegen.triton.ring import module as ring_module
 from motet.compiler.codegen.triton.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed
 from motet.compiler.targets.gpu import GpuTarget
@@ -34,6 +37,10 @@ _RATES = {  # products in a cycle
     "f16": 2048, "bf16": 2048, "tf32": 1024, "tf32x3": 340, "f32": 128, "f64": 64, "i8": 4096,
 }
 _DEPTHS = {"f16": 64, "bf16": 64, "tf32": 32, "tf32x3": 32, "f32": 16, "f64": 16, "i8": 128}
+
+
+RINGS = (Ring(128, 256, 64, 4, 4), Ring(128, 256, 64, 3, 2), Ring(128, 128, 64, 5, 2, True))
+_LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the engine stores
 
 
 @dataclass(frozen=True)
@@ -217,7 +224,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     found = match(task, target)
     if found is None:
         return ()
-    return tuple(_form(found, tile) for tile in choose_tiles(found, target))
+    return (*(_form(found, tile) for tile in choose_tiles(found, target)), *_ring_forms(found, target))
 
 
 def choose_tiles(c: Contraction, target: GpuTarget) -> list[Tile]:
@@ -289,7 +296,6 @@ def _form(c: Contraction, tile: Tile) -> Form:
     at = dict(batch)
     at |= w.decompose(Coordinate(row, frozenset({0})), c.m) if c.m else {}
     at |= w.decompose(Coordinate(column, frozenset({1})), c.n) if c.n else {}
-    dtype = task.kernel.values[task.stage.outputs[0].value].dtype
     kind = carried_type(c.sum)
     w.line(f"acc = tl.zeros(({tile.m}, {tile.n}), {kind})")
     if depth.known is not None and depth.factor <= tile.k:
@@ -300,20 +306,61 @@ def _form(c: Contraction, tile: Tile) -> Form:
         _step(w, c, tile, at, masks, "k + ")
         w.level -= 1
     w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
+    _finish(w, c, "acc", at)
+    tasks = _times(_times(ceiling(rows, tile.m), ceiling(columns, tile.n)), total(c.batch).expression)
+    label = f"{tile.m}x{tile.n}x{tile.k} warps={tile.warps} stages={tile.stages}"
+    return Form(w.module(task.symbol, task.about), tasks, tile.warps, tile.stages, label)
+
+
+def _ring_forms(c: Contraction, target: GpuTarget) -> list[Form]:
+    """Forms for GPUs whose copy engine and asynchronous products want them; none where one cannot say the factors."""
+    left, right = matrix_of(c.left, c.m, c.k, c.batch), matrix_of(c.right, c.k, c.n, c.batch)
+    if target.architecture != 90 or left is None or right is None or c.task.epilogue is None or c.batch:
+        return []
+    dtype = stored_as(c.factor)
+    if {c.left.place.dtype, c.right.place.dtype} != {dtype} or c.factor in ("f32", "f64", "tf32x3"):
+        return []
+    if item_bytes(dtype) != 2 and (left.across or right.across is False):
+        return []
+    return [_ring_form(c, left, right, each, target) for each in RINGS]
+
+
+def _ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
+    task = c.task
+    assert task.epilogue is not None
+    place = next((place for place in task.stored.values() if place.dtype in _LEAVING), None)
+    result = matrix_of(Source(place), c.m, c.n, c.batch) if place is not None else None
+    result = None if result is not None and result.across else result
+    w = RingWriter(task.kernel, task.buffers, (ring.m, ring.n // ring.pieces), result.place if result else None)
+    row, column = (w.define(name, f"{name}_at + {w.range(axis)}") for axis, name in enumerate("mn"))
+    rows, columns = total(c.m), total(c.n)
+    w.masks = {
+        axis: w.define("b", f"{point} < {w.extent(count)}")
+        for axis, point, count, block in ((0, row, rows, ring.m), (1, column, columns, ring.n))
+        if count.known is None or count.factor % block
+    }
+    at = w.decompose(Coordinate(row, frozenset({0})), c.m) | w.decompose(Coordinate(column, frozenset({1})), c.n)
+    _finish(w, c, "acc", at)
+    parts = Parts(left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum)
+    tiles = _times(ceiling(rows, ring.m), ceiling(columns, ring.n))
+    source = ring_module(w, parts, ring, task.symbol, task.about, _GROUP)
+    return Form(source, tasks_of(tiles, target.processors), ring.warps, ring.stages, ring.label)
+
+
+def _finish(w: Writer, c: Contraction, value: str, at: dict[int, Coordinate]) -> None:
+    """What is done to the sum of products `value`, and stored."""
+    task = c.task
+    dtype = task.kernel.values[task.stage.outputs[0].value].dtype
     init = task.inits[0]
-    value = "acc"
     if isinstance(init, Source):
-        value = w.define("x", f"acc + {w.read(init, at)}")
+        value = w.define("x", f"{value} + {w.read(init, at)}")
     elif init:
-        value = w.define("x", f"acc + {constant(init, dtype)}")
-    if carried_type(dtype) != kind:
+        value = w.define("x", f"{value} + {constant(init, dtype)}")
+    if carried_type(dtype) != carried_type(c.sum):
         value = w.define("x", f"{value}.to({carried_type(dtype)})")
     value = w.define("x", rounded(value, dtype))
     if task.epilogue is not None:
         w.finish(task.epilogue, value, at, task.stored)
-    tasks = _times(_times(ceiling(rows, tile.m), ceiling(columns, tile.n)), total(c.batch).expression)
-    label = f"{tile.m}x{tile.n}x{tile.k} warps={tile.warps} stages={tile.stages}"
-    return Form(w.module(task.symbol, task.about), tasks, tile.warps, tile.stages, label)
 
 
 def _times(a: Expr, b: Expr) -> Expr:

@@ -105,7 +105,6 @@ def _compile(forms: list[Unit], target: GpuTarget, folder: Path, most: int) -> l
 def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
     from triton.compiler.errors import CompilationError
     from triton.runtime.errors import OutOfResources
 
@@ -113,7 +112,7 @@ def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> M
     names = list(function.arg_names)
     kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
     aligned = {(position,): [["tt.divisibility", 16]] for position in range(len(unit.buffers))}
-    source: Any = ASTSource(function, dict(zip(names, kinds, strict=True)), {}, aligned)
+    source: Any = _source_class(function)(function, dict(zip(names, kinds, strict=True)), {}, aligned)
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
     if target.ptx:
         options["ptx_version"] = target.ptx
@@ -124,6 +123,14 @@ def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> M
     except (CompilationError, OutOfResources, RuntimeError, ValueError, AssertionError) as error:
         return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
     return _described(made, target, number)
+
+
+def _source_class(function: Any) -> Any:
+    """What Triton compiles a function as: one of its own language, or of Gluon's."""
+    from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
+
+    return GluonASTSource if isinstance(function, GluonJITFunction) else ASTSource
 
 
 def load(source: str, symbol: str, file: Path) -> Any:

@@ -131,11 +131,11 @@ class Writer:
         helpers = "".join(f"@triton.jit\n{text}\n\n\n" for text in self.helpers.values())
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         return (
-            f'"""{about}\n\n{self._arguments()}"""\n\nimport triton\nimport triton.language as tl\n{library}\n\n'
+            f'"""{about}\n\n{self.described()}"""\n\nimport triton\nimport triton.language as tl\n{library}\n\n'
             f"{helpers}@triton.jit\ndef {symbol}({arguments}):\n{body}\n"
         )
 
-    def _arguments(self) -> str:
+    def described(self) -> str:
         """What the arguments are, a line for each."""
         values = [self.kernel.values[value] for value in self.buffers]
         lines = [
