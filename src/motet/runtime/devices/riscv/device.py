@@ -15,7 +15,7 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime import recording
-from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
 from motet.runtime.devices.riscv.connection import Batch, Connection, Outcome
 from motet.runtime.devices.riscv.emulator import Emulator, check_version
 from motet.runtime.devices.riscv.errata import FIXED
@@ -219,7 +219,7 @@ class RiscvDevice:
         if not work.work:
             return
         instance = work.take()
-        instance.prepare(work, [buffer.address for buffer in buffers])
+        instance.prepare(work, [buffer.address for buffer in buffers], self._profiling)
         outcome = self._connection.run(
             Batch(instance.memory.address, len(work.work), work.waves, work.private.address + _GAP, work.stride)
         )
@@ -232,11 +232,20 @@ class RiscvDevice:
 
     def _note(self, work: RiscvCommandBuffer, instance: Instance, outcome: Outcome, queue: int) -> None:
         """Events of a batch: the device's clock is laid on ours where both saw the batch end."""
-        for item, command in zip(work.work, instance.commands, strict=True):
-            begin, end = (outcome.heard - (outcome.end - int(command[name])) / TICKS for name in ("begin", "end"))
+
+        def here(ticks: int) -> float:
+            return outcome.heard - (outcome.end - ticks) / TICKS
+
+        for item, command, harts in zip(work.work, instance.commands, instance.pieces, strict=True):
+            pieces = tuple(
+                Piece(hart, here(int(piece["begin"])), here(int(piece["end"])))
+                for hart, piece in enumerate(harts) if piece["end"]
+            )
+            begin = min((piece.begin for piece in pieces), default=here(int(command["begin"])))
+            end = max((piece.end for piece in pieces), default=here(int(command["end"])))
             size = item.references[0].bytes if item.op == "copy" else 0
             retired = int(command["instructions"])
-            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, retired))
+            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, retired, pieces))
 
     # -- time and life ---------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from motet.runtime.devices.riscv.protocol import (
     COMMAND_TYPE,
     COPY_CHUNK,
     DRAM,
+    PIECE_TYPE,
     PROTECTION_TYPE,
     TRAMPOLINE,
     Op,
@@ -125,7 +126,9 @@ class RiscvCommandBuffer:
         sizes = [size for item in work for size in item.sizes]
         self.sizes_at = count * (COMMAND_TYPE.itemsize + (PROTECTION_TYPE.itemsize if self._guard else 0))
         self.table_at = self.sizes_at + 8 * len(sizes)
-        self.bytes = self.table_at + 8 * len(references)
+        self.pieces_at = self.table_at + 8 * len(references)
+        self.harts = harts
+        self.bytes = self.pieces_at + count * harts * PIECE_TYPE.itemsize
         self._externals_of = np.array([reference.external for reference in references], np.intp)
         self._offsets = np.array([reference.offset for reference in references], np.uint64)
         self._sizes = np.array(sizes, np.int64)
@@ -139,7 +142,7 @@ class RiscvCommandBuffer:
             guard_at = count * COMMAND_TYPE.itemsize + index * PROTECTION_TYPE.itemsize if self._guard else 0
             commands[index] = (
                 Op.LAUNCH if launch else Op.COPY, lasts[index], self.executable.addresses[item.kernel] if launch else 0,
-                buffer_at, size_at, tasks, grain, length, guard_at, 0, 0, 0, 0, 0,
+                buffer_at, size_at, tasks, grain, length, guard_at, 0, 0, 0, 0, 0, 0,
             )
             size_at += 8 * len(item.sizes)
             buffer_at += 8 * len(item.references)
@@ -193,12 +196,20 @@ class Instance:
         commands = len(owner.work) * COMMAND_TYPE.itemsize
         self.commands = content[:commands].view(COMMAND_TYPE)
         self._protections = content[commands : owner.sizes_at].view(PROTECTION_TYPE)
-        self._table = content[owner.table_at :].view(np.uint64)
+        self._table = content[owner.table_at : owner.pieces_at].view(np.uint64)
+        self.pieces = content[owner.pieces_at : owner.bytes].view(PIECE_TYPE).reshape(-1, owner.harts)
 
-    def prepare(self, owner: RiscvCommandBuffer, externals: Sequence[int]) -> None:
-        """Ready to run on externals at these addresses."""
+    def prepare(self, owner: RiscvCommandBuffer, externals: Sequence[int], noted: bool = False) -> None:
+        """Ready to run on externals at these addresses; `noted` says that each core is to note what it does when."""
         self._table[:] = owner.addresses(externals)
         self.commands["instructions"] = 0
+        if noted:
+            self.pieces[...] = 0
+            first = self.memory.address + owner.pieces_at
+            stride = owner.harts * PIECE_TYPE.itemsize
+            self.commands["pieces"] = first + stride * np.arange(len(owner.work), dtype=np.uint64)
+        else:
+            self.commands["pieces"] = 0
         if owner.guard:
             self._protections[:] = owner.protections(externals)
 

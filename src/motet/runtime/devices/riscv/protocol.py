@@ -119,7 +119,13 @@ COMMAND_FIELDS: Fields = (
     ("begin", "u8", 1),
     ("end", "u8", 1),
     ("instructions", "u8", 1),  # that kernels retired, where they are counted
-    ("unused", "u8", 4),
+    ("pieces", "u8", 1),  # a Piece for each core, where it notes what it did; 0: none
+    ("unused", "u8", 3),
+)
+
+PIECE_FIELDS: Fields = (
+    ("begin", "u8", 1),
+    ("end", "u8", 1),
 )
 
 # `private` is the first of two entries that each core sets to its own stack and scratch memory; -1: none.
@@ -139,6 +145,7 @@ MAILBOX_TYPE = _structure(MAILBOX_FIELDS)
 BATCH_TYPE = _structure(BATCH_FIELDS)
 COMMAND_TYPE = _structure(COMMAND_FIELDS)
 PROTECTION_TYPE = _structure(PROTECTION_FIELDS)
+PIECE_TYPE = _structure(PIECE_FIELDS)
 
 # Of PMP's configuration bytes (RISC-V Privileged Architecture, section "Physical Memory Protection").
 PMP_READ, PMP_WRITE, PMP_EXECUTE, PMP_TOP = 1, 2, 4, 8
@@ -146,6 +153,7 @@ PMP_READ, PMP_WRITE, PMP_EXECUTE, PMP_TOP = 1, 2, 4, 8
 _STRUCTURES = (
     ("mailbox", MAILBOX_FIELDS, MAILBOX_TYPE), ("batch", BATCH_FIELDS, BATCH_TYPE),
     ("command", COMMAND_FIELDS, COMMAND_TYPE), ("protection", PROTECTION_FIELDS, PROTECTION_TYPE),
+    ("piece", PIECE_FIELDS, PIECE_TYPE),
 )
 _NUMBERS = {
     "DRAM": DRAM, "FIRMWARE_BYTES": FIRMWARE_BYTES, "MAILBOX": DRAM + MAILBOX, "RING": DRAM + RING,

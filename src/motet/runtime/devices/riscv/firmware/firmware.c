@@ -218,16 +218,21 @@ static void work(u64 hart) {
     for (u64 i = first; i < last; i++) {
         volatile struct command *command = &commands[i];
         u64 tasks = command->tasks, grain = command->grain;
+        volatile struct piece *piece = command->pieces ? (volatile struct piece *)command->pieces + hart : 0;
         harts[hart].command = i;
         while (!failed) {
             u64 begin = __sync_fetch_and_add(&command->next, grain);
             if (begin >= tasks)
                 break;
             u64 end = begin + grain < tasks ? begin + grain : tasks;
+            if (piece && !piece->begin)
+                piece->begin = csr_read(time);
             if (command->op == OP_LAUNCH)
                 launch(hart, command, begin, end);
             else
                 move(hart, command, begin, end);
+            if (piece)
+                piece->end = csr_read(time);
         }
     }
 }
