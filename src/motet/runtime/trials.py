@@ -90,7 +90,7 @@ def time_candidates(
     sets = _Sets(device, launch)
     runs: list[_Run | None] = []
     for candidate in kernel.candidates:
-        runs.append(_prepare(device, artifact, candidate, launch, sets, objects))
+        runs.append(_prepare(device, artifact, candidate, launch, sets, objects, clock))
     reference: list[np.ndarray[Any, Any]] | None = None
     for number, run in enumerate(runs):
         if run is None:
@@ -117,7 +117,8 @@ def _time(runs: Sequence[_Run | None], clock: Callable[[], float]) -> list[float
 
 
 def _prepare(
-    device: Device, artifact: Artifact, candidate: Candidate, launch: Launch, sets: _Sets, objects: int
+    device: Device, artifact: Artifact, candidate: Candidate, launch: Launch, sets: _Sets, objects: int,
+    clock: Callable[[], float],
 ) -> _Run | None:
     names = candidate.members[:objects]
     try:
@@ -137,7 +138,7 @@ def _prepare(
         return device.record(executable, work, len(sets.buffers), 0)
 
     run = _Run(device, record, sets, candidate.label)
-    run.settle()
+    run.settle(clock)
     return run
 
 
@@ -209,13 +210,13 @@ class _Run:
     launches: int = 1
     work: CommandBuffer | None = None
 
-    def settle(self) -> None:
+    def settle(self, clock: Callable[[], float]) -> None:
         """Chooses how many launches make a sample."""
         self.work = self.record(1)
         self._submit()
-        begin = time.perf_counter()
+        begin = clock()
         self._submit()
-        seconds = max(1e-7, time.perf_counter() - begin)
+        seconds = max(1e-7, clock() - begin)
         self.launches = max(self.sets.count, min(_MOST_LAUNCHES, round(_SAMPLE / seconds)))
 
     def _submit(self) -> None:

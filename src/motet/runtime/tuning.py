@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -58,7 +59,8 @@ def tunable_variant(artifact: Artifact, device: Device) -> Variant:
 
 
 def tune_kernels(
-    artifact: Artifact, device: Device, symbols: Mapping[str, Mapping[str, int]], progress: Progress
+    artifact: Artifact, device: Device, symbols: Mapping[str, Mapping[str, int]], progress: Progress,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[Verdict]:
     """Measures every kernel of `artifact` that has several forms for `device`. `symbols` are the values of the dynamic
     extents of functions and regions; kernels of those that are not there are skipped. Raises DeviceError."""
@@ -69,12 +71,13 @@ def tune_kernels(
     verdicts: list[Verdict] = []
     for number, kernel in enumerate(kernels):
         progress(f"measure {kernel.kernel} for {variant.target}", number / len(kernels))
-        verdicts.append(_judge(artifact, device, variant, kernel, symbols))
+        verdicts.append(_judge(artifact, device, variant, kernel, symbols, clock))
     return verdicts
 
 
 def _judge(
-    artifact: Artifact, device: Device, variant: Variant, kernel: Tunable, symbols: Mapping[str, Mapping[str, int]]
+    artifact: Artifact, device: Device, variant: Variant, kernel: Tunable, symbols: Mapping[str, Mapping[str, int]],
+    clock: Callable[[], float],
 ) -> Verdict:
     name = device.info.name
     launch = find_launch(artifact, variant, kernel.kernel, symbols)
@@ -82,7 +85,7 @@ def _judge(
         nothing = (None,) * len(kernel.candidates)
         return Verdict(kernel, 0, nothing, name, "its function has dynamic extents, and no values are given for them")
     objects = sum(member in variant.objects for member in kernel.candidates[0].members)
-    seconds = tuple(time_candidates(device, artifact, kernel, launch, objects))
+    seconds = tuple(time_candidates(device, artifact, kernel, launch, objects, clock))
     return Verdict(kernel, fastest(seconds), seconds, name)
 
 
