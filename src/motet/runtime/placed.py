@@ -370,7 +370,7 @@ class _Call:
         own = self._own(target, value.shape.bytes)
         waits = [*points, *own.points]
         # On a queue where nothing computes, which need not wait for what is still to be made; else where it is read.
-        own.queue = self._shifted(target, self.instance.spare.get(id(target), queue))
+        own.queue = self._apart(target, self._shifted(target, queue))
         point = self._note(target, own.queue, waits, target.write(own.buffer, source, 0, waits, own.queue))
         self._pend(point, [own.buffer])
         self._used(own, point)
@@ -393,9 +393,7 @@ class _Call:
         # On the queue that made it: on another it would wait for what has nothing to do with it. But in a turn of a
         # loop on the other, while the next turn computes.
         turn = self.instance.lifetimes.turns[self.place]
-        queue = copy.queue
-        if turn is not None and id(device) in self.instance.spare:
-            queue = self._shifted(device, self.instance.spare[id(device)])
+        queue = copy.queue if turn is None else self._apart(device, copy.queue)
         read = device.read(copy.buffer, array, 0, copy.points, queue)
         point = self._note(device, queue, copy.points, read)
         self._pend(point, [copy.buffer])
@@ -483,6 +481,10 @@ class _Call:
     def _shifted(self, device: Device, queue: int) -> int:
         """The queue for this call of what another one under way has on `queue`."""
         return (queue + self.slot) % device.queues
+
+    def _apart(self, device: Device, queue: int) -> int:
+        """A queue where nothing computes; among several calls, each of which has queues of its own, `queue`."""
+        return queue if self.instance.slots.several else self.instance.spare.get(id(device), queue)
 
     def _note(self, device: Device, queue: int, waits: Sequence[Point], point: Point, events: int = 1) -> Point:
         return point if self.noted is None else self.noted.submitted(device.info.uri, queue, events, waits, point)

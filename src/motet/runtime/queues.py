@@ -90,6 +90,11 @@ class Slots:
         with self._lock:
             self._taken &= ~(1 << number)
 
+    @property
+    def several(self) -> bool:
+        """Whether more than one call is under way."""
+        return self._taken & (self._taken - 1) != 0
+
     def crowd(self, device: Device) -> bool:
         """Whether a device has fewer queues than there are calls under way, so that two of them share one."""
         return self._taken.bit_count() > device.queues
