@@ -122,9 +122,8 @@ class _Outliner:
         block = launch.regions[0].blocks[0]
         operands = [mapping[operand] for operand in call.operands]
         numbers = [cut.arguments.index(o) if o in cut.arguments else -1 for o in call.operands]
-        written = [
-            ir.IntegerAttr(ir.DictAttr(named)[DESTINATION]).value for named in ir.ArrayAttr(launch.attributes["res_attrs"])
-        ]
+        results = [ir.DictAttr(named) for named in ir.ArrayAttr(launch.attributes["res_attrs"])]
+        written = [ir.IntegerAttr(named[DESTINATION]).value for named in results]
         kept = [written[number] for number, result in enumerate(call.results) if result in cut.results]
         kernel.attributes[LAUNCH] = launch.attributes[LAUNCH]
         kernel.attributes[LAUNCH_OPERANDS] = ir.DenseI64ArrayAttr.get(numbers)

@@ -175,7 +175,9 @@ def histogram(count: int, bins: int, threads: int) -> Case:
     arguments = f"%x: memref<{count}xi32>, %y: memref<{bins}xi32>"
     return Case(
         f"histogram_{count}",
-        program(kernel, arguments, launch("histogram", [-(-count // threads)], [threads], arguments.replace(":", " :"))),
+        program(
+            kernel, arguments, launch("histogram", [-(-count // threads)], [threads], arguments.replace(":", " :"))
+        ),
         lambda: [np.random.default_rng(1).integers(0, bins, count).astype(np.int32), np.arange(bins, dtype=np.int32)],
         lambda x, y: [y + np.bincount(x, minlength=bins).astype(np.int32)],
     )
@@ -224,7 +226,9 @@ def mathematics(count: int, threads: int) -> Case:
 
     return Case(
         f"functions_{count}",
-        program(kernel, arguments, launch("functions", [-(-count // threads)], [threads], arguments.replace(":", " :"))),
+        program(
+            kernel, arguments, launch("functions", [-(-count // threads)], [threads], arguments.replace(":", " :"))
+        ),
         lambda: [values(count), np.zeros((6, count), np.float32)], expected, 1e-5,
     )
 
@@ -317,7 +321,8 @@ def narrow(count: int, kind: str) -> Case:
     }}"""
     arguments = f"%x: memref<{count}x{kind}>, %y: memref<{count}x{kind}>, %z: memref<{count}xi1>"
     return Case(
-        f"narrow_{kind}", program(kernel, arguments, launch("narrow", [-(-count // 48)], [48], arguments.replace(":", " :"))),
+        f"narrow_{kind}",
+        program(kernel, arguments, launch("narrow", [-(-count // 48)], [48], arguments.replace(":", " :"))),
         lambda: [values(count, seed=3).astype(dtype) if kind == "f16" else (values(count) * 40).astype(dtype),
                  np.zeros(count, dtype), np.zeros(count, np.bool_)],
         lambda x, y, z: [x + np.roll(x, -1), x < np.roll(x, -1)],
@@ -326,7 +331,8 @@ def narrow(count: int, kind: str) -> Case:
 
 def convolutions(batch: int, filters: int, side: int, written: bool) -> Case:
     """Two 3×3 convolutions of one channel, and their sum: three launches with a block for each row of a plane."""
-    x, w, y = f"memref<{batch}x1x{side}x{side}xf32>", f"memref<{filters}x1x3x3xf32>", f"memref<{batch}x{filters}x{side}x{side}xf32>"
+    x, w = f"memref<{batch}x1x{side}x{side}xf32>", f"memref<{filters}x1x3x3xf32>"
+    y = f"memref<{batch}x{filters}x{side}x{side}xf32>"
     mark = "attributes {motet.as_written}" if written else ""
     low = "affine_map<(d0) -> (1 - d0, 0)>"
     high = f"affine_map<(d0) -> ({side + 1} - d0, 3)>"
@@ -399,7 +405,7 @@ def convolutions(batch: int, filters: int, side: int, written: bool) -> Case:
 def shuffles(blocks: int, threads: int, kind: str = "f32") -> Case:
     """Each way to shuffle; lanes that are not there, and those out of reach, are not read."""
     dtype = {"f32": np.float32, "i32": np.int32, "f16": np.float16, "i8": np.int8, "f64": np.float64}[kind]
-    add, zero = ("arith.addf", "0.0") if kind.startswith("f") else ("arith.addi", "0")
+    zero = "0.0" if kind.startswith("f") else "0"
     memory = f"memref<{blocks}x{threads}x{kind}>"
     steps = {"xor": 5, "up": 3, "down": 7, "idx": 2}
     lines = "\n".join(
@@ -432,7 +438,6 @@ def shuffles(blocks: int, threads: int, kind: str = "f32") -> Case:
                     found[number, :, thread] = x[:, first + source]
         return [found]
 
-    del add
     return Case(
         f"shuffles_{blocks}x{threads}_{kind}",
         program(kernel, arguments, launch("shuffles", [blocks], [threads], arguments.replace(":", " :"))),

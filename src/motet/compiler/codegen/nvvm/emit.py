@@ -54,11 +54,9 @@ def emit_launch(function: ir.Operation, symbol: str, target: GpuTarget) -> Compi
     with function.context, ir.Location.unknown():
         written = read_written(function)
         buffers = _read_buffers(function)
-        place = source_location(written.launch)
         _check(written, target)
         arguments, spaces = _arguments(written, buffers)
         code = _Emitter(written, symbol, target, buffers, arguments, spaces).run()
-        del place
     count = buffers.arguments
     return Compiled(code, tuple(range(count)), (None,) * count, buffers.extents)
 
@@ -135,8 +133,8 @@ class _Emitter:
             mode, tasks = "packed", -(-blocks * threads // PACKED)
         if isinstance(tasks, int) and tasks > _MOST_BLOCKS:
             raise CompileError(
-                f"gpu.launch_func: a grid of {tasks} blocks; expected at most {_MOST_BLOCKS} altogether for cuda devices",
-                place,
+                f"gpu.launch_func: a grid of {tasks} blocks; expected at most {_MOST_BLOCKS} altogether for cuda "
+                "devices", place,
             )
         count: int | str = _TOTAL if blocks is None else blocks if isinstance(blocks, int) else 0
         entry = entry_text(self.symbol, self.count, self.sizes, self.arguments, mode, threads, count)
@@ -268,7 +266,8 @@ def _total_function(written: Written) -> ir.Operation:
 
 def _is_collective(body: ir.Operation) -> bool:
     """Whether threads of a block have something in common: barriers, shuffles or memory."""
-    found = "workgroup_attributions" in body.attributes and ir.IntegerAttr(body.attributes["workgroup_attributions"]).value > 0
+    name = "workgroup_attributions"
+    found = name in body.attributes and ir.IntegerAttr(body.attributes[name]).value > 0
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         nonlocal found

@@ -21,6 +21,9 @@ from motet.compiler.codegen.nvvm.body import BODY
 PACKED = 256
 KEPT_THREADS = 256
 KEPT_BYTES = KEPT_THREADS * 64  # that a block of `keep` copies
+_IDS = (
+    "  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()", "  %bid = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
+)
 _LLVM = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "index": "i64"}
 
 
@@ -46,7 +49,7 @@ def entry_text(
     operands: list[str] = []
     for number, argument in enumerate(arguments):
         operands += _operand(number, argument, lines)
-    lines += ["  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()", "  %bid = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()"]
+    lines += _IDS
     if mode == "plain":
         lines += [f"  call void @{BODY}({', '.join([*operands, 'i32 %bid', 'i32 %tid'])})", "  ret void"]
     elif mode == "packed":
@@ -79,13 +82,16 @@ def entry_text(
     return "\n".join([_header(symbol, parameters, sizes), *lines, "}", *_footer(block)])
 
 
-def keep_text(symbol: str, buffers: int, sizes: int, pairs: Sequence[tuple[int, int, str, tuple[int | str, ...]]]) -> str:
+def keep_text(
+    symbol: str, buffers: int, sizes: int, pairs: Sequence[tuple[int, int, str, tuple[int | str, ...]]]
+) -> str:
     """LLVM IR of a function that copies buffers to buffers, where these are not the same: `pairs` are from, to, the
     number of bytes of an element, and the extents."""
-    lines = ["  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()", "  %bid = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
-             "  %bid64 = zext i32 %bid to i64", "  %tid64 = zext i32 %tid to i64",
-             f"  %first = mul i64 %bid64, {KEPT_BYTES}", "  %within = mul i64 %tid64, 16",
-             "  %start = add i64 %first, %within", "  br label %copy0"]  # fmt: skip
+    lines = [
+        *_IDS, "  %bid64 = zext i32 %bid to i64", "  %tid64 = zext i32 %tid to i64",
+        f"  %first = mul i64 %bid64, {KEPT_BYTES}", "  %within = mul i64 %tid64, 16",
+        "  %start = add i64 %first, %within", "  br label %copy0",
+    ]
     for number, (source, target, item, shape) in enumerate(pairs):
         after = f"copy{number + 1}" if number + 1 < len(pairs) else "done"
         lines.append(f"copy{number}:")

@@ -1,4 +1,4 @@
-"""LLVM IR → PTX by LLVM, with NVIDIA's libdevice, → machine code by NVIDIA's assembler; both come with Triton's package.
+"""LLVM IR → PTX by LLVM, with NVIDIA's libdevice, → machine code by NVIDIA's assembler; both come with Triton.
 
 No GPU and no driver is needed.
 """

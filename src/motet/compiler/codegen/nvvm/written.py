@@ -76,5 +76,7 @@ def constant(value: ir.Value) -> int | None:
     owner = value.owner.operation
     if owner.name in ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui"):
         return constant(owner.operands[0])
-    attribute = owner.attributes["value"] if owner.name == "arith.constant" else None
+    if owner.name != "arith.constant":
+        return None
+    attribute = owner.attributes["value"]
     return attribute.value if isinstance(attribute, ir.IntegerAttr) else None

@@ -34,6 +34,10 @@ class TritonBackend:
     target: GpuTarget
     choice: Choice = DEFAULT
 
+    @property
+    def attends(self) -> bool:
+        return True
+
     def gains(self, kernel: Kernel) -> bool:
         return True
 
@@ -77,6 +81,7 @@ class TritonBackend:
             paths += list(found[0])[:2]
             if len(found) > 1:
                 tunable.append(tunable_of(program, made_forms, [list(each) for each in found], self.target))
+        paths += compile_launches(compiled, self.target, jobs, members)
         if tunable:
             earlier = msgspec.json.decode(members.get(INDEX, b"[]"), type=list[Tunable])
             members[INDEX] = encode_index([*earlier, *tunable])
@@ -88,9 +93,10 @@ class TritonBackend:
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         programs = list(self._programs(compiled).values())
+        written = launch_text(compiled, self.target, stage)
         if stage == "llvm":
-            return "\n".join(program.forms[0].source for program in programs)
-        return "\n".join(first.assembly for first, *_ in compile_programs(programs, self.target, 1))
+            return "\n".join([*(program.forms[0].source for program in programs), written])
+        return "\n".join([*(first.assembly for first, *_ in compile_programs(programs, self.target, 1)), written])
 
     def _programs(self, compiled: Mapping[str, Compiled]) -> dict[str, Program]:
         """By symbol, each once: kernels of one structure share their code."""

@@ -43,7 +43,9 @@ def check_sizes(launch: ir.Operation) -> None:
     """Raises CompileError for sizes of the grid or of blocks, known when compiling, that no GPU takes."""
     parts = segments(launch)
     if any(constant(size) != 1 for part in parts[7:10] for size in part):
-        raise CompileError(f"{launch.name}: clusters of blocks are not supported; expected none", locate(launch.location))
+        raise CompileError(
+            f"{launch.name}: clusters of blocks are not supported; expected none", locate(launch.location)
+        )
     grid, block = ([constant(part[0]) for part in parts[begin : begin + 3]] for begin in (1, 4))
     for what, sizes, limits in (("grid", grid, _GRID_LIMITS), ("block", block, _BLOCK_LIMITS)):
         for axis, size, limit in zip(AXES, sizes, limits, strict=True):

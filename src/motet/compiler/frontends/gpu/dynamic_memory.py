@@ -1,7 +1,7 @@
 """Memory that a launch gives to a block, `gpu.dynamic_shared_memory`, as memory of the types that it is used with.
 
-    %all = gpu.dynamic_shared_memory : memref<?xi8, …>            %a = memref.alloc() {motet.workgroup} : memref<8xf32, …>
-    %a = memref.view %all[%c0][] : … to memref<8xf32, …>     →    %b = memref.alloc() {motet.workgroup} : memref<4xi32, …>
+    %all = gpu.dynamic_shared_memory : memref<?xi8, …>          %a = memref.alloc() {motet.workgroup} : memref<8xf32, …>
+    %a = memref.view %all[%c0][] : … to memref<8xf32, …>    →   %b = memref.alloc() {motet.workgroup} : memref<4xi32, …>
     %b = memref.view %all[%c32][] : … to memref<4xi32, …>
 """
 
@@ -53,8 +53,8 @@ def place_dynamic_memory(holder: ir.Module) -> None:
 
 def _range(view: ir.Operation) -> tuple[int, int]:
     begin = constant(view.operands[1]) if view.name == "memref.view" and len(view.operands) == 2 else None
-    kind = view.results[0].type if len(view.results) else None
-    if begin is None or not isinstance(kind, ir.MemRefType) or not kind.has_static_shape:
+    kind = ir.MemRefType(view.results[0].type) if begin is not None else None
+    if begin is None or kind is None or not kind.has_static_shape:
         raise CompileError(
             f"{view.name}: a block's dynamic memory can be used by memref.view at a constant place and of a constant "
             "size alone", locate(view.location),

@@ -7,7 +7,8 @@
 
 What the launch's operands are computed from (numbers, views, extents) moves into the function, so that its arguments
 are whole buffers and the numbers that the program's caller gives. `settle_launches` then raises the loops: what becomes
-operations of `linalg` altogether is inlined again, and forgets the launch; the others are kept, as functions on tensors.
+operations of `linalg` altogether is inlined again, and forgets the launch; the others are kept, as functions on
+tensors.
 """
 
 from __future__ import annotations

@@ -107,8 +107,7 @@ def _check(kernel: ir.Operation) -> None:
             )
         if operation.name == "func.call":
             raise CompileError(
-                "func.call: in kernels calls of functions of their own gpu.module alone are supported, that do not call "
-                "themselves",
+                "func.call: in kernels calls of functions of their own gpu.module alone are supported",
                 locate(operation.location),
             )
 

@@ -136,7 +136,8 @@ class _Scalars:
         if dense.is_splat:
             values = [dense.get_splat_value()] * length
         else:
-            make = ir.IntegerAttr.get if isinstance(kind.element_type, (ir.IntegerType, ir.IndexType)) else ir.FloatAttr.get
+            whole = isinstance(kind.element_type, (ir.IntegerType, ir.IndexType))
+            make = ir.IntegerAttr.get if whole else ir.FloatAttr.get
             values = [make(kind.element_type, number) for number in dense]
         self.elements[operation.results[0]] = [
             self._create(operation, "arith.constant", [kind.element_type], [], {"value": value}).result
