@@ -252,6 +252,23 @@ class CudaApi:
             _check(self._driver, "cuModuleLoadDataEx", result, " ".join(said.split()))
         return result[1]
 
+    def compile_ptx(self, text: bytes) -> bytes:
+        """PTX as machine code of the GPU."""
+        kind = self._driver.CUjitInputType.CU_JIT_INPUT_PTX
+        state = self._call("cuLinkCreate", 0, [], [])
+        try:
+            self._call("cuLinkAddData", state, kind, text + b"\0", len(text) + 1, b"kernel", 0, [], [])
+            code, address, size = self._driver.cuLinkComplete(state)
+            if code:
+                self.fail(int(code), "cuLinkComplete")
+            return ctypes.string_at(int(address), int(size))
+        finally:
+            self._call("cuLinkDestroy", state)
+
+    def version(self) -> int:
+        """The driver's: 13000 for CUDA 13.0."""
+        return int(self._call("cuDriverGetVersion"))
+
     def module_function(self, module: Handle, name: str) -> Handle:
         return int(self._call("cuModuleGetFunction", module, name.encode()))
 

@@ -22,6 +22,7 @@ from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, WRONG_CONTEXT, CudaApi
 from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
 from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Remains, Resources
 from motet.runtime.devices.cuda.memory import CudaBuffer, Pool
+from motet.runtime.devices.cuda.modules import Modules
 from motet.runtime.devices.cuda.profiling import Profiler
 from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle
 from motet.runtime.devices.cuda.queue import CudaQueue, Finish, Issue
@@ -310,7 +311,8 @@ class CudaDevice:
 
     def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
         with self._working() as resources:
-            kernels = load_kernels(self.info.uri, self.api, resources, objects, names, self.gpu.shared)
+            modules = Modules(self.info.uri, self.api, self.current, self.gpu.capability)
+            kernels = load_kernels(self.info.uri, modules, resources, objects, names, self.gpu.shared)
             return CudaExecutable(self, kernels, resources)
 
     @contextlib.contextmanager

@@ -5,9 +5,10 @@ A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`:
     {"kernel": "K", "entry": "k_0", "warps": 4, "ctas": 1, "shared": 49152, "scratch": 0, "registers": 64,
      "spills": 0, "buffers": 3, "sizes": ["i32", "i32"]}
 
-`entry` is its name in the binary, `threads`, where it is there, the exact number of threads of a block, `shared` its dynamic shared memory in bytes, `scratch` the bytes of global memory
-that each of its programs works in. Its parameters are `buffers` pointers, the sizes, and two pointers more: the
-scratch of all programs, and 0. Other objects (`K.py`, the source) are not looked at.
+`entry` is its name in the binary, `shared` its dynamic shared memory in bytes, `scratch` the bytes of global memory
+that each of its programs works in; `threads`, where it is there, is the exact number of threads of a block. Its
+parameters are `buffers` pointers, the sizes, and two pointers more: the scratch of all programs, and 0. Other objects
+(`K.py`, the source) are not looked at.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
-from motet.runtime.devices.cuda import faults
-from motet.runtime.devices.cuda.api import CudaApi, CudaError, Handle
+from motet.runtime.devices.cuda.api import Handle
 from motet.runtime.devices.cuda.lifetime import Resources
+from motet.runtime.devices.cuda.modules import Modules
 
 if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
@@ -107,9 +108,11 @@ def _runs(feature: re.Match[str], capability: tuple[int, int]) -> bool:
 
 
 def load_kernels(
-    device: str, api: CudaApi, resources: Resources, objects: Sequence[bytes], names: Sequence[str], most_shared: int
+    device: str, modules: Modules, resources: Resources, objects: Sequence[bytes], names: Sequence[str],
+    most_shared: int,
 ) -> dict[str, Kernel]:
-    """Loads what `names` call `objects`, into modules that are `resources`. Raises DeviceError."""
+    """Loads what `names` call `objects`, into modules that are `resources`. Raises DeviceError, CudaError for a GPU
+    that is lost."""
     images: dict[str, tuple[str, bytes]] = {}
     facts: dict[str, tuple[str, KernelFacts]] = {}
     for index, content in enumerate(objects):
@@ -125,17 +128,16 @@ def load_kernels(
         stem = min(lonely)
         name, missing = (images[stem][0], "description .json") if stem in images else (facts[stem][0], "binary")
         raise DeviceError(f"device {device}: load: {name}: its {missing} is not there")
-    modules: dict[bytes, Handle] = {}
+    for name, described in facts.values():
+        _check_facts(device, name, described, most_shared)
+    loaded = modules.load({content: name for name, content in images.values()}, resources)
     kernels: dict[str, Kernel] = {}
     for stem, (name, content) in images.items():
         described = facts[stem][1]
         if described.kernel in kernels:
             raise DeviceError(f"device {device}: load: {name}: kernel {described.kernel} is there twice")
-        _check_facts(device, facts[stem][0], described, most_shared)
-        if content not in modules:
-            module = modules[content] = _load(device, api, name, content)
-            resources.add(lambda module=module: api.module_unload(module))
-        kernels[described.kernel] = Kernel(described, _function(device, api, name, modules[content], described))
+        function = modules.function(name, loaded[content], described.entry, _more_shared(described))
+        kernels[described.kernel] = Kernel(described, function)
     return kernels
 
 
@@ -166,30 +168,12 @@ def _check_facts(device: str, name: str, facts: KernelFacts, most_shared: int) -
         raise DeviceError(f"device {device}: load: {name}: a size of type {unknown[0]}; expected {' or '.join(_SIZES)}")
 
 
-def _load(device: str, api: CudaApi, name: str, content: bytes) -> Handle:
-    try:
-        return api.module_load(content)
-    except CudaError as error:
-        if faults.is_final(error):
-            raise
-        raise DeviceError(f"device {device}: load: {name}: {error}") from error
-
-
-def _function(device: str, api: CudaApi, name: str, module: Handle, facts: KernelFacts) -> Handle:
-    try:
-        function = api.module_function(module, facts.entry)
-        if facts.shared > _PLAIN_SHARED:
-            api.allow_shared(function, facts.shared)
-    except CudaError as error:
-        if faults.is_final(error):
-            raise
-        raise DeviceError(f"device {device}: load: {name}: {facts.entry}: {error}") from error
-    return function
+def _more_shared(facts: KernelFacts) -> int:
+    """The shared memory that the driver has to be asked for; 0 for what every kernel may have."""
+    return facts.shared if facts.shared > _PLAIN_SHARED else 0
 
 
 def pack_size(value: int, kind: str) -> int | None:
     """The eight bytes, as a number, from which a parameter of this type reads `value`; None if it does not fit."""
     least, beyond = _SIZES[kind]
     return int(np.uint64(value % (1 << 64))) if least <= value < beyond else None
-
-

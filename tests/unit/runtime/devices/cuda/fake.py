@@ -101,6 +101,7 @@ class FakeApi(CudaApi):
         self.pinned: dict[int, Any] = {}
         self.alive: Counter[str] = Counter()
         self.kernels: dict[str, Callable[[int, list[int]], None]] = dict(KERNELS)
+        self.driver_version = 13000
         self._random = random.Random(20)
         self.gates: list[threading.Event] = []
         self._handles = itertools.count(1000)
@@ -297,6 +298,14 @@ class FakeApi(CudaApi):
             match[1]: Function(match[1], match[2].count(".param"), self.kernels[match[1]])
             for match in re.finditer(r"\.entry (\w+)\(([^)]*)\)", text)
         }
+
+    def version(self) -> int:
+        return self.driver_version
+
+    def compile_ptx(self, text: bytes) -> bytes:
+        if b".version" not in text:
+            raise CudaError(218, "INVALID_PTX", "cuLinkComplete")
+        return b"\x7fELF" + text
 
     def module_function(self, module: dict[str, Function], name: str) -> Function:
         if name not in module:

@@ -266,6 +266,6 @@ def test_tensors_for_sessions_on_the_host_are_refused(fake: FakeApi):
 
     with builder.Graph("main") as graph:
         graph.result(graph.input("x", (6,), "i32") + 1, "y")
-    with load(compile(graph)) as session:
-        with pytest.raises(CallError, match=r"lies on cuda:0, and nothing of this session does; load it with"):
-            session(Tensor(numbers(6)))
+    message = r"lies on cuda:0, and nothing of this session does; load it with"
+    with load(compile(graph)) as session, pytest.raises(CallError, match=message):
+        session(Tensor(numbers(6)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,3 +158,56 @@ def test_few_commands_are_launched_as_they_are():
     device.read(buffer, result).wait()
     assert result[0] == 6 and fake.calls["launch"] == 6 and fake.calls["graph_create"] == 0
     device.close()
+
+
+def open_affine(fake: FakeApi) -> None:
+    """Loads the kernels on a device of their own."""
+    device = open_fake(fake)
+    load(device)
+    device.close()
+
+
+def test_what_the_driver_makes_of_ptx_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
+    first, again, newer, other = FakeApi(), FakeApi(), FakeApi(), FakeApi(capability=(10, 0))
+    newer.driver_version = 13010
+    for fake, compiled in ((first, 1), (again, 0), (newer, 1), (other, 1), (newer, 1)):
+        open_affine(fake)
+        assert fake.calls["compile_ptx"] == compiled
+
+
+def test_kept_code_that_is_damaged_is_made_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
+    open_affine(FakeApi())
+    [entry] = tmp_path.glob("??/*")
+    for damage in (b"", b"nothing", entry.read_bytes()[:-1]):
+        entry.write_bytes(damage)
+        fake = FakeApi()
+        open_affine(fake)
+        assert fake.calls["compile_ptx"] == 1
+
+
+def test_code_loads_where_the_cache_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path / "file"))
+    fake = FakeApi()
+    open_affine(fake)
+    assert fake.calls["compile_ptx"] == 1 and fake.calls["module_load"] == 1
+
+
+def test_many_kernels_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
+    names = [f"kernel{number}" for number in range(20)]
+    files: dict[str, bytes] = {}
+    for name in names:
+        files[f"a/{name}.ptx"] = PTX + f"// {name}\n".encode()
+        files[f"a/{name}.json"] = described(kernel=name)
+    fake = FakeApi()
+    device = open_fake(fake)
+    executable = device.load(list(files.values()), list(files))
+    assert list(executable.kernels) == names and fake.alive["module"] == len(names)
+    del executable
+    device.close()
+    assert fake.alive["module"] == 0
+    files["a/kernel7.ptx"] = b".version {"
+    assert "a/kernel7.ptx" in failure(files)
