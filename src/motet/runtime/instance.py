@@ -15,7 +15,7 @@ from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
 from motet.runtime.concrete import Concrete, Shape, make_concrete
 from motet.runtime.device import Reference, Work
-from motet.runtime.devices.host.fastcall import FastInput, FastResult, make_fast_call
+from motet.runtime.devices.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
 from motet.runtime.devices.host.loader import Code
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
@@ -25,6 +25,7 @@ from motet.runtime.trace import Traced
 
 _SMALL_COPY = 1 << 16  # bytes that one thread copies
 _SHORT = 1 << 16  # bytes that a thread goes through in some microseconds
+_SHORT_SECONDS = 12e-6  # of commands, as the compiler estimates them, who thinks of slow processors
 _POOLED = 1 << 20  # results from this size on come from the pool of huge pages
 _KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to the pool after each call
 
@@ -98,6 +99,9 @@ class Instance:
             begin += len(part)
         self.prepared: Callable[..., Any] | None = None
         self._prepared_bytes = 0
+        self._more = MoreArenas()  # of the native callable
+        self._wanted = False  # whether it had too few
+        self._given: list[Allocation] = []  # to it
         self._destinations = [spec.destination for spec in signature.results]
         self._arenas: deque[Allocation] = deque()
         self._keeps_arenas = not signature.symbols or self.arena_bytes <= _KEPT_ARENA
@@ -175,25 +179,39 @@ class Instance:
             arenas=[arena.address] if arena else [],
             release_lock=not self._is_short(),
             keep=(self, arena),
+            more=self._more if arena else None,
         )
 
     def _is_short(self) -> bool:
         """Whether a call is over before another Python thread could have begun: to let it run would cost each of the
         two more than the call takes."""
         touched = sum(shape.bytes for shape in (*self.inputs, *self.results)) + self.arena_bytes
-        return touched <= _SHORT and not any(program.parallel for program in self._programs)
+        seconds = sum(work.seconds or 0.0 for work in self._work)
+        return (
+            touched <= _SHORT and seconds <= _SHORT_SECONDS
+            and not any(program.parallel for program in self._programs)
+        )
 
     def _take_arena(self) -> Allocation | None:
         if not self.arena_bytes:
             return None
+        if self.prepared is not None and self._more.all_taken:
+            self._wanted = True
         try:
             return self._arenas.pop()
         except IndexError:
             return self._binding.pool.allocate(self.arena_bytes)
 
     def _return_arena(self, arena: Allocation | None) -> None:
-        if arena is not None and self._keeps_arenas:
-            self._arenas.append(arena)
+        if arena is None or not self._keeps_arenas:
+            return
+        if self._wanted:
+            self._wanted = False
+            if self._more.add(arena.address):
+                self._given.append(arena)
+                self._prepared_bytes += arena.bytes
+                return
+        self._arenas.append(arena)
 
 
 def _split(

@@ -16,6 +16,7 @@ import math
 import struct
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,43 @@ class FastResult:
     factory: Callable[[], np.ndarray] | None = None
 
 
+class MoreArenas:
+    """Arenas that a fast call is given once it is there, for when several threads call it at once; at most `MOST`.
+
+    Native code takes and gives back bits of one word with atomic instructions. Python has none of those, but stores
+    of single bytes: each arena that is added has the lowest bit of a byte of its own, which nothing else in it changes.
+    """
+
+    MOST = 7
+
+    def __init__(self) -> None:
+        self._table = (ctypes.c_int64 * layout.ARENAS)()
+        self._free = 0  # address of the word
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def attach(self, call: int, arenas: Sequence[int]) -> None:
+        """Takes over the arenas of a Call, one at most."""
+        self._table[: len(arenas)] = arenas
+        self._free = call + layout.Call.ARENAS_FREE
+        _store(call + layout.Call.ARENAS, ctypes.addressof(self._table))
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether a call that came now would find no arena."""
+        return _word(self._free) == 0
+
+    def add(self, address: int) -> bool:
+        """One more arena, which has to live as long as the fast call; False if there are enough."""
+        with self._lock:
+            if self.count == self.MOST:
+                return False
+            self.count += 1
+            self._table[8 * self.count] = address
+            ctypes.c_uint8.from_address(self._free + self.count).value = 1
+            return True
+
+
 class _MethodDef(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
@@ -74,13 +112,15 @@ def make_fast_call(
     arenas: Sequence[int] = (),
     release_lock: bool = True,
     keep: object = None,
+    more: MoreArenas | None = None,
 ) -> Callable[..., Any] | None:
     """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None where it cannot be had.
 
     It returns None, the result, or a tuple of results. Destinations may be passed where no result is written in
     place. `fixed` maps externals to addresses that stay; external `arena` gets one of the addresses `arenas`, at
-    most 64, exclusively for the call. `release_lock` lets other Python threads run meanwhile, at a cost of about
-    20 ns. `keep` is held as long as the builtin. Safe to call from several threads.
+    most 64, exclusively for the call, or one that was added to `more`, beside which `arenas` has one at most.
+    `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as the
+    builtin. Safe to call from several threads.
     """
     if not fast_calls_work() or program.externals > 512 or len(results) > 64:
         return None
@@ -119,6 +159,9 @@ def make_fast_call(
         (layout.Call.NONE, id(None)),
     ):
         _store(call + field, value)
+    if more is not None:
+        more.attach(call, arenas)
+        held.append(more)
     return _builtin(call, held)
 
 
