@@ -43,6 +43,7 @@ module attributes {gpu.container_module} {
   }
 }
 """
+RUN = ("run", "p.mlir", "--function", "main", "--input", "9xf32=random:1", "--input", "9xf32=0")
 SECOND = "%1 = gpu.launch_func async [%0] @k::@scale"
 MISTAKES = {
     "a token that waits for itself": ("[%made] @k", "[%1] @k", 18, "does not dominate this use"),
@@ -80,7 +81,7 @@ def test_mistakes_with_launches_are_located(fails: Fails, tmp_path: Path, mistak
 
 def test_the_program_without_mistakes_runs_as_written(motet: Run, tmp_path: Path) -> None:
     (tmp_path / "p.mlir").write_text(PROGRAM)
-    outcome = motet("run", "p.mlir", "--function", "main", "--input", "9xf32=random:1", "--input", "9xf32=0", "--verify")
+    outcome = motet(*RUN, "--verify")
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stderr == ""
 
@@ -88,7 +89,7 @@ def test_the_program_without_mistakes_runs_as_written(motet: Run, tmp_path: Path
 def test_memory_that_is_never_freed_is_a_warning_with_its_place(motet: Run, tmp_path: Path) -> None:
     (tmp_path / "p.mlir").write_text(PROGRAM.replace("%2 = gpu.dealloc async [%1] %m : memref<9xf32>\n", "")
                                      .replace("[%2]", "[%1]"))
-    outcome = motet("run", "p.mlir", "--function", "main", "--input", "9xf32=random:1", "--input", "9xf32=0")
+    outcome = motet(*RUN)
     assert outcome.returncode == 0, outcome.stderr
     [line] = outcome.stderr.splitlines()
     assert re.match(r"(warning: )?p\.mlir:17:\d+: gpu\.alloc: memory", line), line

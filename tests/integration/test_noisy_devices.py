@@ -22,6 +22,7 @@ from motet.compiler.frontends import load_source
 from motet.compiler.oracle import run_oracle
 from motet.errors import CompileError, KernelFault, MotetError
 from motet.runtime import Session, load
+from motet.runtime.conformance import all_checks, run_checks
 
 TARGETS = ("noisy-host:x86-64-v3", "noisy-null:x86-64-v3")
 # Alternatives that some of the bindings take.
@@ -150,6 +151,15 @@ def test_late_devices_give_the_same_results_many_times(first: int) -> None:
     for seed in range(first, first + 50):
         verify_graph(seed, 3e-3)
         verify_text(seed, 3e-3)
+
+
+@pytest.mark.parametrize("uri", ["noisy-host?delay=5e-4", "noisy-null?delay=5e-4&queues=3"])
+def test_late_devices_keep_to_the_contract(uri: str) -> None:
+    areas = ("memory", "timelines", "commands", "threads")
+    # An error of the wrapped device names that one.
+    chosen = [check.name for check in all_checks() if check.area in areas and check.name != "allocate-too-much"]
+    failed = [outcome for outcome in run_checks(uri, chosen) if outcome.verdict == "fail"]
+    assert failed == []
 
 
 def test_the_proof_of_order_fails_without_any_of_the_points_that_are_waited_for() -> None:
