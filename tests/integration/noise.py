@@ -69,11 +69,12 @@ class _NoisyTimeline(HostTimeline):
 
     def __init__(self) -> None:
         super().__init__()
+        self.noting = False
         self.seen: list[tuple[float, int, int]] = []  # when, in which thread, which value
 
     def wait(self, value: int, timeout: float | None = None) -> bool:
         reached = super().wait(value, timeout)
-        if reached:
+        if reached and self.noting:
             self.seen.append((time.perf_counter(), threading.get_ident(), value))
         return reached
 
@@ -115,6 +116,13 @@ class NoisyDevice:
         """Of the dispatches of `kernel` from now on, the one numbered `at` fails."""
         with self._lock:
             self._fault = (kernel, at)
+
+    def keep_log(self, on: bool) -> None:
+        """Begins a log, or ends it."""
+        self.logging = self.timeline.noting = on
+        if on:
+            self.log.clear()
+            self.timeline.seen.clear()
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -232,7 +240,7 @@ class NoisyDevice:
         thread = threading.Thread(target=follow, name=f"noise of {self.info.uri}", daemon=True)
         with self._lock:
             self._threads.add(thread)
-        thread.start()
+            thread.start()
         time.sleep(here / 4)
         return point
 
