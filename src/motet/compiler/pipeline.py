@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import structs
 
 from motet.artifact.schema import SCHEMA_VERSION, KernelInfo, Manifest, Parameter, Signature, TensorSpec, Variant
+from motet.compiler.codegen.attention import is_attention
 from motet.compiler.codegen.backend import Backend, Objects, backend_of, launched, units_of
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.objects import Unit
@@ -26,6 +27,7 @@ from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Plac
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.hoist_constants import hoist_constants
 from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
+from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.placement.faces import complete
@@ -77,21 +79,25 @@ def build(
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
+    apart = attending(program, targets)
     kernels = partition(program)
-    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit, candidates, choice)
+    divided = None if apart is None else (apart, partition_beside(apart, program))
+    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit, candidates, choice, divided)
 
 
 def build_partitioned(
     program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress,
     memory_limit: int | None = None, candidates: bool = False, choice: Choice = DEFAULT,
+    apart: tuple[Program, Kernels] | None = None,
 ) -> Built:
-    """`build` from partitioned kernels on."""
+    """`build` from partitioned kernels on; `apart` is the program as it is partitioned for targets that have attention
+    as one kernel, if that is different."""
     functions = public_functions(program.module)
     try:
         signatures = {function_name(f): read_signature(f, function_shapes(f, kernels)) for f in functions}
     except Unreadable as reason:
         raise CompileError(f"{reason} is not supported as an input or result") from None
-    store = ParameterStore(program.parameters)
+    store = ParameterStore(program.parameters if apart is None else apart[0].parameters)
     members: dict[str, bytes] = {}
     made: Objects = {}
     found: dict[Target, Variant] = {}
@@ -99,10 +105,16 @@ def build_partitioned(
     wanted = worthwhile(targets, kernels)
     for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
-        own = [function for function in functions if runs_on(function, target.family, program.placement)]
+        divided, own_kernels = apart if apart is not None and backend_of(target).attends else (program, kernels)
+        own = [
+            function for function in public_functions(divided.module)
+            if runs_on(function, target.family, program.placement)
+        ]
         if own or not functions:
             of_target: Candidates | None = {} if candidates else None
-            found[target] = build_variant(own, kernels, target, store, jobs, members, made, memory_limit, of_target, choice)
+            found[target] = build_variant(
+                own, own_kernels, target, store, jobs, members, made, memory_limit, of_target, choice
+            )
             choices[target.name] = of_target or {}
     variants = [found[target] for target in wanted if target in found]
     progress("pack parameters", 0.9)
@@ -164,6 +176,26 @@ def partition(program: Program) -> Kernels:
     outline_kernels(program.module)
     fold_constants(program)
     return read_kernels(program)
+
+
+def attending(program: Program, targets: Sequence[Target]) -> Program | None:
+    """`program`, normalised, with attention marked, for those of `targets` that have it as one kernel; None where it
+    has none, or nobody does. Where all do, it is `program` itself that is changed, and the answer is None too."""
+    those = [target for target in targets if backend_of(target).attends]
+    if not those:
+        return None
+    if len(those) == len(targets):
+        fuse_attention(program, is_attention)
+        return None
+    text = program.module.operation.get_asm(enable_debug_info=True)
+    apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
+    return apart if fuse_attention(apart, is_attention) else None
+
+
+def partition_beside(apart: Program, program: Program) -> Kernels:
+    """Partition `apart`, which shares its parameters with `program`; what was folded there is not folded again."""
+    apart.parameters = program.parameters
+    return partition(apart)
 
 
 def read_kernels(program: Program) -> Kernels:

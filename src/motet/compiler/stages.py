@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from motet.artifact.schema import Variant
 from motet.compiler import pipeline
-from motet.compiler.codegen.backend import Objects
+from motet.compiler.codegen.backend import Objects, backend_of
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline
@@ -23,17 +24,20 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
     pipeline.normalise(program)
     if stage == "normalised":
         return str(program.module)
+    apart = pipeline.attending(program, targets if stage == "scheduled" else targets[:1])
     kernels = pipeline.partition(program)
     if stage == "kernels":
         return str(program.module)
     if stage == "scheduled":
+        other = (program, kernels) if apart is None else (apart, pipeline.partition_beside(apart, program))
         members: dict[str, bytes] = {}
         made: Objects = {}
-        store = ParameterStore(program.parameters)
-        functions = pipeline.public_functions(program.module)
-        variants = [
-            pipeline.build_variant(functions, kernels, target, store, jobs, members, made) for target in targets
-        ]
+        store = ParameterStore(other[0].parameters)
+        variants: list[Variant] = []
+        for target in targets:
+            own, own_kernels = other if backend_of(target).attends else (program, kernels)
+            functions = pipeline.public_functions(own.module)
+            variants.append(pipeline.build_variant(functions, own_kernels, target, store, jobs, members, made))
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"
     return pipeline.kernel_text(program, kernels, targets[0], stage)

@@ -24,6 +24,11 @@ class Backend(Protocol):
     @property
     def target(self) -> Target: ...
 
+    @property
+    def attends(self) -> bool:
+        """Whether attention is one kernel here (`partition/attention.py`)."""
+        ...
+
     def gains(self, kernel: Kernel) -> bool:
         """Whether `kernel` is faster than with the target that this one extends."""
         ...
@@ -66,6 +71,10 @@ class CpuBackend:
     """LLVM, for processors."""
 
     target: CpuTarget
+
+    @property
+    def attends(self) -> bool:
+        return False
 
     def gains(self, kernel: Kernel) -> bool:
         return gains(kernel, self.target)

@@ -17,6 +17,7 @@ from motet.compiler.normalise.hoist_constants import add_parameter
 from motet.compiler.oracle import run_oracle
 from motet.compiler.partition.roles import ALIASES
 
+_FOLDED = "folded_"
 LARGEST_GROWTH = 4  # a result this many times larger than what it is made from is made at run time
 
 
@@ -48,7 +49,7 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
         if results is None:
             continue
         for result, array in zip(operation.results, results, strict=True):
-            key = f"folded_{len(parameters)}"
+            key = _key(parameters, array)
             parameters[key] = array
             argument = add_parameter(function, result.type, key, operation.location)
             known[argument] = array
@@ -56,6 +57,15 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
             _mark(argument, kernels)
         operation.erase()
         kernel.erase()
+
+
+def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
+    """A name for what was folded: that of the same array, where there is one."""
+    for key, other in parameters.items():
+        alike = key.startswith(_FOLDED) and other.dtype == array.dtype and other.shape == array.shape
+        if alike and other.tobytes() == array.tobytes():
+            return key
+    return f"{_FOLDED}{len(parameters)}"
 
 
 def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:

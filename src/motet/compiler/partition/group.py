@@ -16,6 +16,8 @@ from motet.compiler.partition.roles import DENSE_ROLES, Role, Structure, is_unit
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 
+MARK = "motet.attention"  # operation attribute: the number of the attention that an operation is of
+
 JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
 
 
@@ -57,10 +59,14 @@ class _Grouper:
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}
         self.groups: list[Group] = []
+        self.marked: dict[int, Group] = {}
 
     def run(self) -> Grouping:
         for operation in self.operations:
             role = self.roles[operation]
+            if MARK in operation.attributes:
+                self._place_marked(operation)
+                continue
             if role in (Role.SCALAR, Role.ALIAS) or (role is Role.FREE and not self._leaves_kernels(operation)):
                 continue
             if role is Role.VIEW and not self._needs_memory(operation):
@@ -90,6 +96,18 @@ class _Grouper:
             if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
                 return True
         return False
+
+    def _place_marked(self, operation: ir.Operation) -> None:
+        """Operations that are marked alike are one group. Nothing outside waits for it before it is complete: only
+        its last operation is read there."""
+        number = ir.IntegerAttr(operation.attributes[MARK]).value
+        if number not in self.marked:
+            self.marked[number] = Group(Role.ATTENTION, [])
+            self.groups.append(self.marked[number])
+        group = self.marked[number]
+        group.operations.append(operation)
+        group.depends |= self._producers(operation) - {group}
+        self.owner[operation] = group
 
     # -- placing one operation -------------------------------------------------------------------
 

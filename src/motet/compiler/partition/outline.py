@@ -121,7 +121,8 @@ class _Outliner:
         launch = self.symbols[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].operation
         block = launch.regions[0].blocks[0]
         operands = [mapping[operand] for operand in call.operands]
-        numbers = [cut.arguments.index(o) if o in cut.arguments else -1 for o in call.operands]
+        own = list(kernel.regions[0].blocks[0].arguments)
+        numbers = [own.index(operand) if operand in own else -1 for operand in operands]
         results = [ir.DictAttr(named) for named in ir.ArrayAttr(launch.attributes["res_attrs"])]
         written = [ir.IntegerAttr(named[DESTINATION]).value for named in results]
         kept = [written[number] for number, result in enumerate(call.results) if result in cut.results]

@@ -22,6 +22,7 @@ class Role(Enum):
     CONTRACTION = "contraction"
     CONVOLUTION = "convolution"
     MOVEMENT = "movement"  # insert_slice, concat
+    ATTENTION = "attention"  # what `fuse_attention` has marked
     OPAQUE = "opaque"  # everything else: a kernel of its own, on the generic path
 
 

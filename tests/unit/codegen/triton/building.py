@@ -52,6 +52,7 @@ def generate(text: str, target: GpuTarget = SM_90A, function: str = "main") -> G
     program = load_mlir(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
+        pipeline.attending(program, [target])
         kernels = pipeline.partition(program)
         functions = pipeline.public_functions(program.module)
         compiled = pipeline.compile_kernels(functions, kernels, backend_of(target))

@@ -1,5 +1,6 @@
 """Divides a kernel into launches, and gives each to the class that is fastest for it.
 
+    attention      two products with a softmax between them
     windows        convolutions of few products for each point, siblings together
     rows           all stages over the same rows, a row or a few in one program
     contraction    sums of products, convolutions too, by tensor cores
@@ -16,11 +17,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.attention import Attention
+from motet.compiler.codegen.attention import match as match_attention
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.loops import flops, split_reductions, traffic
 from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, multiply
-from motet.compiler.codegen.triton import contraction, loops, rows, windows
+from motet.compiler.codegen.triton import attention, contraction, loops, rows, windows
 from motet.compiler.codegen.triton.loops import Task
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
@@ -36,6 +39,8 @@ KINDS = ("contraction", "windows", "rows", "loops")  # what a kernel of several 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     """Code for `kernel`. Raises `Unsupported` for what no class has code for."""
+    if (found := match_attention(kernel)) is not None:
+        return _attention(found, target)
     kernel, packings = contraction.packed(_divided(kernel, target), target)
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
@@ -53,6 +58,19 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         min(kinds, key=KINDS.index), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),
         workspaces=tuple(spaces.values()), packings=packings, flops=flops(kernel), bytes=traffic(kernel),
         programs=tuple(programs),
+    )
+
+
+def _attention(found: Attention, target: GpuTarget) -> TritonCode:
+    kernel = found.kernel
+    made = attention.emit(found, kernel.name, _about(kernel, kernel.stages), target)
+    programs = tuple(
+        _program(one.kernel, one.buffers, one.symbol, one.forms, _key(kernel, position, target), one.about)
+        for position, one in enumerate(made.launches)
+    )
+    return TritonCode(
+        "attention", "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs), workspaces=made.workspaces,
+        flops=flops(kernel), bytes=traffic(kernel), programs=programs,
     )
 
 

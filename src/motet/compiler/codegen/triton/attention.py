@@ -1,0 +1,512 @@
+"""Attention as one kernel: scores live in registers, a tile of queries against a tile of keys at a time.
+
+    for each tile of queries:
+        for each tile of keys:
+            x = score(q k)                              one product of matrix units, masks and scale
+            new = max(high, max(x))
+            e = exp(x - new); r = exp(high - new)
+            total = total * r + sum(e)
+            acc = acc * r + e v                         the other
+            high = new
+        result = acc / total
+
+(Dao et al., "FlashAttention", 2022, and "FlashAttention-2", 2023; the sum that is corrected on the way is Milakov and
+Gimelshein's, "Online normalizer calculation for softmax", 2018.) Queries of all heads that share keys and values are
+rows of one tile where they are few. Tiles of keys that a mask by positions hides from all queries are left out; those
+that it does not touch, and all of whose keys exist, are calculated without it.
+
+Rows that see no key at all are 0 / 0, as written out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.attention import Attention, Term
+from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, item_bytes
+from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, total
+from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.scalars import constant, expression, rounded, storage_type
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, source_of
+from motet.compiler.targets.gpu import GpuTarget
+
+LEAST = 16  # of a tile's sides
+LOWEST = "-3.4028234663852886e38"  # what the largest score begins at: subtracted from -inf it leaves -inf
+_LOG2_E = math.log2(math.e)
+_FEW = 64  # rows, which one tile has all of
+_ALIGNED = 16  # bytes, of what descriptors read
+_PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` queries against `keys` keys. Keys and values are read through `descriptors`, by the copying unit, or else
+    by pointers; where `specialised`, by warps of their own."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    descriptors: bool = False
+    specialised: bool = False
+
+    @property
+    def label(self) -> str:
+        how = "specialised" if self.specialised else "descriptors" if self.descriptors else "pointers"
+        return f"{self.rows}x{self.keys} {how} warps={self.warps} stages={self.stages}"
+
+
+@dataclass(frozen=True)
+class Space:
+    """How the loops of an attention are spread: `batch` over programs, `rows` along the first side of tiles."""
+
+    attention: Attention
+    batch: tuple[Loop, ...]
+    rows: tuple[Loop, ...]
+
+    @property
+    def merged(self) -> bool:
+        """Whether rows are queries of several heads."""
+        return len(self.rows) > 1
+
+    @property
+    def keys(self) -> Extent:
+        return Extent.of(self.attention.sizes[self.attention.key])
+
+    @property
+    def depth(self) -> int:
+        return _static(self.attention, self.attention.depth)
+
+    @property
+    def columns(self) -> int:
+        return _static(self.attention, self.attention.column)
+
+    @property
+    def row_count(self) -> Extent:
+        return total(self.rows)
+
+
+def _static(attention: Attention, dim: int) -> int:
+    size = attention.sizes[dim]
+    return size if isinstance(size, int) else 0
+
+
+def space_of(attention: Attention) -> Space:
+    loops = {dim: (Extent.of(size), dim) for dim, size in enumerate(attention.sizes)}
+    own = [loops[attention.row]] if attention.row is not None else []
+    shared = [loops[dim] for dim in attention.group]
+    together = total([*shared, *own]).known
+    if together is not None and together <= _FEW:
+        return Space(attention, tuple(loops[d] for d in attention.batch), (*shared, *own))
+    return Space(attention, (*(loops[d] for d in attention.batch), *shared), tuple(own))
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+
+def choose_tiles(space: Space, target: GpuTarget) -> list[Tile]:
+    """Tiles for the shapes and the target, the best first, then smaller ones."""
+    rows = max(LEAST, power_of_two(space.row_count.known or 1 << 20))
+    width = max(power_of_two(space.depth), power_of_two(space.columns), LEAST)
+    found = [tile for tile in _tiles(space, width, target) if tile.rows <= rows or tile.rows == LEAST]
+    room = [tile for tile in found if _shared(space, tile, width) <= target.shared]
+    return room or [Tile(LEAST, LEAST, 4, 1)]
+
+
+def _tiles(space: Space, width: int, target: GpuTarget) -> list[Tile]:
+    if space.attention.dtype == "f32":
+        side = 64 if width <= 64 else 32
+        return [Tile(side, 32, 4, 2), Tile(side, 32, 4, 1), Tile(32, 32, 4, 1), Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)]
+    pointers = [
+        *([Tile(128, 128, 8, 2)] if width <= 128 else []),
+        Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 64, 4, 2), Tile(16, 64, 4, 3),
+        Tile(16, 32, 4, 2), Tile(16, 16, 4, 1),
+    ]
+    if not (target.is_cuda and isinstance(target.architecture, int) and target.architecture >= 90):
+        return pointers[1:] if width > 64 else pointers
+    return [replace(tile, descriptors=describable(space)) for tile in pointers]
+
+
+def _shared(space: Space, tile: Tile, width: int) -> int:
+    size = item_bytes(space.attention.dtype)
+    return (2 * tile.stages * tile.keys + tile.rows) * width * size + 2048
+
+
+def describable(space: Space) -> bool:
+    """Whether keys and values lie so that the copying unit can read tiles of them."""
+    a = space.attention
+    return _lies_flat(a, a.keys, a.depth) and _lies_flat(a, a.values, a.column)
+
+
+def _lies_flat(a: Attention, access: Access, inner: int) -> bool:
+    place = source_of(a.kernel, access, a.sizes).place
+    size = item_bytes(place.dtype)
+    others = [stride for dim, stride in enumerate(place.strides) if dim != inner]
+    steps = [part.factor * size for part in (*others, *place.offset)]
+    return place.strides[inner] == ONE and place.strides[a.key].factor > 0 and not any(s % _ALIGNED for s in steps)
+
+
+# -- emission --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One program; its arguments are the values `buffers` of `kernel`."""
+
+    kernel: Kernel
+    buffers: tuple[int, ...]
+    symbol: str
+    forms: tuple[Form, ...]
+    about: str
+
+
+@dataclass(frozen=True)
+class Emitted:
+    launches: tuple[Launch, ...]
+    workspaces: tuple[Expr, ...] = ()
+
+
+def emit(attention: Attention, symbol: str, about: str, target: GpuTarget) -> Emitted:
+    """Programs, the best tiles first. Raises `Unsupported`."""
+    space, kernel = space_of(attention), attention.kernel
+    stored = stored_by(attention)
+    forms = tuple(
+        form(space, tile, stored, kernel.externals, symbol, about, target) for tile in choose_tiles(space, target)
+    )
+    return Emitted((Launch(kernel, kernel.externals, symbol, forms, about),))
+
+
+def stored_by(attention: Attention) -> dict[int, Place]:
+    """The values that are written, and where."""
+    epilogue = attention.epilogue
+    written = [(epilogue.value, epilogue.place), *(pair for step in epilogue.steps for pair in step.writes)]
+    return {value: place for value, place in written if place is not None}
+
+
+def form(
+    space: Space, tile: Tile, stored: Mapping[int, Place], buffers: tuple[int, ...], symbol: str, about: str,
+    target: GpuTarget,
+) -> Form:
+    w = Writer(space.attention.kernel, buffers, (tile.rows, tile.keys))
+    flash = Flash(w, space, tile, target)
+    flash.begin()
+    flash.all_keys()
+    flash.finish(stored)
+    tasks = times(ceiling(space.row_count, tile.rows), total(space.batch).expression)
+    return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label)
+
+
+def times(a: Expr, b: Expr) -> Expr:
+    return a * b if isinstance(a, int) and isinstance(b, int) else b if a == 1 else a if b == 1 else ["*", a, b]
+
+
+@dataclass
+class Flash:
+    """The text of one program; `at` are the coordinates of its queries."""
+
+    w: Writer
+    space: Space
+    tile: Tile
+    target: GpuTarget
+
+    def __post_init__(self) -> None:
+        a = self.space.attention
+        self.attention = a
+        self.depth = max(LEAST, power_of_two(self.space.depth))
+        self.columns = max(LEAST, power_of_two(self.space.columns))
+        self.at: dict[int, Coordinate] = {}
+        self.row_mask: str | None = None
+        self.first = self.last = "0"  # positions along the sequence of the tile's first and last query
+        self.factor = a.scale * _LOG2_E
+        self.float = storage_type(a.dtype)
+        self.precision = (
+            f', input_precision="{_PRECISIONS[self.target.precision]}"' if a.dtype == "f32" else ""
+        )
+
+    # -- queries --
+
+    def begin(self) -> None:
+        """The numbers of the program, its queries, and what it accumulates."""
+        w, space = self.w, self.space
+        program = w.program()
+        count = ceiling(space.row_count, self.tile.rows)
+        if count == 1:
+            self.at |= self._batch(program)
+            self.rows("0")
+        else:
+            blocks = w.define("t", f"tl.cdiv({w.extent(space.row_count)}, {self.tile.rows})")
+            self.at |= self._batch(w.define("p", f"{program} // {blocks}"))
+            number_ = f"{program} % {blocks}"
+            if self.attention.causal is not None:  # those that see the most keys begin first
+                number_ = f"{blocks} - 1 - {number_}"
+            self.rows(w.define("t", f"({number_}) * {self.tile.rows}"))
+        self.load_queries()
+        self.sums()
+
+    def _batch(self, program: str) -> dict[int, Coordinate]:
+        return self.w.decompose(Coordinate(program), self.space.batch) if self.space.batch else {}
+
+    def rows(self, begin: str) -> None:
+        """The coordinates of the tile's rows, the first of which is `begin`."""
+        w, space = self.w, self.space
+        w.shape = (self.tile.rows, self.tile.keys)
+        row = w.define("m", w.range(0) if begin == "0" else f"{begin} + {w.range(0)}")
+        count = space.row_count
+        if count.known is None or count.factor % self.tile.rows:
+            self.row_mask = w.define("b", f"{row} < {w.extent(count)}")
+        if space.rows:
+            self.at |= w.decompose(Coordinate(row, frozenset({0})), space.rows)
+        if self.attention.row is not None:
+            length = w.extent(Extent.of(self.attention.sizes[self.attention.row]))
+            self.first = "0" if space.merged else begin
+            self.last = f"{length} - 1" if space.merged or begin == "0" else f"{begin} + {self.tile.rows - 1}"
+
+    def load_queries(self) -> None:
+        a, w = self.attention, self.w
+        w.shape, w.remembered = (self.tile.rows, self.depth), {}
+        w.masks = {} if self.row_mask is None else {0: self.row_mask}
+        self.query = self._load(a.query, self.at | self._inner(a.depth, self.space.depth, self.depth, 1))
+
+    def sums(self) -> None:
+        w, tile = self.w, self.tile
+        w.line(f"high = tl.full(({tile.rows},), {LOWEST}, tl.float32)")
+        w.line(f"total = tl.zeros(({tile.rows},), tl.float32)")
+        w.line(f"acc = tl.zeros(({tile.rows}, {self.columns}), tl.float32)")
+
+    def _inner(self, dim: int, extent: int, padded: int, axis: int) -> dict[int, Coordinate]:
+        """The coordinate along a head, on `axis` of the tile."""
+        w = self.w
+        inner = w.define("c", w.range(axis))
+        if extent != padded:
+            w.masks[axis] = w.define("b", f"{inner} < {extent}")
+        return {dim: Coordinate(inner, frozenset({axis}))}
+
+    def _load(self, access: Access, at: Mapping[int, Coordinate]) -> str:
+        return self.w.read(source_of(self.attention.kernel, access, self.attention.sizes), at, other="0", raw=True)
+
+    # -- keys --
+
+    def all_keys(self) -> None:
+        """All keys that the tile's queries see."""
+        w = self.w
+        length = w.extent(self.space.keys)
+        whole, end = self.bounds("0", length)
+        self.keys_between("0", whole, end)
+
+    def bounds(self, begin: str, length: str) -> tuple[str, str]:
+        """Where tiles of keys from `begin` on end that are seen by all, and where those that are seen at all."""
+        w, keys, causal = self.w, self.tile.keys, self.attention.causal
+        known = length.isdigit() and begin == "0"
+        if causal is None:
+            whole = str(int(length) // keys * keys) if known else f"{begin} + ({length} - {begin}) // {keys} * {keys}"
+            return whole if known else w.define("n", whole), length
+        seen = w.define("n", f"tl.maximum(tl.minimum({self.first} + {causal.offset + 1}, {length}), {begin})")
+        whole = w.define("n", f"{begin} + ({seen} - {begin}) // {keys} * {keys}")
+        if not causal.certain:
+            return whole, length
+        end = w.define("n", f"tl.maximum(tl.minimum({self.last} + {causal.offset + 1}, {length}), {begin})")
+        return whole, end
+
+    def keys_between(self, begin: str, whole: str, end: str) -> None:
+        """The tiles from `begin` to `whole` without masks, then those to `end` with them."""
+        w, tile = self.w, self.tile
+        if w.wide:  # positions take 32 bits, what they are multiplied by 64
+            begin, whole, end = (
+                one if one.isdigit() else w.define("n", f"({one}).to(tl.int32)") for one in (begin, whole, end)
+            )
+        descriptors = self.describe(end) if tile.descriptors else None
+        if tile.specialised and whole != end:
+            whole = begin
+        for start, stop, careful in ((begin, whole, False), (whole, end, True)):
+            if start == stop:
+                continue
+            extra = ", warp_specialize=True" if tile.specialised else ""
+            w.line(f"for j in tl.range({start}, {stop}, {tile.keys}{extra}):")
+            w.level += 1
+            self.step(careful, end, descriptors)
+            w.level -= 1
+
+    def describe(self, end: str) -> tuple[str, str]:
+        """Descriptors of this program's keys and values; what lies behind `end` reads as 0."""
+        a = self.attention
+        return (
+            self._descriptor(a.keys, a.depth, self.space.depth, self.depth, end),
+            self._descriptor(a.values, a.column, self.space.columns, self.columns, end),
+        )
+
+    def _descriptor(self, access: Access, inner: int, extent: int, padded: int, end: str) -> str:
+        a, w = self.attention, self.w
+        place = source_of(a.kernel, access, a.sizes).place
+        fixed = {dim: coordinate for dim, coordinate in self.at.items() if place.strides[dim].factor}
+        offset = w.offset(place, fixed).text
+        stride = w.extent(place.strides[a.key])
+        return w.define(
+            "d",
+            f"tl.make_tensor_descriptor(v{place.value} + ({offset}), [{end}, {extent}], [{stride}, 1], "
+            f"[{self.tile.keys}, {padded}])",
+        )
+
+    def step(self, careful: bool, end: str, descriptors: tuple[str, str] | None) -> None:
+        """One tile of keys."""
+        a, w, tile = self.attention, self.w, self.tile
+        w.remembered, w.masks = {}, {}
+        w.shape = (self.depth, tile.keys)
+        key = self._key(1)
+        exists = w.define("b", f"{key} < {end}") if careful else None
+        if descriptors is not None:
+            keys = w.define("k", f"{descriptors[0]}.load([j, 0]).T")
+        else:
+            w.masks = {} if exists is None else {1: exists}
+            at = self.at | {a.key: Coordinate(key, frozenset({1}))}
+            keys = self._load(a.keys, at | self._inner(a.depth, self.space.depth, self.depth, 0))
+        product = w.define("s", f"tl.dot({self.query}, {keys}{self.precision})")
+        power, ratio = self.powers(product, key, exists, careful)
+        if descriptors is not None:
+            values = w.define("v", f"{descriptors[1]}.load([j, 0])")
+        else:
+            values = self._values(careful, end)
+        w.line(f"acc = acc * {ratio}[:, None]")
+        factor = power if a.dtype == "f32" else w.define("e", f"{power}.to({self.float})")
+        w.line(f"acc = tl.dot({factor}, {values}, acc{self.precision})")
+
+    def _key(self, axis: int) -> str:
+        text = f"j + {self.w.range(axis)}"
+        return self.w.define("n", f"({text}).to(tl.int64)" if self.w.wide else text)
+
+    def powers(self, product: str, key: str, exists: str | None, careful: bool) -> tuple[str, str]:
+        """The powers of a tile of scores, and what earlier ones are to be multiplied by."""
+        a, w, tile = self.attention, self.w, self.tile
+        w.shape, w.remembered = (tile.rows, tile.keys), {}
+        w.masks = {axis: mask for axis, mask in ((0, self.row_mask), (1, exists)) if mask is not None}
+        at = self.at | {a.key: Coordinate(key, frozenset({1}))}
+        score = Scores(w, a, at, product, careful).text()
+        if exists is not None:
+            score = w.define("s", f'tl.where({exists}, {score}, float("-inf"))')
+        if a.reads:  # as written: their scale may be anything
+            scaled = score if a.scale == 1 else w.define("s", f"{score} * {a.scale!r}")
+            new = w.define("h", f"tl.maximum(high, tl.max({scaled}, 1))")
+            power = w.define("e", f"tl.exp2(({scaled} - {new}[:, None]) * {_LOG2_E!r})")
+            ratio = w.define("r", f"tl.exp2((high - {new}) * {_LOG2_E!r})")
+        else:
+            new = w.define("h", f"tl.maximum(high, tl.max({score}, 1) * {self.factor!r})")
+            power = w.define("e", f"tl.exp2({score} * {self.factor!r} - {new}[:, None])")
+            ratio = w.define("r", f"tl.exp2(high - {new})")
+        w.line(f"total = total * {ratio} + tl.sum({power}, 1)")
+        w.line(f"high = {new}")
+        return power, ratio
+
+    def _values(self, careful: bool, end: str) -> str:
+        a, w = self.attention, self.w
+        w.shape, w.remembered, w.masks = (self.tile.keys, self.columns), {}, {}
+        key = self._key(0)
+        if careful:
+            w.masks[0] = w.define("b", f"{key} < {end}")
+        at = self.at | {a.key: Coordinate(key, frozenset({0}))}
+        return self._load(a.values, at | self._inner(a.column, self.space.columns, self.columns, 1))
+
+    # -- results --
+
+    def finish(self, stored: Mapping[int, Place]) -> None:
+        """The quotient, and what is done with it."""
+        a, w = self.attention, self.w
+        w.shape, w.remembered = (self.tile.rows, self.columns), {}
+        w.masks = {} if self.row_mask is None else {0: self.row_mask}
+        at = self.at | self._inner(a.column, self.space.columns, self.columns, 1)
+        dtype = a.kernel.values[a.main.outputs[0].value].dtype
+        value = w.define("x", rounded("acc / total[:, None]", dtype))
+        w.finish(a.epilogue, value, at, stored)
+
+
+@dataclass
+class Scores:
+    """A tile of scores, from a tile of products: `text` names it. Where not `careful`, all queries of the tile see all
+    of its keys by their positions."""
+
+    w: Writer
+    attention: Attention
+    at: Mapping[int, Coordinate]
+    product: str
+    careful: bool
+
+    def __post_init__(self) -> None:
+        self.made: dict[int, str] = {}
+
+    def text(self) -> str:
+        score = self._of(self.attention.score)
+        return score if score == self.product else self.w.spread(score, "f32")
+
+    def _of(self, number_: int) -> str:
+        if number_ not in self.made:
+            self.made[number_] = self._made(number_)
+        return self.made[number_]
+
+    def _made(self, number_: int) -> str:
+        a, w = self.attention, self.w
+        term = a.terms[number_]
+        if term.op == "product":
+            return self.product
+        if term.op == "load" and term.access is not None:
+            return w.read(source_of(a.kernel, term.access, a.sizes), self.at, other="0")
+        if term.op == "index" and term.place is not None:
+            return w.define("x", w.index(w.affine(term.place, self.at)))
+        if term.op == "inside" and term.place is not None:
+            return self._inside(term.place)
+        if (simpler := self._simpler(term)) is not None:
+            return simpler
+        if term.scalar is None:
+            raise ValueError(f"a term {term.op} without an operation")
+        if term.op == "arith.constant":
+            return constant(term.scalar.value, term.scalar.dtype)
+        dtypes = [self._dtype(operand) for operand in term.operands]
+        return w.define("x", expression(term.scalar, [self._of(operand) for operand in term.operands], dtypes))
+
+    def _simpler(self, term: Term) -> str | None:
+        """What is left of a mask where it hides nothing; and select with a number that hides."""
+        if term.op == "arith.select":
+            condition, yes, _ = term.operands
+            if self._holds(condition):
+                return self._of(yes)
+        if term.op == "arith.addf":
+            for mask, other in (term.operands, term.operands[::-1]):
+                inner = self.attention.terms[mask]
+                if inner.op == "arith.select" and self._holds(inner.operands[0]) and self._zero(inner.operands[1]):
+                    return self._of(other)
+        if term.op == "arith.andi":
+            for known, other in (term.operands, term.operands[::-1]):
+                if self._holds(known):
+                    return self._of(other)
+        return None
+
+    def _holds(self, number_: int) -> bool:
+        """Whether a condition is true for the whole tile."""
+        a = self.attention
+        term = a.terms[number_]
+        if self.careful or a.causal is None or term.op != "inside" or term.place is None or a.row is None:
+            return False
+        moving = {dim: c for dim, c in enumerate(term.place.coefficients) if c}
+        return moving == {a.row: 1, a.key: -1} and term.place.constant >= a.causal.offset
+
+    def _zero(self, number_: int) -> bool:
+        term = self.attention.terms[number_]
+        return term.op == "arith.constant" and term.scalar is not None and not term.scalar.value
+
+    def _inside(self, place: Affine) -> str:
+        """Whether `place` is at least 0, the two sides compared as they lie."""
+        w = self.w
+        above = replace(place, coefficients=tuple(max(c, 0) for c in place.coefficients))
+        below = Affine(tuple(max(-c, 0) for c in place.coefficients))
+        return w.define("x", f"(({w.affine(above, self.at).text}) >= ({w.affine(below, self.at).text}))")
+
+    def _dtype(self, number_: int) -> str:
+        a = self.attention
+        term = a.terms[number_]
+        if term.scalar is not None:
+            return term.scalar.dtype
+        if term.access is not None:
+            dtype = a.kernel.values[term.access.value].dtype
+            return "f32" if dtype in ("f16", "bf16") else dtype
+        return {"index": "i64", "inside": "i1"}.get(term.op, "f32")
