@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from motet.compiler.codegen.triton.program import Program
     from motet.compiler.targets.gpu import GpuTarget
 
-CANDIDATES = 8
+CANDIDATES = 10
 
 
 @dataclass(frozen=True)

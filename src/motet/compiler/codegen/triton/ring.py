@@ -15,12 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
+from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix
+from motet.compiler.codegen.triton.products import GROUP, Contraction, finish, leaving, stay, times
+from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
+from motet.compiler.codegen.triton.tiles import stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
+from motet.compiler.targets.gpu import GpuTarget
 
 _HEAD = '''import triton
 import triton.language as tl
@@ -95,6 +99,10 @@ class RingWriter(Writer):
         self.line("tma.async_store(c, [m_at, n_at], out)")
 
 
+RINGS = (Ring(128, 256, 64, 4, 4), Ring(128, 256, 64, 3, 2))
+_HOPPER = 90
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
@@ -110,23 +118,46 @@ class Parts:
     sum: str
 
 
-def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str, group: int) -> str:
-    """The whole source; `w` has the lines of what is done to a piece. `group` is how many rows of tiles share columns
-    in the cache."""
+def ring_forms(c: Contraction, left: Matrix | None, right: Matrix | None, target: GpuTarget) -> list[Form]:
+    """Forms of a contraction of 16-bit factors `left` and `right`; none where they cannot be described."""
+    if left is None or right is None or c.batch or c.task.epilogue is None:
+        return []
+    if target.architecture != _HOPPER or item_bytes(stored_as(c.factor)) != 2:
+        return []
+    return [_form(c, left, right, ring, target) for ring in RINGS]
+
+
+def _form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
+    task, result = c.task, leaving(c)
+    w = RingWriter(task.kernel, task.buffers, (ring.m, ring.n // ring.pieces), result.place if result else None)
+    row, column = (w.define(name, f"{name}_at + {w.range(axis)}") for axis, name in enumerate("mn"))
+    rows, columns = total(c.m), total(c.n)
+    w.masks = {
+        axis: w.define("b", f"{point} < {w.extent(count)}")
+        for axis, point, count, block in ((0, row, rows, ring.m), (1, column, columns, ring.n))
+        if count.known is None or count.factor % block
+    }
+    at = w.decompose(Coordinate(row, frozenset({0})), c.m) | w.decompose(Coordinate(column, frozenset({1})), c.n)
+    finish(w, c, "acc", at)
+    parts = Parts(left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum)
+    tiles = times(ceiling(rows, ring.m), ceiling(columns, ring.n))
+    return Form(
+        _module(w, parts, ring, task.symbol, task.about), stay(tiles, target.processors), ring.warps, ring.stages,
+        ring.label,
+    )
+
+
+def _module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> str:
+    """The whole source; `w` has the lines of what is done to a piece."""
     arguments = [*(f"v{value}" for value in w.buffers), *map(symbol_name, w.kernel.symbols)]
     body = "\n".join(w.lines)
     body = body.replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
-        _finish_function(arguments, body), _tile_function(group), _fetch_function(parts, ring),
+        _finish_function(arguments, body), _tile_function(GROUP), _fetch_function(parts, ring),
         _multiply_function(parts, ring, arguments), _main_function(w, parts, ring, symbol, arguments),
     ]
     return f'"""{about}\n\n{w.described()}"""\n\n{_HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
-
-
-def tasks_of(tiles: Expr, processors: int) -> Expr:
-    """The grid: as many programs as there are processors, or tiles."""
-    return min(tiles, processors) if isinstance(tiles, int) else ["min", tiles, processors]
 
 
 def _finish_function(arguments: Sequence[str], body: str) -> str:

@@ -1,0 +1,212 @@
+"""Sums of products as Triton programs: a tile of the result for each program, or, for those that stay, one after the
+other. How tiles are chosen is in `tiles.py`; what they are multiplied from in `contraction.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.extents import Extent, Place
+from motet.compiler.codegen.kernel import Kernel
+from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, total
+from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
+from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.scalars import carried_type, constant, rounded, to_storage
+from motet.compiler.codegen.triton.tiles import PRECISIONS, Tile, stored_as
+from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
+from motet.compiler.targets.gpu import GpuTarget
+
+GROUP = 8  # rows of tiles that share columns in the cache
+_LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A launch read as a contraction; `left` and `right` are the inputs that have M and N. `factor` is the dtype in
+    which the factors are multiplied (`tf32` and `tf32x3` for f32 of that precision), `sum` the one of their products'
+    sum."""
+
+    task: Task
+    left: Source
+    right: Source
+    factor: str
+    sum: str
+    batch: tuple[Loop, ...]
+    m: tuple[Loop, ...]
+    n: tuple[Loop, ...]
+    k: tuple[Loop, ...]
+
+
+def product_form(c: Contraction, tile: Tile, left: Matrix | None, right: Matrix | None, target: GpuTarget) -> Form:
+    """A contraction by `tile`s; `left` and `right` are its factors where they can be described."""
+    described = None if left is None or right is None or tile.kind == "pointers" else (left, right)
+    result = leaving(c) if tile.kind == "stay" else None
+    w = _ProductWriter(c.task.kernel, c.task.buffers, (tile.m, tile.n), result.place if result else None)
+    tiles = times(times(ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n)), total(c.batch).expression)
+    if tile.kind == "stay" and described is not None:
+        _describe(w, described, tile, {})
+        if result is not None:
+            w.line(f"c = tl.make_tensor_descriptor({result.describe(w, {}, (tile.m, tile.n))})")
+        m, n = (_blocks(w, total(loops), block) for loops, block in ((c.m, tile.m), (c.n, tile.n)))
+        w.line(f"for p in tl.range(tl.program_id(0), {m} * {n}, tl.num_programs(0), warp_specialize=True):")
+        w.level += 1
+        _tile(w, c, tile, "p", described, ready=True)
+    else:
+        _tile(w, c, tile, w.program(), described)
+    tasks = stay(tiles, target.processors) if tile.kind == "stay" else tiles
+    return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label)
+
+
+def stay(tiles: Expr, processors: int) -> Expr:
+    """The grid of programs that stay: as many as there are processors, or tiles."""
+    return min(tiles, processors) if isinstance(tiles, int) else ["min", tiles, processors]
+
+
+def leaving(c: Contraction) -> Matrix | None:
+    """The result that the copy engine can store, if there is one, row by row."""
+    places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
+    found = (matrix_of(Source(place), c.m, c.n, c.batch) for place in places)
+    return next((matrix for matrix in found if matrix is not None and not matrix.across), None)
+
+
+def times(a: Expr, b: Expr) -> Expr:
+    return a * b if isinstance(a, int) and isinstance(b, int) else b if a == 1 else a if b == 1 else ["*", a, b]
+
+
+class _ProductWriter(Writer):
+    """As `Writer`; the tile of `result` is stored by the copy engine."""
+
+    def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], result: Place | None) -> None:
+        super().__init__(kernel, buffers, shape)
+        self.result = result
+        self.corner: tuple[str, str] = ("0", "0")  # where the tile begins
+
+    def write(
+        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
+    ) -> None:
+        if place != self.result:
+            super().write(place, at, value, shape)
+            return
+        self.line(f"c.store([{self.corner[0]}, {self.corner[1]}], {to_storage(f'({value})', place.dtype)})")
+
+
+def _tile(
+    w: _ProductWriter, c: Contraction, tile: Tile, program: str, described: tuple[Matrix, Matrix] | None,
+    ready: bool = False,
+) -> None:
+    """The lines that make the tile of the program numbered `program`; descriptors of factors may be `ready`."""
+    rows, columns, depth = total(c.m), total(c.n), total(c.k)
+    batch, pm, pn = _numbers(w, c, tile, program)
+    if described is not None and not ready:
+        _describe(w, described, tile, batch)
+    w.corner = (w.define("m", f"{pm} * {tile.m}"), w.define("n", f"{pn} * {tile.n}"))
+    row = w.define("m", f"{w.corner[0]} + {w.range(0)}")
+    column = w.define("n", f"{w.corner[1]} + {w.range(1)}")
+    masks = {
+        axis: w.define("b", f"{point} < {w.extent(count)}")
+        for axis, point, count, block in ((0, row, rows, tile.m), (1, column, columns, tile.n))
+        if count.known is None or count.factor % block
+    }
+    at = dict(batch)
+    at |= w.decompose(Coordinate(row, frozenset({0})), c.m) if c.m else {}
+    at |= w.decompose(Coordinate(column, frozenset({1})), c.n) if c.n else {}
+    w.line(f"acc = tl.zeros(({tile.m}, {tile.n}), {carried_type(c.sum)})")
+    turns = depth.known is None or depth.factor > tile.k or described is not None
+    if turns:
+        w.line(f"for k in range(0, {w.extent(depth)}, {tile.k}):")
+        w.level += 1
+    if described is not None:
+        _described_step(w, c, described)
+    else:
+        _step(w, c, tile, at, masks, "k + " if turns else "")
+    w.level -= turns
+    w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
+    finish(w, c, "acc", at)
+
+
+def finish(w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate]) -> None:
+    """What is done to the sum of products `value`, and stored."""
+    task = c.task
+    dtype = task.kernel.values[task.stage.outputs[0].value].dtype
+    init = task.inits[0]
+    if isinstance(init, Source):
+        value = w.define("x", f"{value} + {w.read(init, at)}")
+    elif init:
+        value = w.define("x", f"{value} + {constant(init, dtype)}")
+    if carried_type(dtype) != carried_type(c.sum):
+        value = w.define("x", f"{value}.to({carried_type(dtype)})")
+    value = w.define("x", rounded(value, dtype))
+    if task.epilogue is not None:
+        w.finish(task.epilogue, value, at, task.stored)
+
+
+def _numbers(w: Writer, c: Contraction, tile: Tile, p: str) -> tuple[dict[int, Coordinate], str, str]:
+    """Which tile a program makes: groups of rows of tiles go over their columns together, so that what they share is
+    still in the cache."""
+    m, n = (_blocks(w, total(loops), block) for loops, block in ((c.m, tile.m), (c.n, tile.n)))
+    at: dict[int, Coordinate] = {}
+    if c.batch:
+        at = w.decompose(Coordinate(w.define("p", f"{p} // ({m} * {n})")), c.batch)
+        p = w.define("p", f"{p} % ({m} * {n})")
+    if m == "1" or n == "1":
+        return (at, "0", p) if m == "1" else (at, p, "0")
+    first = w.define("g", f"{p} // ({GROUP} * {n}) * {GROUP}")
+    height = w.define("g", f"tl.minimum({m} - {first}, {GROUP})")
+    rest = w.define("g", f"{p} % ({GROUP} * {n})")
+    return at, w.define("p", f"{first} + {rest} % {height}"), w.define("p", f"{rest} // {height}")
+
+
+def _blocks(w: Writer, count: Extent, block: int) -> str:
+    return f"tl.cdiv({w.extent(count)}, {block})" if count.known is None else str(-(-count.factor // block))
+
+
+# -- factors ---------------------------------------------------------------------------------------
+
+
+def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mapping[int, Coordinate]) -> None:
+    left, right = described
+    lines = (tile.k, tile.m) if left.across else (tile.m, tile.k)
+    w.line(f"a = tl.make_tensor_descriptor({left.describe(w, at, lines)})")
+    lines = (tile.n, tile.k) if right.across else (tile.k, tile.n)
+    w.line(f"b = tl.make_tensor_descriptor({right.describe(w, at, lines)})")
+
+
+def _described_step(w: _ProductWriter, c: Contraction, described: tuple[Matrix, Matrix]) -> None:
+    """One turn along K, by descriptors: beyond the end they give zeros."""
+    left, right = described
+    m, n = w.corner
+    x = w.define("x", f"a.load([k, {m}]).T" if left.across else f"a.load([{m}, k])")
+    y = w.define("x", f"b.load([{n}, k]).T" if right.across else f"b.load([k, {n}])")
+    _multiply(w, c, x, y)
+
+
+def _step(w: Writer, c: Contraction, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str], begin: str) -> None:
+    """One turn along K: both factors are read, and multiplied."""
+    w.remembered = {}
+    left = _factor(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
+    right = _factor(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
+    _multiply(w, c, left, right)
+
+
+def _multiply(w: Writer, c: Contraction, left: str, right: str) -> None:
+    precision = f', input_precision="{PRECISIONS[c.factor]}"' if c.factor in PRECISIONS else ""
+    w.line(f"acc = tl.dot({left}, {right}, acc{precision}, out_dtype={carried_type(c.sum)})")
+
+
+def _factor(
+    w: Writer, c: Contraction, source: Source, shape: tuple[int, int], axis: int, at: dict[int, Coordinate],
+    masks: dict[int, str | None], begin: str,
+) -> str:
+    """A tile of a factor, of `shape`; K runs along `axis`."""
+    w.shape = shape
+    w.masks = {a: mask for a, mask in masks.items() if mask is not None}
+    depth = w.define("k", f"{begin}{w.range(axis)}")
+    length = total(c.k)
+    if length.known is None or length.factor % shape[axis]:
+        w.masks[axis] = w.define("b", f"{depth} < {w.extent(length)}")
+    points = at | w.decompose(Coordinate(depth, frozenset({axis})), c.k)
+    value = w.read(source, points, other="0", raw=True)
+    dtype = source.place.dtype
+    wanted = stored_as(c.factor)
+    return value if dtype == wanted else w.define("x", f"{value}.to({carried_type(wanted)})")
