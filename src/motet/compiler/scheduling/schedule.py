@@ -127,7 +127,7 @@ class _Scheduler:
         copies: list[tuple[Storage, Storage]] = []
         for index, operand in enumerate(terminator.operands):
             storage = self.storage[operand]
-            if storage.kind == "arena" and not self._is_read(destinations[index]):
+            if storage.kind == "arena" and not self._is_read(destinations[index], operand):
                 storage.kind, storage.index, storage.over = "result", index, over[index]
                 continue
             if storage in over and storage is not over[index]:  # another result may be copied over it first
@@ -141,12 +141,24 @@ class _Scheduler:
         dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(self.function.attributes["res_attrs"])]
         return [ir.IntegerAttr(d[DESTINATION]).value if DESTINATION in d else None for d in dictionaries]
 
-    def _is_read(self, argument: int | None) -> bool:
-        """Whether the contents that a destination has on entry are used."""
+    def _is_read(self, argument: int | None, result: ir.Value) -> bool:
+        """Whether the contents that a destination has on entry are used, other than by the kernel that makes `result`
+        of them and may do so in place."""
         if argument is None:
             return False
         value = self.function.regions[0].blocks[0].arguments[argument]
-        return any(use.owner.operation.name != "tensor.dim" for use in value.uses)
+        uses = [use for use in value.uses if use.owner.operation.name != "tensor.dim"]
+        if len(uses) != 1 or isinstance(result.owner, ir.Block):
+            return bool(uses)
+        call = result.owner.operation
+        if uses[0].owner.operation != call or call.name != "func.call":
+            return True
+        compiled = self.kernels[callee(call)]
+        if uses[0].operand_number not in compiled.operands:
+            return True
+        number = next(i for i, other in enumerate(call.results) if other == result)
+        pair = (compiled.operands.index(uses[0].operand_number), len(compiled.operands) + number)
+        return pair not in compiled.code.updates
 
     # -- commands --------------------------------------------------------------------------------
 

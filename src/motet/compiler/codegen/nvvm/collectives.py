@@ -40,7 +40,7 @@ def lower_collectives(body: ir.Operation, threads: int, arguments: int) -> None:
             operation.results[0].replace_all_uses_with(lowering.subgroup(value))
         elif operation.name == "gpu.all_reduce":
             operation.results[0].replace_all_uses_with(lowering.block(value, f"motet_reduce_{number}", body))
-        elif operation.name == "gpu.shuffle" and not _is_word(value.type):
+        elif operation.name == "gpu.shuffle" and not (_is_word(value.type) and threads % SUBGROUP == 0):
             for old, new in zip(operation.results, lowering.shuffle(value), strict=True):
                 old.replace_all_uses_with(new)
         else:
@@ -105,9 +105,23 @@ class _Lowering:
         return found
 
     def shuffle(self, value: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """`operation` on a value of another size than 32 bits."""
+        """`operation`, on a value of any size. A lane that the last subgroup lacks is as one out of reach."""
+        build, (_, offset, width) = self.build, self.operation.operands
         mode = self.operation.attributes["mode"]
-        return self._shuffle(value, self.operation.operands[1], self.operation.operands[2], mode)
+        found, valid = self._shuffle(value, offset, width, mode)
+        if self.threads % SUBGROUP == 0:
+            return found, valid
+        lane = build.binary("arith.remui", self.thread, build.constant(SUBGROUP, self.word))
+        source = offset
+        if "idx" not in str(mode):
+            way = "arith.xori" if "xor" in str(mode) else "arith.addi" if "down" in str(mode) else "arith.subi"
+            source = build.binary(way, lane, offset)
+        first = build.binary("arith.subi", self.thread, lane)
+        exists = self._compare(
+            "ult", build.binary("arith.addi", first, source), build.constant(self.threads, self.word)
+        )
+        valid = build.binary("arith.andi", valid, exists)
+        return build.create("arith.select", [value.type], [valid, found, value]).result, valid
 
     # -- lanes -----------------------------------------------------------------------------------
 
@@ -115,12 +129,12 @@ class _Lowering:
         """What all `width` lanes around a lane have, combined; a power of two."""
         build = self.build
         step = width // 2
-        lanes = build.constant(width, self.word)
+        lanes, all_lanes = build.constant(width, self.word), build.constant(SUBGROUP, self.word)
         lane = build.binary("arith.remui", self.thread, lanes)
         whole = self.threads % width == 0
         while step:
             amount = build.constant(step, self.word)
-            other, _ = self._shuffle(value, amount, lanes, ir.Attribute.parse("#gpu<shuffle_mode down>"))
+            other, _ = self._shuffle(value, amount, all_lanes, ir.Attribute.parse("#gpu<shuffle_mode down>"))
             there = self._compare("ult", build.binary("arith.addi", lane, amount), lanes)
             if not whole:
                 beyond = build.binary("arith.addi", self.thread, amount)
@@ -128,8 +142,8 @@ class _Lowering:
                 there = build.binary("arith.andi", there, exists)
             value = build.create("arith.select", [value.type], [there, self._combine(value, other), value]).result
             step //= 2
-        first = build.constant(0, self.word)
-        return self._shuffle(value, first, lanes, ir.Attribute.parse("#gpu<shuffle_mode idx>"))[0]
+        first = build.binary("arith.subi", build.binary("arith.remui", self.thread, all_lanes), lane)
+        return self._shuffle(value, first, all_lanes, ir.Attribute.parse("#gpu<shuffle_mode idx>"))[0]
 
     def _combine(self, left: ir.Value, right: ir.Value) -> ir.Value:
         return combine(self.operation, left, right, self.operation)
