@@ -25,6 +25,9 @@ def resolve_reshapes(function: ir.Operation) -> None:
     for block in function.regions[0].blocks:
         for each in list(block.operations):
             operation = each.operation
+            if operation.name == "cf.assert" and shapes.numbers.get(operation.operands[0]) == 1:
+                operation.erase()  # of extents, and true
+                continue
             elements = _elements(operation)
             if elements is not None and operation.operands[0] in shapes.tensors:
                 target = [shapes.numbers.get(element) for element in elements]

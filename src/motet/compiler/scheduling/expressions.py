@@ -28,13 +28,36 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
             left, right = right, left  # numbers stand on the right: equal products look equal
     if operator in ("max", "min") and left == right:
         return left
-    if operator == "//" and isinstance(right, int) and isinstance(left, list) and isinstance(left[2], int):
-        inner, factor = left[1], left[2]
-        if left[0] == "*" and factor % right == 0:
-            return apply("*", inner, factor // right)
-        if left[0] == "//":
-            return apply("//", inner, factor * right)
+    if operator == "//":
+        if isinstance(right, int) and isinstance(left, list) and left[0] == "//" and isinstance(left[2], int):
+            return apply("//", left[1], left[2] * right)
+        cancelled = _cancel(left, right)
+        if cancelled is not None:
+            return cancelled
     return [operator, left, right]
+
+
+def _cancel(left: Expr, right: Expr) -> Expr | None:
+    """`left // right` where every factor of `right` is one of `left`; 0 divided by 0 is not asked for."""
+    number, factors = _factors(left)
+    divisor, others = _factors(right)
+    for other in others:
+        if other not in factors:
+            return None
+        factors.remove(other)
+    if divisor == 0 or number % divisor:
+        return None
+    return apply("*", product(factors), number // divisor)
+
+
+def _factors(expression: Expr) -> tuple[int, list[Expr]]:
+    """The number and the other factors of a product."""
+    if isinstance(expression, int):
+        return expression, []
+    if isinstance(expression, list) and expression[0] == "*":
+        (left, some), (right, more) = _factors(expression[1]), _factors(expression[2])
+        return left * right, [*some, *more]
+    return 1, [expression]
 
 
 def _fold(operator: str, left: int, right: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from motet.artifact.schema import Expr, Symbol
 from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number, reassociation
 from motet.compiler.ir._mlir import ir
@@ -16,7 +18,14 @@ OPERATORS = {
     "arith.maxsi": "max", "arith.maxui": "max", "arith.minsi": "min", "arith.minui": "min",
 }
 _DYNAMIC = ir.ShapedType.get_dynamic_size()  # stands for an operand among static sizes
+OF_TENSORS = ("tensor.dim", "tensor.cast", "tensor.collapse_shape", "tensor.expand_shape")
 PASSED_ON = ("arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci")
+
+
+_LESS, _NOT_LESS = 2, 5  # of arith.cmpi's predicates: slt, sge
+_COMPARED = {
+    0: operator.eq, 1: operator.ne, 2: operator.lt, 3: operator.le, 4: operator.gt, 5: operator.ge,
+}  # fmt: skip
 
 
 class Shapes:
@@ -53,8 +62,10 @@ class Shapes:
         return tuple(shape)
 
     def read(self, operation: ir.Operation) -> None:
-        """Take note of a size or alias operation."""
+        """Take note of a size or alias operation; one of a tensor whose extents are not known is passed over."""
         name, results = operation.name, list(operation.results)
+        if name in OF_TENSORS and operation.operands[0] not in self.tensors:
+            return
         if name == "tensor.dim":
             axis = self.numbers.get(operation.operands[1])
             if isinstance(axis, int):
@@ -67,6 +78,13 @@ class Shapes:
             left, right = (self.numbers.get(operand) for operand in operation.operands)
             if left is not None and right is not None:
                 self.numbers[results[0]] = apply(OPERATORS[name], left, right)
+        elif name == "arith.cmpi":
+            self._read_comparison(operation)
+        elif name == "arith.select":
+            condition, *sides = (self.numbers.get(operand) for operand in operation.operands)
+            chosen = sides[0] if condition == 1 else sides[1] if condition == 0 else None
+            if chosen is not None:
+                self.numbers[results[0]] = chosen
         elif name in PASSED_ON:
             if operation.operands[0] in self.numbers:
                 self.numbers[results[0]] = self.numbers[operation.operands[0]]
@@ -81,6 +99,18 @@ class Shapes:
             self.tensors[results[0]] = self._declared(results[0], merged)
         elif name == "tensor.expand_shape":
             self._read_expand(operation)
+
+    def _read_comparison(self, operation: ir.Operation) -> None:
+        """Comparisons of numbers, and whether an extent is negative, which none is."""
+        left, right = (self.numbers.get(operand) for operand in operation.operands)
+        predicate = ir.IntegerAttr(operation.attributes["predicate"]).value
+        if isinstance(left, int) and isinstance(right, int):
+            if predicate in _COMPARED:
+                self.numbers[operation.results[0]] = int(_COMPARED[predicate](left, right))
+            return
+        below = isinstance(right, int) and right <= 0 and left is not None and not _may_be_negative(left)
+        if below and predicate in (_LESS, _NOT_LESS):
+            self.numbers[operation.results[0]] = int(predicate == _NOT_LESS)
 
     def _read_apply(self, operation: ir.Operation) -> None:
         map_ = ir.AffineMapAttr(operation.attributes["map"]).value
@@ -167,12 +197,13 @@ class Shapes:
                 if target in self.tensors:
                     self.tensors[result] = self.tensors[target]
             elif operation.name in ("tensor.insert", "tensor.insert_slice", "tensor.scatter"):
-                self.tensors[result] = self.tensors[operation.operands[1]]
+                if operation.operands[1] in self.tensors:
+                    self.tensors[result] = self.tensors[operation.operands[1]]
             elif operation.name.startswith("scf.") and (origin := written_into(result)) in self.tensors:
                 self.tensors[result] = self.tensors[origin]
             elif operation.name == "tensor.extract_slice":
                 self._read_slice(operation, result, kind)
-            elif operation.name == "tensor.pad":
+            elif operation.name == "tensor.pad" and operation.operands[0] in self.tensors:
                 self._read_pad(operation, result, kind)
             elif operation.name == "tensor.concat":
                 self._read_concat(operation, result)
@@ -217,7 +248,9 @@ class Shapes:
 
     def _read_concat(self, operation: ir.Operation, result: ir.Value) -> None:
         axis = ir.IntegerAttr(operation.attributes["dim"]).value
-        parts = [self.tensors[operand] for operand in operation.operands]
+        parts = [self.tensors[operand] for operand in operation.operands if operand in self.tensors]
+        if len(parts) < len(operation.operands):
+            return
         total: Expr = 0
         for part in parts:
             total = apply("+", total, part[axis])
@@ -242,6 +275,15 @@ class Shapes:
                 " expected extents that follow from the inputs' shapes"
             )
         return self.tensors[value]
+
+
+def _may_be_negative(expression: Expr) -> bool:
+    """Whether it is made of anything but extents and numbers that are not negative, by what keeps them so."""
+    if isinstance(expression, int):
+        return expression < 0
+    if isinstance(expression, str):
+        return False
+    return expression[0] == "-" or any(_may_be_negative(part) for part in expression[1:])
 
 
 def _names(attribute: ir.DictAttr | None) -> list[str]:
