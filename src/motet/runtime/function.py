@@ -112,6 +112,8 @@ class Function:
         self._where = [_place(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
         self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
         self._prepared: Callable[..., Any] | None = None
+        self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a GPU
+        self._out_type: type[Any] = np.ndarray
         # The native callable takes one `out` after the arguments where there is one result to give it for.
         self._takes_out = len(signature.results) == 1 and not self._destinations
 
@@ -136,11 +138,14 @@ class Function:
         Raises CallError for anything that does not fit, OutOfMemoryError.
         """
         prepared = self._prepared
-        if prepared is not None and stream is None and len(arguments) == len(self._where):
-            if out is None:
-                return prepared(*arguments)
-            if self._takes_out and type(out) is np.ndarray:
-                return prepared(*arguments, out)
+        if prepared is not None and len(arguments) == len(self._where):
+            if stream is None:
+                if out is None:
+                    return prepared(*arguments)
+                if self._takes_out and type(out) is self._out_type:
+                    return prepared(*arguments, out)
+            elif self._on_stream is not None and (out is None or (self._takes_out and type(out) is self._out_type)):
+                return self._on_stream(arguments if out is None else (*arguments, out), stream)
         return self._call(arguments, out, stream)
 
     def submit(self, *arguments: Any, out: Any = None) -> Future[Any]:
@@ -168,12 +173,12 @@ class Function:
     def forget(self) -> None:
         """Makes every instance anew when it is next called for."""
         with self._lock:
-            self._prepared = None
+            self._prepared = self._on_stream = None
             self._instances.clear()
 
     def close(self) -> None:
         with self._lock:
-            self._prepared = self._make = None
+            self._prepared = self._on_stream = self._make = None
             self._instances.clear()
 
     def __repr__(self) -> str:
@@ -210,20 +215,25 @@ class Function:
         from motet.runtime.devices.cuda import calls  # which nobody else needs
 
         self._check_count(arguments)
-        fallback = _weakly(weakref.WeakMethod(self._call_unprepared))
+        fallback = _weakly(weakref.WeakMethod(self._call_unprepared_on))
         value, shorter = calls.call(
             self.signature, self._where, self._instance, arguments, self._given(out), stream, fallback
         )
         if shorter is not None:
             with self._lock:
                 if self._make is not None:
-                    self._prepared = shorter
+                    self._prepared, self._on_stream = shorter.short, shorter.on_stream
+                    self._out_type = shorter.tensor_type
         return value
 
     def _call_unprepared(self, *arguments: Any) -> Any:
         """Takes what a prepared callable does not: the arguments, and `out` after them if it was given."""
         count = len(self._where)
         return self._call(arguments[:count], arguments[count] if len(arguments) > count else None)
+
+    def _call_unprepared_on(self, arguments: Sequence[Any], stream: Any) -> Any:
+        count = len(self._where)
+        return self._call(arguments[:count], arguments[count] if len(arguments) > count else None, stream)
 
     def _prepare(self, arguments: Sequence[Any], out: Any) -> Call:
         specs = self.signature.inputs
@@ -285,7 +295,7 @@ class Function:
                 return
             if instance.prepared is None:
                 instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
-            self._prepared = instance.prepared
+            self._prepared, self._on_stream, self._out_type = instance.prepared, None, np.ndarray
 
     def _extent(self, array: Tensor, index: int, axis: int) -> int:
         shape = self.signature.inputs[index].shape

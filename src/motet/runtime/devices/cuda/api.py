@@ -54,14 +54,31 @@ class Gpu:
     shared: int
 
 
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig, without attributes."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
+    )
+
+
 class Launch(NamedTuple):
-    """A kernel and how it is launched; `parameters` is the address of a `void*` for each of its parameters."""
+    """A kernel and how it is launched; `parameters` is the address of a `void*` for each of its parameters. Made by
+    `make_launch`."""
 
     function: Handle
     programs: int
     threads: int
     shared: int
     parameters: int
+    config: LaunchConfig
+
+
+def make_launch(function: Handle, programs: int, threads: int, shared: int, parameters: int) -> Launch:
+    one = ctypes.c_uint * 3
+    config = LaunchConfig(one(programs, 1, 1), one(threads, 1, 1), shared)
+    return Launch(function, programs, threads, shared, parameters, config)
 
 
 class Quick:
@@ -69,7 +86,7 @@ class Quick:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         number, pointer = ctypes.c_uint, ctypes.c_void_p
-        self.launch = _function(library, "cuLaunchKernel", pointer, *[number] * 7, pointer, pointer, pointer)
+        self.launch = _function(library, "cuLaunchKernelEx", pointer, pointer, pointer, pointer)
         self.executable_launch = _function(library, "cuGraphLaunch", pointer, pointer)
         self.push = _function(library, "cuCtxPushCurrent_v2", pointer)
         self.pop = _function(library, "cuCtxPopCurrent_v2", pointer)
@@ -90,6 +107,7 @@ class CudaApi:
     def __init__(self, driver: Any, library: ctypes.CDLL) -> None:
         self._driver = driver
         self.quick = Quick(library)
+        self.try_executable_launch: Callable[[Handle, Handle], int] = self.quick.executable_launch  # gives its code
         attributes = driver.CUfunction_attribute
         self._dynamic_shared = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -280,9 +298,11 @@ class CudaApi:
         self._call("cuFuncSetAttribute", function, self._dynamic_shared, size)
 
     def launch(self, launch: Launch, stream: Handle) -> None:
-        function, programs, threads, shared, parameters = launch
-        if code := self.quick.launch(function, programs, 1, 1, threads, 1, 1, shared, stream, parameters, None):
-            self.fail(code, "cuLaunchKernel")
+        """Not to be called by two threads at once with the same launch."""
+        config = launch.config
+        config.stream = stream
+        if code := self.quick.launch(ctypes.byref(config), launch.function, launch.parameters, None):
+            self.fail(code, "cuLaunchKernelEx")
 
     # -- graphs ----------------------------------------------------------------------------------
 

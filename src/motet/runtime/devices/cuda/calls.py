@@ -27,6 +27,7 @@ from motet.runtime.devices.cuda import libraries
 from motet.runtime.devices.cuda.device import CudaDevice
 from motet.runtime.devices.cuda.direct import DirectWork
 from motet.runtime.devices.cuda.libraries import Library
+from motet.runtime.devices.cuda.torch_call import Fallback, TorchCall, torch_call
 from motet.runtime.placed import PlacedInstance
 
 _DLPACK_CUDA = 2
@@ -92,8 +93,8 @@ def is_on_gpu(value: Any) -> bool:
 
 def call(
     signature: Signature, where: Sequence[str], find: Find, arguments: Sequence[Any], out: Sequence[Any], stream: Any,
-    fallback: Callable[..., Any],
-) -> tuple[Any, Callable[..., Any] | None]:
+    fallback: Fallback,
+) -> tuple[Any, TorchCall | None]:
     """Calls a function; its result, and, where there is one, a shorter way for calls like this one, which hands any
     other to `fallback`. `where` names the arguments in errors, `out` has an entry for each result. Raises CallError."""
     return _Call(signature, where, arguments, out, stream).run(find, fallback)
@@ -120,7 +121,7 @@ class _Call:
     def _current(self) -> int:
         return 0 if self.library is None else self.library.current_stream(self.home)
 
-    def run(self, find: Find, fallback: Callable[..., Any]) -> tuple[Any, Callable[..., Any] | None]:
+    def run(self, find: Find, fallback: Fallback) -> tuple[Any, TorchCall | None]:
         inputs = [
             self._adopt(value, spec, where, writable=index in self.destinations)
             for index, (value, spec, where) in enumerate(
@@ -143,8 +144,8 @@ class _Call:
         results, returned = self._results(device, inputs, instance.results)
         direct([*(item.address for item in addresses), *(result.address for result in results)], self.stream)
         value = _as_value(returned)
-        if again and not self.is_given and isinstance(self.library, libraries.Torch):
-            return value, _short_torch(self.library, direct, self.signature, instance, self.home, fallback)
+        if again and isinstance(self.library, libraries.Torch):
+            return value, torch_call(self.library, direct, self.signature, instance, self.home, fallback)
         return value, None
 
     # -- arguments -------------------------------------------------------------------------------
@@ -389,56 +390,3 @@ def _check_overlaps(
             if mine.address < other.address + other.bytes and other.address < mine.address + mine.bytes:
                 place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
                 raise CallError(f"{signature.name}: {place} shares memory with {name}; give memory of its own")
-
-
-def _short_torch(
-    library: libraries.Torch, direct: DirectWork, signature: Signature, instance: PlacedInstance, ordinal: int,
-    fallback: Callable[..., Any],
-) -> Callable[..., Any] | None:
-    """A call with contiguous tensors of PyTorch's of exactly these shapes on its current stream; anything else goes to
-    `fallback`. Results are PyTorch's, or arguments that are written in place."""
-    torch, stream_of = library.torch, library.raw_stream
-    if stream_of is None or not all(libraries.has_dtype(library, shape.dtype) for shape in instance.results):
-        return None
-    expected = [(library.dtypes[shape.dtype], torch.Size(shape.extents)) for shape in instance.inputs]
-    made = [
-        (spec.destination, torch.Size(shape.extents), library.dtypes[shape.dtype])
-        for spec, shape in zip(signature.results, instance.results, strict=True)
-    ]
-    places = {spec.destination for spec in signature.results if spec.destination is not None}
-    sizes = [shape.bytes for shape in instance.inputs]
-    pairs = [(p, other) for p in places for other in range(len(sizes)) if other != p]
-    home = torch.device("cuda", ordinal)
-    tensor_type, empty, count = torch.Tensor, torch.empty, len(expected)
-
-    def short(*arguments: Any) -> Any:
-        if len(arguments) != count:
-            return fallback(*arguments)
-        addresses: list[int] = []
-        for argument, (dtype, shape) in zip(arguments, expected, strict=True):
-            if (
-                type(argument) is not tensor_type or argument.dtype is not dtype or argument.shape != shape
-                or argument.get_device() != ordinal or not argument.is_contiguous() or argument.is_neg()
-            ):
-                return fallback(*arguments)
-            address = argument.data_ptr()
-            if address % _ALIGNMENT:
-                return fallback(*arguments)
-            addresses.append(address)
-        for place, other in pairs:
-            mine, its = addresses[place], addresses[other]
-            if mine < its + sizes[other] and its < mine + sizes[place]:
-                return fallback(*arguments)
-        results: list[Any] = []
-        for destination, shape, dtype in made:
-            if destination is None:
-                result = empty(shape, dtype=dtype, device=home)
-                addresses.append(result.data_ptr())
-            else:
-                result = arguments[destination]
-                addresses.append(addresses[destination])
-            results.append(result)
-        direct(addresses, stream_of(ordinal))
-        return results[0] if len(results) == 1 else tuple(results)
-
-    return short

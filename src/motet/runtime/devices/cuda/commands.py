@@ -3,11 +3,13 @@
 The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets; the memory that
 kernels work in is one buffer more, behind the others. A graph is made once, and *instantiated* a few times, each
 instance for the addresses it was last submitted with: the same ones again need one call, others update the nodes that
-they change. Source: CUDA C++ Programming Guide, section on CUDA graphs.
+they change. One or two commands become a graph when they come to the same addresses again. Source: CUDA C++ Programming
+Guide, section on CUDA graphs.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ import numpy as np
 from motet.errors import DeviceError
 from motet.runtime import recording
 from motet.runtime.device import Work
-from motet.runtime.devices.cuda.api import Handle, Launch
+from motet.runtime.devices.cuda.api import Handle, Launch, make_launch
 from motet.runtime.devices.cuda.lifetime import Resources
 from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, pack_size
 
@@ -54,8 +56,9 @@ class _Graph:
 
 
 @dataclass(eq=False)
-class _Instance:
-    """A graph that can be launched, and the parameters it is set for."""
+class Instance:
+    """A graph that can be launched, and the parameters it is set for. It is one for good: set for others, the graph is
+    another one's, and `handle` 0."""
 
     handle: Handle
     values: Numbers
@@ -106,8 +109,9 @@ class CudaCommandBuffer:
             np.arange(len(drafts)), np.diff([*(first for *_, first in drafts), len(values)])
         )
         self._graph: _Graph | None = None
-        self._instances: dict[tuple[int, ...], _Instance] = {}  # the one that was set first, first
-        self.is_graph = sum(c.launch is not None or c.bytes > 0 for c in self.commands) > _FEW
+        self._instances: dict[tuple[int, ...], Instance] = {}  # the one that was set first, first
+        self._met: deque[tuple[int, ...]] = deque(maxlen=_INSTANCES)  # what few commands ran on of late
+        self._is_graph = sum(c.launch is not None or c.bytes > 0 for c in self.commands) > _FEW
 
     def _command(self, item: Work, kernel: Kernel | None, first: int) -> Command:
         if kernel is None:
@@ -115,20 +119,27 @@ class CudaCommandBuffer:
         if item.tasks == 0:
             return Command(None, 0, first, item.after, item.kernel)
         address = self._pointers.ctypes.data + 8 * first
-        launch = Launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
+        launch = make_launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
         return Command(launch, 0, first, item.after, item.kernel)
 
     # -- submitting ------------------------------------------------------------------------------
 
     def run(self, bases: tuple[int, ...], stream: Handle) -> None:
         """Puts all of it on a stream."""
-        if not self.is_graph:
-            self.run_in_order(bases, stream)
-            return
-        instance = self._instances.get(bases)
+        instance = self.instance(bases)
         if instance is None:
-            instance = self._instance_for(bases)
-        self._api.executable_launch(instance.handle, stream)
+            self.run_in_order(bases, stream)
+        else:
+            self._api.executable_launch(instance.handle, stream)
+
+    def instance(self, bases: tuple[int, ...]) -> Instance | None:
+        """A graph set for `bases`; None where few commands, which were not run on them of late, are better launched as
+        they are."""
+        instance = self._instances.get(bases)
+        if instance is None and not self._is_graph and bases not in self._met:
+            self._met.append(bases)
+            return None
+        return instance or self._instance_for(bases)
 
     def run_in_order(
         self, bases: tuple[int, ...], stream: Handle,
@@ -162,20 +173,22 @@ class CudaCommandBuffer:
 
     # -- graphs ----------------------------------------------------------------------------------
 
-    def _instance_for(self, bases: tuple[int, ...]) -> _Instance:
+    def _instance_for(self, bases: tuple[int, ...]) -> Instance:
         """An instance set for `bases`: a new one, or the one that was set first."""
         self._point_to(bases)
         if len(self._instances) < _INSTANCES:
             instance = self._instantiate()
         else:
-            instance = self._instances.pop(next(iter(self._instances)))
+            before = self._instances.pop(next(iter(self._instances)))
+            instance = Instance(before.handle, before.values)
+            before.handle = 0
             for number in np.unique(self._command_of[self._values != instance.values]):
                 self._update(instance.handle, int(number))
             instance.values[:] = self._values
         self._instances[bases] = instance
         return instance
 
-    def _instantiate(self) -> _Instance:
+    def _instantiate(self) -> Instance:
         is_new = self._graph is None
         if self._graph is None:
             self._graph = self._build()
@@ -185,7 +198,7 @@ class CudaCommandBuffer:
         if not is_new:  # it begins with the parameters that the graph was built with
             for number in range(len(self.commands)):
                 self._update(handle, number)
-        return _Instance(handle, self._values.copy())
+        return Instance(handle, self._values.copy())
 
     def _build(self) -> _Graph:
         api = self._api

@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,10 @@ from motet.runtime.devices.cuda.queue import CudaQueue, Finish, Issue
 from motet.runtime.devices.cuda.staging import SMALL, Ring, Staging
 from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
+
+
+class Forgetful(Protocol):
+    def forget(self) -> None: ...
 
 
 class CudaDevice:
@@ -54,6 +58,7 @@ class CudaDevice:
             self._staging = Staging(api)
             self._queues = [CudaQueue(self, number) for number in range(queues)]
         self._stream_memory: dict[int, CudaBuffer] = {}
+        self._direct: weakref.WeakSet[Forgetful] = weakref.WeakSet()
         self._remains = Remains(
             self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
             [queue.lane for queue in self._queues],
@@ -113,6 +118,8 @@ class CudaDevice:
         kept = self._stream_memory.get(stream)
         if kept is None or kept.bytes < size:
             self._stream_memory.pop(stream, None)
+            for work in self._direct:
+                work.forget()
             kept = self._stream_memory[stream] = self.allocate_for(size, stream)
         return kept.address
 
@@ -153,6 +160,10 @@ class CudaDevice:
                     self.api.upload(target.address, data.ctypes.data, data.size, stream)
             except CudaError as error:
                 raise self._failure(error) from error
+
+    def note_direct(self, work: Forgetful) -> None:
+        """`work` is told when memory of a stream's is other memory from now on."""
+        self._direct.add(work)
 
     def failed(self, error: CudaError) -> MotetError:
         """What a call of the driver that failed is to raise."""

@@ -1,24 +1,24 @@
 """Recorded work on streams of others: put there as it is called, without a point, a queue or a thread of the device's.
 
 The work is a function's, all of it on one GPU. Its constants stay where they are, what it works in belongs to the
-stream (`CudaDevice.stream_memory`), so that only the addresses of arguments and results change from call to call.
-A single kernel is launched with parameters of its own; more are what `CudaCommandBuffer.run` makes of them.
+stream (`CudaDevice.stream_memory`), so that only the addresses of arguments and results change from call to call; the
+graphs for those that came before are at hand in `ready`. A single kernel has parameters of its own to be launched with.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from motet.runtime.device import Buffer
-from motet.runtime.devices.cuda.api import WRONG_CONTEXT, CudaError
-from motet.runtime.devices.cuda.commands import CudaCommandBuffer
+from motet.runtime.devices.cuda.api import WRONG_CONTEXT, CudaError, make_launch
+from motet.runtime.devices.cuda.commands import CudaCommandBuffer, Instance
 
 if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
 
+_MOST_READY = 64
 _ALIGNMENT = 256  # of the kernels' scratch behind the arena, bytes
 
 
@@ -30,6 +30,9 @@ class DirectWork:
         self, device: CudaDevice, commands: CudaCommandBuffer, arena: int, parameters: Sequence[Buffer]
     ) -> None:
         self.device = device
+        self._api = device.api
+        # Launches what `ready` has, with the device's lock held, and gives the code that the call ends with.
+        self.launch_ready = device.api.try_executable_launch
         self._commands = commands
         self._held = parameters
         self._fixed = tuple([buffer.address for buffer in parameters])
@@ -37,6 +40,12 @@ class DirectWork:
         self._memory = self._scratch_at + commands.scratch if commands.scratch else arena
         self._is_alone = device.api.count() == 1
         self._single = self._prepare_single()
+        self.ready: dict[tuple[int, ...], Instance] = {}  # by the addresses, and the stream behind them
+        device.note_direct(self)
+
+    def forget(self) -> None:
+        """With the device's lock held."""
+        self.ready.clear()
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Runs it once, behind what is on `stream`, a handle: `addresses` are those of the arguments, then of the
@@ -58,12 +67,20 @@ class DirectWork:
             raise self.device.failed(error) from error
 
     def _put(self, addresses: Sequence[int], stream: int) -> None:
-        if self._single is not None:
-            self._single(addresses, stream)
-            return
         with self.device.lock:
             base = self.device.stream_memory(stream, self._memory) if self._memory else 0
-            self._commands.run((*addresses, base, *self._fixed, base + self._scratch_at), stream)
+            bases = (*addresses, base, *self._fixed, base + self._scratch_at)
+            instance = self._commands.instance(bases)
+            if instance is not None:
+                if len(self.ready) >= _MOST_READY:
+                    self.ready.clear()
+                if self._is_alone:
+                    self.ready[*addresses, stream] = instance
+                self._api.executable_launch(instance.handle, stream)
+            elif self._single is not None:
+                self._single(addresses, stream)
+            else:
+                self._commands.run_in_order(bases, stream)
 
     def _prepare_single(self) -> Callable[[Sequence[int], int], None] | None:
         """The work as one launch, with an array of parameters of its own; None where it is not that."""
@@ -81,14 +98,15 @@ class DirectWork:
                 places.append((place, external, offset))
             else:
                 words[place] = self._fixed[external - count - 1] + offset
-        own = launch._replace(parameters=ctypes.addressof(pointers))
-        lock, launch_on = threading.Lock(), self.device.api.launch
+        own = make_launch(
+            launch.function, launch.programs, launch.threads, launch.shared, ctypes.addressof(pointers)
+        )
+        launch_on = self._api.launch
         self._pointers = pointers  # which only the driver knows of
 
         def put(addresses: Sequence[int], stream: int) -> None:
-            with lock:  # the driver reads the parameters before it returns
-                for place, index, offset in places:
-                    words[place] = addresses[index] + offset
-                launch_on(own, stream)
+            for place, index, offset in places:
+                words[place] = addresses[index] + offset
+            launch_on(own, stream)  # which has read the parameters when it returns
 
         return put

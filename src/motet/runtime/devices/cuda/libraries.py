@@ -6,6 +6,7 @@ A library that is not loaded has no tensors, so nothing is imported here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -119,7 +120,12 @@ class CuPy:
 
 def torch_library() -> Torch | None:
     torch = sys.modules.get("torch")
-    return None if torch is None or not hasattr(torch, "Tensor") else Torch(torch)
+    return None if torch is None or not hasattr(torch, "Tensor") else _torch(torch)
+
+
+@functools.cache
+def _torch(torch: ModuleType) -> Torch:
+    return Torch(torch)
 
 
 def cupy_library() -> CuPy | None:

@@ -59,8 +59,10 @@ class Modules:
     def _load(self, name: str, image: bytes, resources: Resources, cache: Cache | None) -> Handle:
         api = self._api
         try:
-            is_text = cache is not None and not image.startswith(_ELF)
-            module = self._load_text(image, cache) if is_text else api.module_load(image)
+            if cache is None or image.startswith(_ELF):
+                module = api.module_load(image)
+            else:
+                module = self._load_text(image, cache)
         except CudaError as error:
             raise self._refused(name, error) from error
         resources.add(lambda: api.module_unload(module))

@@ -372,6 +372,10 @@ class FakeApi(CudaApi):
             elif node.kind == "copy":
                 self.streams[stream].work.put(lambda values=values: ctypes.memmove(*values))
 
+    def try_executable_launch(self, executable: dict[Node, list[int]], stream: int) -> int:
+        self.executable_launch(executable, stream)
+        return 0
+
     def executable_destroy(self, executable: Any) -> None:
         self.alive["executable"] -= 1
 
