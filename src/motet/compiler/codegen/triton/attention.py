@@ -36,8 +36,9 @@ from motet.compiler.targets.gpu import GpuTarget
 
 LEAST = 16  # of a tile's sides
 LOWEST = "-3.4028234663852886e38"  # what the largest score begins at: subtracted from -inf it leaves -inf
-_LOG2_E = math.log2(math.e)
+LOG2_E = math.log2(math.e)
 _FEW = 64  # rows, which one tile has all of
+_SHORT, _LONG = 1024, 1 << 20  # keys of a short sequence, and of one that is not known
 _ALIGNED = 16  # bytes, of what descriptors read
 _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 
@@ -118,17 +119,22 @@ def choose_tiles(space: Space, target: GpuTarget) -> list[Tile]:
 
 
 def _tiles(space: Space, width: int, target: GpuTarget) -> list[Tile]:
+    """By measurement on an H200, in bf16: what is read through descriptors waits for them to be made, which short
+    sequences do not pay for, nor heads of 64."""
     if space.attention.dtype == "f32":
         side = 64 if width <= 64 else 32
         return [Tile(side, 32, 4, 2), Tile(side, 32, 4, 1), Tile(32, 32, 4, 1), Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)]
-    pointers = [
-        *([Tile(128, 128, 8, 2)] if width <= 128 else []),
-        Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 64, 4, 2), Tile(16, 64, 4, 3),
-        Tile(16, 32, 4, 2), Tile(16, 16, 4, 1),
-    ]
-    if not (target.is_cuda and isinstance(target.architecture, int) and target.architecture >= 90):
-        return pointers[1:] if width > 64 else pointers
-    return [replace(tile, descriptors=describable(space)) for tile in pointers]
+    hopper = target.is_cuda and isinstance(target.architecture, int) and target.architecture >= 90
+    small = [Tile(64, 32, 4, 2), Tile(32, 64, 4, 2), Tile(16, 64, 4, 3), Tile(16, 32, 4, 2), Tile(16, 16, 4, 1)]
+    long = (space.keys.known or _LONG) > _SHORT
+    if hopper:
+        usual = [Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)]
+        if width <= 64:
+            usual = [Tile(128, 64, 4, 3), Tile(128, 64, 8, 3), *usual] if long else usual
+        elif width <= 128 and long and describable(space):
+            usual = [Tile(64, 64, 4, 3, descriptors=True), *usual]
+        return [*usual, Tile(64, 64, 4, 2), *small]
+    return [*([Tile(128, 64, 4, 2)] if width <= 64 else []), Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), *small]
 
 
 def _shared(space: Space, tile: Tile, width: int) -> int:
@@ -221,7 +227,7 @@ class Flash:
         self.at: dict[int, Coordinate] = {}
         self.row_mask: str | None = None
         self.first = self.last = "0"  # positions along the sequence of the tile's first and last query
-        self.factor = a.scale * _LOG2_E
+        self.factor = a.scale * LOG2_E
         self.float = storage_type(a.dtype)
         self.precision = (
             f', input_precision="{_PRECISIONS[self.target.precision]}"' if a.dtype == "f32" else ""
@@ -244,6 +250,13 @@ class Flash:
             if self.attention.causal is not None:  # those that see the most keys begin first
                 number_ = f"{blocks} - 1 - {number_}"
             self.rows(w.define("t", f"({number_}) * {self.tile.rows}"))
+        self.load_queries()
+        self.sums()
+
+    def begin_at(self, batch: str, row: str) -> None:
+        """As `begin`, for the rows from `row` on of the batch that is numbered `batch`."""
+        self.at |= self._batch(batch)
+        self.rows(row)
         self.load_queries()
         self.sums()
 
@@ -389,8 +402,8 @@ class Flash:
         if a.reads:  # as written: their scale may be anything
             scaled = score if a.scale == 1 else w.define("s", f"{score} * {a.scale!r}")
             new = w.define("h", f"tl.maximum(high, tl.max({scaled}, 1))")
-            power = w.define("e", f"tl.exp2(({scaled} - {new}[:, None]) * {_LOG2_E!r})")
-            ratio = w.define("r", f"tl.exp2((high - {new}) * {_LOG2_E!r})")
+            power = w.define("e", f"tl.exp2(({scaled} - {new}[:, None]) * {LOG2_E!r})")
+            ratio = w.define("r", f"tl.exp2((high - {new}) * {LOG2_E!r})")
         else:
             new = w.define("h", f"tl.maximum(high, tl.max({score}, 1) * {self.factor!r})")
             power = w.define("e", f"tl.exp2({score} * {self.factor!r} - {new}[:, None])")
