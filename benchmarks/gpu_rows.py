@@ -67,15 +67,17 @@ class Apply(nn.Module):
 
 
 def with_pattern(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """`module` in `dtype`, its weights set, scaled by their fan-in; scales are around one."""
+    """`module` in `dtype`, its weights set, scaled by their fan-in; scales are around one, but those of
+    batch normalisations one."""
     sample = np.random.default_rng(5).standard_normal(_PERIOD).astype(np.float32)
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    folded = {name for name, part in module.named_modules() if isinstance(part, nn.BatchNorm2d)}
     for number, (name, tensor) in enumerate(state.items()):
         if not tensor.is_floating_point():
             continue
         values = np.resize(np.roll(sample, 97 * number), tensor.numel()).reshape(tensor.shape)
-        if name.endswith("running_var"):
-            values = 1 + 0.1 * np.abs(values)
+        if tensor.ndim == 1 and name.rpartition(".")[0] in folded and not name.endswith(("bias", "mean")):
+            values = np.ones_like(values)  # they are multiplied into weights, which would no more repeat themselves
         elif tensor.ndim == 1:
             values = 0.05 * values + (1 if name.endswith("weight") else 0)
         else:

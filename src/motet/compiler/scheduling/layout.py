@@ -58,11 +58,22 @@ def _wanted(kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Va
         channel = output_channel(stage)
         if channel is not None and len(stage.outputs[0].map) == rank:
             return channels_last(rank, channel)
-    for argument in kernel.arguments:
+    for value, argument in enumerate(kernel.arguments):
         order = orders.get(call.operands[argument])
         if order is not None and len(order) == rank:
-            return order
+            return _as_written(kernel, value, order)
     return None
+
+
+def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
+    """`order` of an argument as the first stage that reads it hands it on: a transposition moves it along."""
+    for stage in kernel.stages:
+        for access in stage.inputs:
+            read = [entry.single for entry in access.map]
+            written = [entry.single for entry in stage.outputs[0].map]
+            if access.value == value and None not in read and sorted(read, key=str) == sorted(written, key=str):
+                return tuple(written.index(read[axis]) for axis in order)
+    return order
 
 
 def order_temporaries(kernel: Kernel) -> Kernel:

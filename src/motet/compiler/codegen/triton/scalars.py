@@ -105,6 +105,18 @@ def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
     raise Unsupported(f"operation {scalar.op} on {scalar.dtype}")
 
 
+def simplified(scalar: Scalar, body: Sequence[Scalar], first: int) -> Scalar:
+    """A power with a known exponent as what gives the same and takes less; `first` is the number of the body's first
+    operation. A square root would differ for -0 and -inf."""
+    if scalar.op != "math.powf" or scalar.operands[1] < first:
+        return scalar
+    exponent = body[scalar.operands[1] - first]
+    if exponent.op == "arith.constant" and exponent.value == 2:
+        base = scalar.operands[0]
+        return Scalar("arith.mulf", (base, base), scalar.dtype)
+    return scalar
+
+
 def extreme(name: str, x: str, y: str) -> str:
     """`maximumf` and its kin: `maximumf` gives a NaN where either is one, `maxnumf` the other."""
     function = "tl.maximum" if name.startswith("max") else "tl.minimum"

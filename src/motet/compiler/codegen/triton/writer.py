@@ -19,6 +19,7 @@ from motet.compiler.codegen.triton.scalars import (
     expression,
     from_storage,
     number,
+    simplified,
     to_storage,
 )
 
@@ -296,6 +297,7 @@ class Writer:
             elif scalar.op == "tensor.extract" and tables:
                 names.append(self._gather(tables[scalar.operands[0]], [names[o] for o in scalar.operands[1:]]))
             else:
+                scalar = simplified(scalar, body, len(operands))
                 text = expression(scalar, [names[o] for o in scalar.operands], [kinds[o] for o in scalar.operands])
                 names.append(self.define("x", text))
         return names
