@@ -9,6 +9,7 @@ Guide, section on CUDA graphs.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _INSTANCES = 8
 _MOST_PROGRAMS = (1 << 31) - 1
 _SCRATCH_ALIGNMENT = 128
 
+# Puts a command on a stream by calling the last, between two events of which it gives the second.
+Around = Callable[["Command", Handle, Callable[[], None]], Handle]
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
@@ -142,21 +145,43 @@ class CudaCommandBuffer:
         return instance or self._instance_for(bases)
 
     def run_in_order(
-        self, bases: tuple[int, ...], stream: Handle,
-        before: Callable[[Command], None] | None = None, after: Callable[[Command], None] | None = None,
+        self, bases: tuple[int, ...], stream: Handle, after: Callable[[Command], None] | None = None
     ) -> None:
         """Puts one command after the other on a stream."""
         self._point_to(bases)
         for command in self.commands:
-            if before is not None:
-                before(command)
-            if command.launch is not None:
-                self._api.launch(command.launch, stream)
-            elif command.bytes:
-                source, target = (int(value) for value in self._values[command.first : command.first + 2])
-                self._api.copy(target, source, command.bytes, stream)
+            self._put(command, stream)
             if after is not None:
                 after(command)
+
+    def run_on(self, bases: tuple[int, ...], streams: Sequence[Handle], around: Around) -> None:
+        """Puts the commands on several streams, so that those that need nothing of one another may run at once as in
+        the graph. The first stream begins before all others, and has ended after them; `around` puts a command on its
+        stream between two events, and gives the second."""
+        api = self._api
+        self._point_to(bases)
+        lanes = spread([command.after for command in self.commands], len(streams))
+        begun = api.event_create()
+        api.event_record(begun, streams[0])
+        for stream in streams[1 : max(lanes, default=0) + 1]:
+            api.stream_wait(stream, begun)
+        ends: list[Handle] = []
+        for command, lane in zip(self.commands, lanes, strict=True):
+            for before in command.after:
+                if lanes[before] != lane:
+                    api.stream_wait(streams[lane], ends[before])
+            ends.append(around(command, streams[lane], functools.partial(self._put, command, streams[lane])))
+        for lane, end in zip(lanes, ends, strict=True):
+            if lane:
+                api.stream_wait(streams[0], end)
+        api.event_destroy(begun)
+
+    def _put(self, command: Command, stream: Handle) -> None:
+        if command.launch is not None:
+            self._api.launch(command.launch, stream)
+        elif command.bytes:
+            source, target = (int(value) for value in self._values[command.first : command.first + 2])
+            self._api.copy(target, source, command.bytes, stream)
 
     def single(self) -> tuple[Launch, list[int], list[tuple[int, int, int]]] | None:
         """The work where it is one launch: its parameters, and which of them are addresses, each in an external at an
@@ -229,6 +254,24 @@ class CudaCommandBuffer:
         elif command.bytes:
             source, target = (int(value) for value in self._values[command.first : command.first + 2])
             self._api.executable_set_copy(handle, graph.places[number], target, source, command.bytes, self.context)
+
+
+def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
+    """Which of `count` streams each command runs on, by the commands that it has to come after: behind the last one of
+    a stream that it needs anyway, else on a stream of its own, else where the fewest are."""
+    tails: dict[int, int] = {}  # by stream
+    lanes: list[int] = []
+    for number, needed in enumerate(after):
+        behind = [lane for lane, tail in tails.items() if tail in needed]
+        if behind:
+            lane = behind[0]
+        elif len(tails) < count:
+            lane = len(tails)
+        else:
+            lane = min(range(count), key=lanes.count)
+        lanes.append(lane)
+        tails[lane] = number
+    return lanes
 
 
 def _scratch_of(kernel: Kernel, scratch: int, tasks: int) -> int:

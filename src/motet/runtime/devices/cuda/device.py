@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -376,16 +376,13 @@ class CudaDevice:
     def _run_profiled(
         self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle, profiler: Profiler, queue: int
     ) -> None:
-        begun: list[Handle] = []
-
-        def before(_: Command) -> None:
-            begun.append(profiler.mark(stream))
-
-        def after(command: Command) -> None:
+        def around(command: Command, stream: Handle, put: Callable[[], None]) -> Handle:
+            begin = profiler.mark(stream)
+            put()
             kind = "launch" if command.launch is not None else "copy"
-            profiler.note(command.kernel, kind, queue, command.bytes, begun.pop(), stream)
+            return profiler.note(command.kernel, kind, queue, command.bytes, begin, stream)
 
-        work.run_in_order(bases, stream, before, after)
+        work.run_on(bases, [stream, *profiler.streams], around)
 
     def _run_checked(self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle) -> None:
         def after(command: Command) -> None:
@@ -395,7 +392,7 @@ class CudaDevice:
                 if not self.lose(error, [command.kernel], alone=True):
                     raise
 
-        work.run_in_order(bases, stream, None, after)
+        work.run_in_order(bases, stream, after)
 
     # -- errors ----------------------------------------------------------------------------------
 
@@ -433,7 +430,7 @@ class CudaDevice:
                 queue.abort(error)
 
     def profile(self, on: bool) -> list[Event]:
-        """While it is on, the commands of a submission run one after the other."""
+        """While it is on, the commands of a submission are put on several streams, with events around each."""
         self.check_usable()
         with self.lock:
             profiler, self._profiler = self._profiler, None

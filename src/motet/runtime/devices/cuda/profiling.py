@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from motet.runtime.device import Event
 from motet.runtime.devices.cuda.api import CudaApi, Handle
 
+_BESIDE = 7  # streams
+
 
 @dataclass(frozen=True)
 class _Span:
@@ -26,6 +28,7 @@ class Profiler:
     api: CudaApi
     base: Handle
     base_time: float
+    streams: list[Handle]  # for commands that run beside those on the queue's own
     _spans: list[_Span] = field(default_factory=list[_Span])
 
     @staticmethod
@@ -33,16 +36,18 @@ class Profiler:
         """Lays the GPU's clock on ours, with an idle stream."""
         base = api.event_create(timed=True)
         times = [_time_of(api, base, stream) for _ in range(2)]  # the first time, more is done than recording
-        return Profiler(api, base, times[-1])
+        return Profiler(api, base, times[-1], [api.stream_create() for _ in range(_BESIDE)])
 
     def mark(self, stream: Handle) -> Handle:
         event = self.api.event_create(timed=True)
         self.api.event_record(event, stream)
         return event
 
-    def note(self, name: str, kind: str, queue: int, size: int, begin: Handle, stream: Handle) -> None:
-        """What was put on `stream` since `begin` was marked there."""
-        self._spans.append(_Span(name, kind, queue, size, begin, self.mark(stream)))
+    def note(self, name: str, kind: str, queue: int, size: int, begin: Handle, stream: Handle) -> Handle:
+        """What was put on `stream` since `begin` was marked there; the event behind it."""
+        end = self.mark(stream)
+        self._spans.append(_Span(name, kind, queue, size, begin, end))
+        return end
 
     def end(self) -> list[Event]:
         """Waits for what was noted, and gives it. The profiler is used up."""
@@ -54,6 +59,8 @@ class Profiler:
             self.api.event_destroy(span.begin)
             self.api.event_destroy(span.end)
         self.api.event_destroy(self.base)
+        for stream in self.streams:
+            self.api.stream_destroy(stream)
         self._spans.clear()
         return sorted(events, key=lambda event: event.begin)
 
