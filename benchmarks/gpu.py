@@ -205,7 +205,7 @@ def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, A
     ready: dict[str, Any] = {}
     artifact = folder / f"{row.name}.motet"
     own = {"Motet": Motet, "Motet, graph": MotetGraphed}
-    for name in [*own, *options.peers]:
+    for name in ["Motet", *options.peers, "Motet, graph"]:
         begin = time.perf_counter()
         try:
             if name in own:
@@ -231,8 +231,10 @@ def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, A
             ready["Motet"].kernels()
             answer["kernels"] = ready["Motet"].kernels()
     _take_turns(ready, count, options, found["peers"])
-    if "Motet" in ready:
-        ready["Motet"].close()
+    for name in own:
+        if name in ready:
+            found["peers"][name]["error"] = max(found["peers"][name]["error"], _again(ready[name], reference))
+            ready[name].close()
     return found
 
 
@@ -262,6 +264,14 @@ def _error(made: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
         apart = (own.double() - other.double()).norm() / other.double().norm().clamp_min(1e-30)
         worst = max(worst, apart.item() if torch.isfinite(apart) else math.inf)
     return worst
+
+
+def _again(contender: Any, reference: list[torch.Tensor]) -> float:
+    """The error after the timed calls, whose memory may still hold earlier results: it is spoilt first."""
+    for _ in range(3):
+        for tensor in contender.results():
+            tensor.fill_(math.nan if tensor.is_floating_point() else -1)
+    return _error(contender.results(), reference)
 
 
 def _take_turns(ready: dict[str, Any], sets: int, options: argparse.Namespace, answers: dict[str, Any]) -> None:

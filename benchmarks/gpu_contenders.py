@@ -190,6 +190,10 @@ class MotetGraphed(Graphed):
         self.function = self.session
         self._capture()
 
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        self.session.close()
+
 
 PEERS: dict[str, type[Eager] | type[Jax]] = {
     "eager": Eager, "graph": Graphed, "compile": Compiled, "compile+graph": CompiledGraphed,
