@@ -329,20 +329,23 @@ def narrow(count: int, kind: str) -> Case:
     )  # fmt: skip
 
 
-def convolutions(batch: int, filters: int, side: int, written: bool) -> Case:
-    """Two 3×3 convolutions of one channel, and their sum: three launches with a block for each row of a plane."""
+def convolutions(batch: int, filters: int, side: int, written: bool, single: bool = False) -> Case:
+    """Two 3×3 convolutions of one channel, and their sum: three launches with a block for each row of a plane, of
+    one thread for each point, or of a `single` thread that goes along the row."""
     x, w = f"memref<{batch}x1x{side}x{side}xf32>", f"memref<{filters}x1x3x3xf32>"
     y = f"memref<{batch}x{filters}x{side}x{side}xf32>"
     mark = "attributes {motet.as_written}" if written else ""
     low = "affine_map<(d0) -> (1 - d0, 0)>"
     high = f"affine_map<(d0) -> ({side + 1} - d0, 3)>"
+    along = f"affine.for %j = 0 to {side} {{" if single else "%j = gpu.thread_id x"
+    end = "}" if single else ""
     kernels = f"""
     gpu.func @conv(%x: {x}, %w: {w}, %b: memref<{filters}xf32>, %y: {y}) kernel {mark} {{
       %zero = arith.constant 0.0 : f32
       %n = gpu.block_id x
       %o = gpu.block_id y
       %i = gpu.block_id z
-      %j = gpu.thread_id x
+      {along}
       %s = affine.for %p = max {low}(%i) to min {high}(%i) iter_args(%s0 = %zero) -> f32 {{
         %t = affine.for %q = max {low}(%j) to min {high}(%j) iter_args(%s1 = %s0) -> f32 {{
           %c0 = arith.constant 0 : index
@@ -359,20 +362,22 @@ def convolutions(batch: int, filters: int, side: int, written: bool) -> Case:
       %bias = memref.load %b[%o] : memref<{filters}xf32>
       %v = arith.addf %s, %bias : f32
       memref.store %v, %y[%n, %o, %i, %j] : {y}
+      {end}
       gpu.return
     }}
     gpu.func @add(%a: {y}, %b: {y}, %c: {y}) kernel {mark} {{
       %n = gpu.block_id x
       %o = gpu.block_id y
       %i = gpu.block_id z
-      %j = gpu.thread_id x
+      {along}
       %0 = memref.load %a[%n, %o, %i, %j] : {y}
       %1 = memref.load %b[%n, %o, %i, %j] : {y}
       %2 = arith.addf %0, %1 : f32
       memref.store %2, %c[%n, %o, %i, %j] : {y}
+      {end}
       gpu.return
     }}"""
-    sizes = "blocks in (%n, %o, %h) threads in (%h, %c1, %c1)"
+    sizes = f"blocks in (%n, %o, %h) threads in ({'%c1' if single else '%h'}, %c1, %c1)"
     body = f"""
     %n = arith.constant {batch} : index
     %o = arith.constant {filters} : index
@@ -394,7 +399,8 @@ def convolutions(batch: int, filters: int, side: int, written: bool) -> Case:
         return [found]
 
     return Case(
-        f"convolutions_{'written' if written else 'raised'}_{batch}", program(kernels, arguments, body),
+        f"convolutions_{'single_' if single else ''}{'written' if written else 'raised'}_{batch}",
+        program(kernels, arguments, body),
         lambda: [values(batch, 1, side, side), values(filters, 1, 3, 3, seed=1), values(filters, seed=2),
                  values(filters, 1, 3, 3, seed=3), values(filters, seed=4),
                  np.zeros((batch, filters, side, side), np.float32)],
@@ -553,6 +559,7 @@ CASES = [
     tree(37, 64), tree(5, 512), all_reduce(3, 32), all_reduce(7, 45), all_reduce(5, 1000, "add"), transpose(33, 47),
     transpose(16, 16), histogram(1000, 17, 100), mathematics(301, 27), mathematics(512, 128), dynamic(),
     turns(9, 5, 20), turns(700, 650, 33), narrow(101, "f16"), narrow(77, "i8"), convolutions(2, 5, 9, True),
-    convolutions(2, 5, 9, False), shuffles(3, 32), shuffles(2, 75), shuffles(1, 45, "f16"), shuffles(2, 70, "f64"),
+    convolutions(2, 5, 9, False), convolutions(1, 3, 7, True, True), shuffles(3, 32),
+    shuffles(2, 75), shuffles(1, 45, "f16"), shuffles(2, 70, "f64"),
     shuffles(2, 33, "i8"), subgroups(2, 32), subgroups(3, 77), subgroups(2, 50, 8), dynamic_memory(6, 37),
 ]  # fmt: skip
