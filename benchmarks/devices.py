@@ -142,7 +142,7 @@ def iree_call(text: str, reference: Callable[..., np.ndarray]) -> str:
         hal = runtime.create_hal_module(instance, devices=devices)
         loaded = runtime.VmModule.mmap(instance, str(module))
         context = runtime.VmContext(instance, modules=[hal, loaded])
-        function = FunctionInvoker(context, devices[0], loaded.lookup_function("main"))
+        function = FunctionInvoker(context, devices[0], loaded.lookup_function("main"))  # pyright: ignore
         x, y = np.arange(4, dtype=np.float32), np.full(4, 3, np.float32)
         arrays = [runtime.asdevicearray(devices[0], array) for array in (x, y)]
         result: Any = function(*arrays)

@@ -4,7 +4,7 @@
     instance = bound.instance(signature, {})     # a function for one combination of extents
     bound.recover(lost)                          # True: another alternative is in the lost device's place
 
-Where all of them are the host, and nothing of the program could run at once on two of them, a function is one
+Where all of them are the host, and nothing of the program could run at once on two of them for long, a function is one
 command buffer there (`merge.py`, `on_host.py`), and no device is opened at all; else its plan is executed over them
 (`placed.py`).
 """
@@ -26,7 +26,7 @@ from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.function import Runnable
 from motet.runtime.loaded import LoadedDevice
-from motet.runtime.merge import Merged, is_chain, merge_plan
+from motet.runtime.merge import Merged, is_brief, is_chain, merge_plan
 from motet.runtime.on_host import OnHost
 from motet.runtime.placed import PlacedInstance
 from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families, no_code, regions_of
@@ -244,11 +244,14 @@ class BoundDevices:
         return sorted(set[str]().union(*(self._regions[name] for name in here)))
 
     def _in_process(self, state: _State) -> bool:
-        """Whether all devices are the host, and no two of them could work at once."""
+        """Whether all devices are the host, and no two of them could work at once, or for too short to pay."""
         if any(choice.info.family != HOST for choice in state.choices):
             return False
         one = len({choice.info.uri for choice in state.choices}) == 1
-        return one or all(is_chain(plan) for plan in self.artifact.manifest.plans.values())
+        return one or all(
+            is_chain(plan) or is_brief(plan, lambda device: state.choices[device].variant)
+            for plan in self.artifact.manifest.plans.values()
+        )
 
     def _host_number(self, state: _State, signature: Signature) -> int | None:
         """A device, the host, on which a function can be one piece of work in this process: because no other device

@@ -6,13 +6,17 @@ which share theirs: a region begins when the one before has ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec
+from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec, Variant
 from motet.runtime.concrete import ALIGNMENT
 from motet.runtime.expressions import combine, substitute
+
+_BANDWIDTH = 1e10  # bytes per second of one thread, roughly
+_BRIEF = 50e-6  # seconds, as the compiler estimates them: to hand work to a thread that sleeps takes as much
+_UNTOLD = "generic"  # the class of kernels whose loops nobody has read
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,25 @@ def is_chain(plan: Plan) -> bool:
             needed, last = needed | {number}, number
         sources.update(dict.fromkeys(step.results, needed))
     return True
+
+
+def is_brief(plan: Plan, variant: Callable[[int], Variant]) -> bool:
+    """Whether all that a plan's steps do takes less time than to have another thread do some of it. `variant` is what
+    each device runs. Where extents are dynamic, and of kernels with loops of their own, nobody can tell."""
+    total = 0.0
+    for step in plan.steps:
+        if step.op != "run":
+            continue
+        code = variant(step.device)
+        if any(kernel.kind == _UNTOLD for kernel in code.kernels):
+            return False
+        schedule = code.schedules[step.region]
+        for command in schedule.commands:
+            moved = schedule.buffers[command.buffers[0]].bytes if command.op == "copy" else 0
+            if not isinstance(moved, int) or (command.op == "dispatch" and not command.seconds):
+                return False
+            total += command.seconds + moved / _BANDWIDTH
+    return total < _BRIEF
 
 
 @dataclass
