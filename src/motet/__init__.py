@@ -88,17 +88,20 @@ def load(
     *,
     devices: Mapping[str, str] | None = None,
     threads: int | None = None,
+    in_flight: int | None = None,
 ) -> Session:
     """Load an artifact (a path, its bytes, or what `compile` returned) and bind it to this machine's devices.
 
     `devices` binds named devices to physical ones, `{"gpu": "cuda:0"}`; `threads` limits the processors that
-    host code uses. Raises `ArtifactError` for a file that is no sound artifact, `DeviceError` where no code
-    in it fits this machine.
+    host code uses, `in_flight` the calls that `submit` runs at once (4 if not given). Raises `ArtifactError` for a
+    file that is no sound artifact, `DeviceError` where no code in it fits this machine.
     """
     from motet import runtime
 
     path_or_artifact = os.fspath(source) if isinstance(source, os.PathLike) else source
-    return runtime.load(path_or_artifact, devices=devices, threads=threads)
+    if in_flight is None:
+        return runtime.load(path_or_artifact, devices=devices, threads=threads)
+    return runtime.load(path_or_artifact, devices=devices, threads=threads, in_flight=in_flight)
 
 
 def _request(
