@@ -15,13 +15,15 @@ from dataclasses import replace
 from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes
-from motet.compiler.codegen.triton.loops import Task, total
+from motet.compiler.codegen.triton import vectors
+from motet.compiler.codegen.triton.alignment import aligned
+from motet.compiler.codegen.triton.loops import Loop, Task, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.products import Contraction, product_form
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import ring_forms
 from motet.compiler.codegen.triton.tiles import Problem, choose_tiles, stored_as
-from motet.compiler.codegen.triton.writer import is_windowed
+from motet.compiler.codegen.triton.writer import Source, is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
 _LEAST = 8  # of M, N and K, for which matrix units pay
@@ -29,13 +31,20 @@ _SIDE = 64  # of the tiles that small results are made of
 _LEAST_DEPTH = 128  # of one piece of a product
 _GUESS = 1024  # a dynamic extent
 _FORMS = 8
+_LOAD = 8  # bytes that a load should have at least
+_BYTES = ("i8", "f8E4M3FN", "f8E5M2")
+_SUMS = ("f16", "bf16", "f32", "f64")
 
 
 # -- matching --------------------------------------------------------------------------------------
 
 
 def takes(kernel: Kernel, stage: Stage) -> bool:
-    """Whether `stage` is a contraction that is worth matrix units."""
+    """Whether `stage` is a contraction that is emitted here."""
+    return _worth_matrix_units(kernel, stage) or vectors.takes(kernel, stage, classify(kernel, stage))
+
+
+def _worth_matrix_units(kernel: Kernel, stage: Stage) -> bool:
     classes = classify(kernel, stage)
     if classes is None or _factor_dtype(kernel, stage) is None:
         return False
@@ -89,9 +98,11 @@ def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
     casts = {cast for side in (product.lhs, product.rhs) for cast in side.casts}
     if dtypes == {"i8"}:
         return "i8" if output == "i32" and casts <= {"arith.extsi"} else None
+    if dtypes == {"f8E4M3FN"} or dtypes == {"f8E5M2"}:
+        return dtypes.pop() if product.dtype == "f32" and output in _SUMS and casts <= {"arith.extf"} else None
     if not dtypes <= {"f16", "bf16", "f32", "f64"} or not casts <= {"arith.extf"}:
         return None
-    if product.dtype not in ("f32", "f64") or output not in ("f16", "bf16", "f32", "f64"):
+    if product.dtype not in ("f32", "f64") or output not in _SUMS:
         return None
     if product.dtype == "f64":
         return "f64"
@@ -104,7 +115,8 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
     constant factor has K last."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
-        short = target.precision != "ieee" and _factor_dtype(kernel, stage) == "f32"
+        factor = _factor_dtype(kernel, stage)
+        short = factor in _BYTES or (target.precision != "ieee" and factor == "f32")
         if not (short or any(map(is_windowed, stage.inputs))) or not takes(kernel, stage):
             continue
         for image, filters in (stage.inputs, stage.inputs[::-1]):
@@ -147,10 +159,23 @@ def _memory_order(kernel: Kernel, access: Access, stage: Stage) -> list[int]:
     return found
 
 
+def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
+    """`kernel` with factors copied to where the GPU takes them fastest from, where that pays (`alignment.py`)."""
+    for stage in kernel.stages:
+        classes, factor = classify(kernel, stage), _factor_dtype(kernel, stage)
+        if classes is None or factor is None or not _worth_matrix_units(kernel, stage):
+            continue
+        if factor not in ("f64", "f32") or (factor == "f32" and target.precision == "tf32"):
+            kernel = aligned(kernel, stage, target, classes, factor)
+    return kernel
+
+
 def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     """In how many pieces along K a product keeps all processors busy, whose result is too small for it."""
     classes = classify(kernel, stage)
-    if classes is None or any(not isinstance(size, int) for size in stage.sizes) or any(map(is_windowed, stage.inputs)):
+    if classes is None or not _worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
+        return 1
+    if any(not isinstance(size, int) for size in stage.sizes):
         return 1
     batch, m, n, k = (_known(stage, dims) for dims in classes)
     tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
@@ -186,11 +211,24 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     found = match(task, target)
     if found is None:
         return ()
+    if not _worth_matrix_units(task.kernel, task.stage):
+        return vectors.emit(found)
     left, right = _described(found)
     m, n, k, batch = (total(loops).known or _GUESS for loops in (found.m, found.n, found.k, found.batch))
-    problem = Problem(m, n, k, batch, found.factor, left is not None and right is not None)
+    narrow = _is_narrow(found.left, found.m, found.k) or _is_narrow(found.right, found.k, found.n)
+    problem = Problem(m, n, k, batch, found.factor, left is not None and right is not None, narrow)
     forms = [product_form(found, tile, left, right, target) for tile in choose_tiles(problem, target, _FORMS)]
     return (*forms[:1], *ring_forms(found, left, right, target), *forms[1:])
+
+
+def _is_narrow(source: Source, first: Sequence[Loop], second: Sequence[Loop]) -> bool:
+    """Whether threads have to load a factor element by element, since its lines begin and end anywhere."""
+    strides = source.place.strides
+    item = item_bytes(source.place.dtype)
+    along = [size for size, dim in (*first, *second) if strides[dim] == ONE]
+    apart = [strides[dim].factor for _, dim in (*first, *second) if strides[dim] != ONE]
+    lengths = [size.factor for size in along] or [1]
+    return any(count * item % _LOAD for count in (*lengths, *apart))
 
 
 def _described(c: Contraction) -> tuple[Matrix | None, Matrix | None]:

@@ -29,6 +29,7 @@ _DEPTHS = {
 _POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # of the largest tile; others: 128 * 256
 _SIDES = (16, 32, 64, 128, 256)
 _BEGIN = {"pointers": 1500, "descriptors": 3000, "stay": 2500}  # cycles until a program multiplies
+_NARROW = 4  # times as long take loads of single elements
 _HOPPER = 90
 
 
@@ -51,7 +52,8 @@ class Tile:
 @dataclass(frozen=True)
 class Problem:
     """What is to be multiplied: how many rows, columns, products of each and how many times (guesses where dynamic),
-    the `factor`s' kind (see `contraction.Contraction`), and whether both factors can be described."""
+    the `factor`s' kind (see `products.Contraction`), whether both factors can be described, and whether threads can
+    only load one of them element by element."""
 
     m: int
     n: int
@@ -59,6 +61,7 @@ class Problem:
     batch: int
     factor: str
     described: bool
+    narrow: bool = False
 
 
 def stored_as(factor: str) -> str:
@@ -138,6 +141,8 @@ def _cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
     share = min(1.0, tile.m * tile.n / (64 * 64), max(tile.m, 16) / 64)
     arithmetic = tile.m * tile.n * tile.k / (_RATES[problem.factor] * share)
     reading = (tile.m + tile.n) * tile.k * size / _CACHE_BYTES
+    if problem.narrow and tile.kind == "pointers":
+        reading *= _NARROW
     overlap = {"pointers": 1.15, "descriptors": 1.1, "stay": 1.04}[tile.kind]
     step = max(overlap * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
     ending = tile.m * tile.n * 4 / _CACHE_BYTES + 500

@@ -1,0 +1,104 @@
+"""Brings factors of large products into a layout from which tensor cores and the copy engine take them.
+
+    32-bit and 8-bit factors     tensor cores read them along K alone: others are transposed
+    lines of any length          the copy engine wants them apart by multiples of 16 bytes: others are copied
+
+into a temporary, by a stage of its own before the product. Worth it where every element is then used often enough.
+Constants lie so from the beginning (`contraction.packed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from motet.compiler.codegen.cpu.micro import match_product
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
+from motet.compiler.codegen.triton.loops import Task
+from motet.compiler.codegen.triton.matrices import matrix_of
+from motet.compiler.codegen.triton.writer import is_windowed, source_of
+from motet.compiler.targets.gpu import GpuTarget
+
+_ALIGNMENT = 16  # bytes
+_OFTEN = 256  # times that each element is used
+_HOPPER = 90
+
+
+def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list[int], ...], factor: str) -> Kernel:
+    """`kernel` with the factors of its product `stage` copied where that pays; `classes` are its dimensions that are
+    batch, M, N and K, `factor` the dtype that is multiplied."""
+    product = match_product(stage)
+    if product is None or target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
+        return kernel
+    batch, m, n, k = classes
+    sides = ((product.lhs.input, m, n), (product.rhs.input, n, m))
+    if any(is_windowed(stage.inputs[number]) or stage.inputs[number].padding is not None for number, *_ in sides):
+        return kernel
+    for number, own, other in sides:
+        access = stage.inputs[number]
+        value = kernel.values[access.value]
+        often = _count(stage, other)
+        if value.dtype != factor or often < _OFTEN or value.role == "constant":
+            continue
+        short = item_bytes(factor) != 2
+        if _lies_well(kernel, stage, access, batch, own, k, short):
+            continue
+        kernel, stage = _copied(kernel, stage, number, [*batch, *own, *k])
+    return kernel
+
+
+def _count(stage: Stage, dims: Sequence[int]) -> int:
+    count = 1
+    for d in dims:
+        size = stage.sizes[d]
+        count *= size if isinstance(size, int) else 1
+    return count
+
+
+def _lies_well(
+    kernel: Kernel, stage: Stage, access: Access, batch: Sequence[int], own: Sequence[int], k: Sequence[int],
+    along_k: bool,
+) -> bool:
+    """Whether the copy engine can bring a factor as it lies, and tensor cores take it."""
+    source = source_of(kernel, access, stage.sizes)
+    task = Task(kernel, stage, None, {}, (), "", "")
+    loops, depth, others = ([*task.merged(dims)] for dims in (own, k, batch))
+    found = matrix_of(source, loops, depth, others)
+    return found is not None and not (along_k and found.across)
+
+
+def _copied(kernel: Kernel, stage: Stage, number: int, dims: Sequence[int]) -> tuple[Kernel, Stage]:
+    """`kernel` with input `number` of `stage` copied before it, to a temporary over the loops `dims`."""
+    access = stage.inputs[number]
+    value = kernel.values[access.value]
+    sizes = [stage.sizes[d] for d in dims]
+    depth = sum(stage.iterators[d] == "reduction" for d in dims)
+    shape = _padded(sizes, value.dtype) if depth == 1 else tuple(sizes)
+    temporary = Value(shape, value.dtype, "temporary", row_major(len(dims)))
+    index = len(kernel.values)
+    remapped = tuple(
+        Affine(tuple(entry.coefficients[d] for d in dims), entry.constant) for entry in access.map
+    )
+    copy = Stage(
+        tuple(sizes), ("parallel",) * len(dims), (Access(access.value, remapped),),
+        (Access(index, tuple(_unit(len(dims), position) for position in range(len(dims)))),), (None,), (), (0,),
+        f"a layout for {stage.source}" if stage.source else "",
+    )
+    rank = len(stage.sizes)
+    own = Access(index, tuple(_unit(rank, d) for d in dims))
+    changed = replace(stage, inputs=tuple(own if i == number else a for i, a in enumerate(stage.inputs)))
+    stages: list[Stage] = []
+    for each in kernel.stages:
+        stages += [copy, changed] if each is stage else [each]
+    return replace(kernel, values=(*kernel.values, temporary), stages=tuple(stages)), changed
+
+
+def _unit(rank: int, position: int) -> Affine:
+    return Affine(tuple(int(i == position) for i in range(rank)))
+
+
+def _padded(sizes: Sequence[Size], dtype: str) -> tuple[Size, ...]:
+    """`sizes` with the last one rounded up, so that lines begin at multiples of what the copy engine wants."""
+    multiple = _ALIGNMENT // item_bytes(dtype)
+    last = sizes[-1]
+    return (*sizes[:-1], -(-last // multiple) * multiple if isinstance(last, int) else last)
