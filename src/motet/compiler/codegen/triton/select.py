@@ -42,6 +42,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     if (found := match_attention(kernel)) is not None:
         return _attention(found, target)
     kernel, packings = contraction.packed(_divided(kernel, target), target)
+    kernel = contraction.laid_out(kernel, target)
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
