@@ -355,6 +355,29 @@ def test_every_conflict_is_ordered_and_no_order_is_needless(triples: list[str]) 
     assert before[""] == set(range(len(triples)))  # the host waits for all at the end
 
 
+def test_what_kernels_do_together_and_call_delays_nothing() -> None:
+    """Shuffles, reductions, vectors and calls: what is read and written is still seen."""
+    text = _adds("abc", "abd", "cde").replace("%s = arith.addf %v, %w : f32", """
+      %one = arith.constant 1 : i32
+      %o, %ok = gpu.shuffle xor %v, %one, %one : f32
+      %r = gpu.subgroup_reduce add %w : (f32) -> f32
+      %all = gpu.all_reduce add %r {} : (f32) -> f32
+      %n = vector.load %x[%i] : memref<9xf32>, vector<1xf32>
+      %m = vector.reduction <add>, %n : vector<1xf32> into f32
+      %got = func.call @get(%y, %i) : (memref<9xf32>, index) -> f32
+      %s = arith.addf %got, %m : f32""").replace("gpu.func @add", """
+    func.func private @get(%y: memref<9xf32>, %i: index) -> f32 {
+      %g = memref.load %y[%i] : memref<9xf32>
+      return %g : f32
+    }
+    gpu.func @add""")
+    lines = [line.split(" = ")[-1].split(" @")[0] for line in _tokens(optimise(text, "test.mlir", "gpu-concurrency"))]
+    assert lines == [
+        "gpu.wait async", "gpu.launch_func async [%0]", "gpu.wait async", "gpu.launch_func async [%2]",
+        "gpu.wait async [%1, %3]", "gpu.launch_func async [%4]", "gpu.wait [%5]",
+    ]  # fmt: skip
+
+
 HOST_ONLY = """
 func.func @main(%arg0: memref<9xf32>) -> memref<9xf32> {
   %c1 = arith.constant 1 : index

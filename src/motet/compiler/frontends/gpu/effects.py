@@ -20,6 +20,7 @@ _NONE = (
     "memref.alloc", "memref.alloca", "memref.get_global", "memref.dim", "memref.cast", "memref.memory_space_cast",
     "memref.subview", "memref.expand_shape", "memref.collapse_shape", "memref.reinterpret_cast", "memref.view",
     "memref.transpose", "krnl.global", "gpu.wait", "gpu.alloc", "gpu.terminator", "gpu.return", "gpu.barrier",
+    "gpu.shuffle", "gpu.dynamic_shared_memory", "gpu.printf", "gpu.yield", "func.return",
 )  # fmt: skip
 _PURE = (
     "arith.", "math.", "index.", "complex.", "affine.apply", "affine.min", "affine.max", "scf.yield", "scf.condition",
@@ -59,6 +60,12 @@ def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
     found = Effects()
     if name in _NONE or name.startswith(_PURE):
         return found
+    if name.startswith("vector."):
+        accesses = {"vector.load": (memrefs, []), "vector.store": ([], memrefs)}
+        reads, writes = accesses.get(name, (memrefs, memrefs))
+        return Effects(frozenset(reads), frozenset(writes))
+    if name == "func.call":
+        return _of_call(operation, module)
     if name in ("memref.load", "affine.load"):
         return Effects(reads=frozenset(memrefs))
     if name in _WRITTEN_OPERANDS:
@@ -74,7 +81,7 @@ def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
                 found |= effects_of(inner.operation, module)
     if name.startswith(("linalg.", "memref.atomic_rmw")):
         return found | Effects(frozenset(memrefs), frozenset(memrefs))
-    if name.startswith(("scf.", "affine.")) or name == "gpu.launch":
+    if name.startswith(("scf.", "affine.")) or name in ("gpu.launch", "gpu.all_reduce", "gpu.subgroup_reduce"):
         return found | Effects(frozenset(memrefs), frozenset(memrefs))
     return Effects(everything=True)
 
@@ -85,6 +92,26 @@ def _of_launch(launch: ir.Operation, module: ir.Module) -> Effects:
     body = _body(launch, module)
     if body is None:
         return _of_unknown(launch, arguments)
+    return _on_arguments(body, arguments, module)
+
+
+def _of_call(call: ir.Operation, module: ir.Module) -> Effects:
+    """The effects of a function that a kernel calls, of the kernel's own module."""
+    around = call.parent
+    while around is not None and around.name not in ("gpu.module", "builtin.module"):
+        around = around.parent
+    name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    for entry in [] if around is None else around.operation.regions[0].blocks[0].operations:
+        function = entry.operation
+        if function.name == "func.func" and ir.StringAttr(function.attributes["sym_name"]).value == name:
+            body = list(function.regions[0].blocks)
+            if body and not any(op.name == "func.call" for op in within(function)):
+                return _on_arguments(body, list(call.operands), module)
+    return Effects(everything=True)
+
+
+def _on_arguments(body: list[ir.Block], arguments: list[ir.Value], module: ir.Module) -> Effects:
+    """The effects of `body`, on what its arguments are given."""
     own = Effects()
     for operation in [entry.operation for block in body for entry in block.operations]:
         own |= effects_of(operation, module)
