@@ -37,6 +37,7 @@ class Job(msgspec.Struct, frozen=True):
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
     rates: str = ""  # what devices can do, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
+    separate_siblings: bool = False  # `partition/group.py`
     tune_schedule: bool = False
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
     tune: Literal["", "candidates", "measure"] = ""  # of forms of kernels

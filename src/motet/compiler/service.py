@@ -50,6 +50,8 @@ OPTIONS = {
     "jobs": "how many processes compile kernels at once; a number, default: the processors",
     "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
     " behind them, default: 1.25 times the least that they need",
+    "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
+    " which may then run at once",
     "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"
     " once, in other orders, with more memory) and keep the fastest of each",
     "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"
@@ -162,6 +164,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         devices=() if _is_host(flags) else texts, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
+        separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings")),
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
 
@@ -216,6 +219,12 @@ def _bytes(given: str | None) -> int | None:
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[given[len(number) :]]
 
 
+def _flag(name: str, given: str | None) -> bool:
+    if given not in (None, "true", "false"):
+        raise OptionError(f"option {name}={given}: expected true or false")
+    return given != "false"
+
+
 def _tuning(given: str | None) -> bool:
     if given not in (None, *TUNING):
         raise OptionError(f"option tune-schedule={given}: expected {' or '.join(TUNING)}")
@@ -260,7 +269,7 @@ def _key(job: Job) -> str:
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
-    parts += [job.tune, job.tunings.decode()]
+    parts += [job.tune, job.tunings.decode(), str(job.separate_siblings)]
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:

@@ -77,6 +77,7 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
     """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
+    from motet.compiler.partition.group import SEPARATE_SIBLINGS
     from motet.compiler.placement.place import placer
 
     data = job.source if job.source is not None else _read(job.path)
@@ -86,6 +87,8 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
     context.enable_multithreading(False)  # kernels are compiled in forked processes
     context.allow_unregistered_dialects = True  # the attributes named motet.…
     with context, ir.Location.unknown():
+        if job.separate_siblings:
+            program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()
         yield program
 
 

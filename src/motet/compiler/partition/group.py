@@ -20,6 +20,8 @@ MARK = "motet.attention"  # operation attribute: the number of the attention tha
 
 JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
 
+SEPARATE_SIBLINGS = "motet.separate_siblings"  # on modules: `group_block` is not to fuse them
+
 
 @dataclass(eq=False)
 class Group:
@@ -46,13 +48,15 @@ class Grouping:
     owner: dict[ir.Operation, Group]
 
 
-def group_block(block: ir.Block) -> Grouping:
-    """Group the operations of `block`, a public function's only block."""
-    return _Grouper(block).run()
+def group_block(block: ir.Block, fuse_siblings: bool = True) -> Grouping:
+    """Group the operations of `block`, a public function's only block; `fuse_siblings` makes convolutions that share
+    what they read and are read together one group."""
+    return _Grouper(block, fuse_siblings).run()
 
 
 class _Grouper:
-    def __init__(self, block: ir.Block) -> None:
+    def __init__(self, block: ir.Block, fuse_siblings: bool) -> None:
+        self.fuse_siblings = fuse_siblings
         self.operations = [o.operation for o in block.operations][:-1]
         self.terminator = block.operations[len(block.operations) - 1].operation
         self.roles = {o: role_of(o) for o in self.operations}
@@ -117,13 +121,24 @@ class _Grouper:
             self.structures[operation] = structure
         producers = self._producers(operation)
         if role in JOINING and structure is not None:
-            self._merge_siblings(operation, structure, producers)
+            siblings = self._siblings(operation, structure, producers)
+            if siblings and not self.fuse_siblings:
+                self._open(operation, role, structure, producers)
+                return
+            for other in siblings[1:]:
+                self._merge(siblings[0], other)
             self._merge_chains(operation, structure, self._producers(operation))
             producers = self._producers(operation)
             for group in sorted(producers, key=self.groups.index, reverse=True):
                 if self._may_join(group, operation, role, structure, producers):
                     self._join(group, operation, role, structure, producers)
                     return
+        self._open(operation, role, structure, producers)
+
+    def _open(
+        self, operation: ir.Operation, role: Role, structure: Structure | None, producers: set[Group]
+    ) -> None:
+        """A group of its own."""
         group = Group(role, [operation])
         if structure is not None:
             group.domain, group.reduced = _domain(structure)
@@ -266,20 +281,21 @@ class _Grouper:
 
     # -- sibling convolutions --------------------------------------------------------------------
 
-    def _merge_siblings(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
-        """Convolutions of one tensor with one geometry that meet in one element-wise operation become one
-        group: the tensor is read once, and their results need not be written."""
+    def _siblings(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> list[Group]:
+        """Convolutions of one tensor with one geometry that meet in one element-wise operation, if there are several.
+        As one group they read the tensor once, and their results need not be written."""
         siblings = [
             g for g in self.groups
             if g in producers and g.role is Role.CONVOLUTION and g.domain == _domain(structure)[0]
             and self._only_reader(g, operation)
         ]
         if len(siblings) < 2:
-            return
-        first, *others = siblings
-        for other in others:
-            if self._alike(first, other) and self._independent(first, other):
-                self._merge(first, other)
+            return []
+        found = siblings[:1]
+        for other in siblings[1:]:
+            if self._alike(found[0], other) and all(self._independent(each, other) for each in found):
+                found.append(other)
+        return found if len(found) > 1 else []
 
     def _alike(self, first: Group, other: Group) -> bool:
         a, b = first.operations[0], other.operations[0]

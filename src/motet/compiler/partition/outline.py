@@ -19,7 +19,7 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.remap import remap
-from motet.compiler.partition.group import Group, Grouping, captured_values, group_block
+from motet.compiler.partition.group import SEPARATE_SIBLINGS, Group, Grouping, captured_values, group_block
 from motet.compiler.partition.roles import ALIASES, Role, is_unit_reshape
 
 KIND = "motet.kind"  # function attribute: the role of the group that the kernel was made of
@@ -58,7 +58,7 @@ class _Outliner:
         self.name = ir.StringAttr(function.attributes["sym_name"]).value
         self.block = function.regions[0].blocks[0]
         self.terminator = self.block.operations[len(self.block.operations) - 1].operation
-        self.grouping: Grouping = group_block(self.block)
+        self.grouping: Grouping = group_block(self.block, SEPARATE_SIBLINGS not in module.operation.attributes)
         self.parameters = _parameters(function, self.block)
         self.replaced: dict[ir.Value, ir.Value] = {}
         self.settled: set[ir.Value] = set()
