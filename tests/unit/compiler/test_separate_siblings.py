@@ -9,7 +9,6 @@ import motet
 import motet.builder as b
 from motet.errors import OptionError
 
-
 WEIGHTS = np.random.default_rng(3).standard_normal((2, 5, 3, 3, 3), np.float32)
 
 
