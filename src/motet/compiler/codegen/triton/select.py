@@ -33,6 +33,7 @@ from motet.compiler.targets.gpu import GpuTarget
 _ANY = 1 << 62
 _LEAST_PIECES = 4  # that a product is worth parting in
 _MANY = 16  # rows
+_TURNS = 4  # programs for each processor, that a long reduction is parted into
 _ACROSS = 32  # rows that lie across, of one program
 KINDS = ("contraction", "windows", "rows", "loops")  # what a kernel of several launches is called, the first of them
 
@@ -90,9 +91,12 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     found = rows.match(kernel, kernel.stages)
     if found is None:
         return split_reductions(kernel)
-    if sum(map(bool, found.reduces)) == 1 and not rows.lies_along(found):
+    single = sum(map(bool, found.reduces)) == 1
+    if single and not rows.lies_along(found):
         return split_reductions(kernel, _ACROSS * target.processors)
-    return kernel if (found.count.known or _MANY) >= _MANY else split_reductions(kernel)
+    enough = target.processors if single else _MANY
+    count = found.count.known or enough
+    return kernel if count >= enough else split_reductions(kernel, enough, _TURNS * target.processors // count)
 
 
 def _program(
