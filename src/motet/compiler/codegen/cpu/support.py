@@ -15,7 +15,9 @@ Multiprocessors", 1994.)
 
 **Executor.** Commands run in order in one native call. A command with a single task runs in the caller. Commands
 that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them; `motet_wave_logged` also
-writes down which thread ran what when. A submitter that finds
+writes down which thread ran what when. Small commands of which some may run at once and others wait for them are one,
+too, a *flow* (`motet_flow`): its tasks are threads that take pieces of the commands in their order, and wait for what a
+piece needs, which others have taken before. A submitter that finds
 the pool taken works on its own tasks, and looks again after each share.
 
 **Call.** A METH_FASTCALL entry that checks its arrays' fields in place; what does not fit goes to Python.
@@ -572,6 +574,136 @@ following:
   %more_members = icmp ult i64 %number_after, %count
   %more = and i1 %more_tasks, %more_members
   br i1 %more, label %member, label %out
+out:
+  ret void
+}
+
+; Commands that wait for one another, done by as many threads as there are tasks. %sizes: how many units there are;
+; where among %buffers the words of the flow begin, which are zero at first: how many units were taken, and from the
+; eighth on how many pieces of each command were done; the address of the units, pairs of a first piece and how many
+; follow one another; that of the pieces, triples of a command, its first task and one after the last; that of a log as
+; for motet_wave_logged, or null, and the number of the first command. A command is its function, where its buffers
+; begin, the address of its sizes, its own number and word, and of how many others it needs how many pieces, pairs of a
+; word and a count.
+define void @motet_flow(ptr %buffers, ptr %sizes, i64 %first, i64 %last, ptr %scratch) nounwind {
+entry:
+  %total = load i64, ptr %sizes
+  %p_state_at = getelementptr i64, ptr %sizes, i64 1
+  %state_at = load i64, ptr %p_state_at
+  %state = getelementptr i64, ptr %buffers, i64 %state_at
+  %p_units = getelementptr i64, ptr %sizes, i64 2
+  %units = load ptr, ptr %p_units
+  %p_pieces = getelementptr i64, ptr %sizes, i64 3
+  %pieces = load ptr, ptr %p_pieces
+  %p_log = getelementptr i64, ptr %sizes, i64 4
+  %log = load ptr, ptr %p_log
+  %p_base = getelementptr i64, ptr %sizes, i64 5
+  %base = load i64, ptr %p_base
+  br label %take
+take:
+  %unit = atomicrmw add ptr %state, i64 1 monotonic
+  %there = icmp ult i64 %unit, %total
+  br i1 %there, label %begin_unit, label %out
+begin_unit:
+  %unit_word = shl i64 %unit, 1
+  %p_unit = getelementptr i64, ptr %units, i64 %unit_word
+  %first_piece = load i64, ptr %p_unit
+  %p_length = getelementptr i64, ptr %p_unit, i64 1
+  %length = load i64, ptr %p_length
+  %end_piece = add i64 %first_piece, %length
+  br label %piece
+piece:
+  %number = phi i64 [ %first_piece, %begin_unit ], [ %number_after, %done ]
+  %piece_word = mul i64 %number, 3
+  %p_piece = getelementptr i64, ptr %pieces, i64 %piece_word
+  %command = load ptr, ptr %p_piece
+  %p_begin = getelementptr i64, ptr %p_piece, i64 1
+  %begin = load i64, ptr %p_begin
+  %p_end = getelementptr i64, ptr %p_piece, i64 2
+  %end = load i64, ptr %p_end
+  %p_count = getelementptr i64, ptr %command, i64 5
+  %count = load i64, ptr %p_count
+  br label %need
+need:
+  %n = phi i64 [ 0, %piece ], [ %n_after, %had ]
+  %more = icmp ult i64 %n, %count
+  br i1 %more, label %one, label %ready
+one:
+  %need_word = shl i64 %n, 1
+  %need_at = add i64 %need_word, 6
+  %p_need = getelementptr i64, ptr %command, i64 %need_at
+  %word = load i64, ptr %p_need
+  %p_wanted = getelementptr i64, ptr %p_need, i64 1
+  %wanted = load i64, ptr %p_wanted
+  %p_word = getelementptr i64, ptr %state, i64 %word
+  br label %look
+look:
+  %spins = phi i64 [ 0, %one ], [ %spun, %again ], [ 0, %yield ]
+  %so_far = load atomic i64, ptr %p_word acquire, align 8
+  %enough = icmp uge i64 %so_far, %wanted
+  br i1 %enough, label %had, label %wait
+wait:
+  %spun = add i64 %spins, 1
+  %patient = icmp ult i64 %spun, 1024
+  br i1 %patient, label %again, label %yield
+again:
+  call void @$PAUSE
+  br label %look
+yield:
+  call i32 @sched_yield()
+  br label %look
+had:
+  %n_after = add i64 %n, 1
+  br label %need
+ready:
+  %function = load ptr, ptr %command
+  %p_offset = getelementptr i64, ptr %command, i64 1
+  %offset = load i64, ptr %p_offset
+  %own_buffers = getelementptr ptr, ptr %buffers, i64 %offset
+  %p_own_sizes = getelementptr i64, ptr %command, i64 2
+  %own_sizes = load ptr, ptr %p_own_sizes
+  %silent = icmp eq ptr %log, null
+  br i1 %silent, label %run, label %run_logged
+run:
+  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
+  br label %done
+run_logged:
+  %began = call i64 @now()
+  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
+  %ended = call i64 @now()
+  %note = atomicrmw add ptr %log, i64 1 monotonic
+  %p_room = getelementptr i64, ptr %log, i64 1
+  %room = load i64, ptr %p_room
+  %fits = icmp ult i64 %note, %room
+  br i1 %fits, label %write, label %done
+write:
+  %words = mul i64 %note, 6
+  %place = add i64 %words, 2
+  %p_note = getelementptr i64, ptr %log, i64 %place
+  %p_number = getelementptr i64, ptr %command, i64 3
+  %own_number = load i64, ptr %p_number
+  %named = add i64 %base, %own_number
+  store i64 %named, ptr %p_note
+  %thread = call i64 (i64, ...) @syscall(i64 $GETTID)
+  %p_thread = getelementptr i64, ptr %p_note, i64 1
+  store i64 %thread, ptr %p_thread
+  %p_note_begin = getelementptr i64, ptr %p_note, i64 2
+  store i64 %begin, ptr %p_note_begin
+  %p_note_end = getelementptr i64, ptr %p_note, i64 3
+  store i64 %end, ptr %p_note_end
+  %p_began = getelementptr i64, ptr %p_note, i64 4
+  store i64 %began, ptr %p_began
+  %p_ended = getelementptr i64, ptr %p_note, i64 5
+  store i64 %ended, ptr %p_ended
+  br label %done
+done:
+  %p_own_word = getelementptr i64, ptr %command, i64 4
+  %own_word = load i64, ptr %p_own_word
+  %p_own = getelementptr i64, ptr %state, i64 %own_word
+  atomicrmw add ptr %p_own, i64 1 release
+  %number_after = add i64 %number, 1
+  %on = icmp ult i64 %number_after, %end_piece
+  br i1 %on, label %piece, label %take
 out:
   ret void
 }

@@ -13,6 +13,7 @@ import numpy as np
 from motet.errors import ArtifactError, OutOfMemoryError
 from motet.runtime.device import Piece
 from motet.runtime.devices.host import layout
+from motet.runtime.devices.host.flows import Flow, join_waves
 from motet.runtime.devices.host.threads import HostThreads, support_code
 from motet.runtime.devices.host.waves import plan_waves
 
@@ -22,6 +23,7 @@ MOST_TASKS = 1 << 31
 _COPY_BLOCK = 256 << 10
 _NOTES = 64  # that a thread may make of one command: it claims fewer times
 _NOTE_WORDS = 6
+_FLOW_WORDS = 8  # of a flow before those of its members: threads that wait do not disturb those that take pieces
 
 
 @dataclass(frozen=True)
@@ -67,18 +69,18 @@ class NativeProgram:
                     f"command {i}: buffers {command.buffers}; expected externals -1 to {externals - 1}"
                 )
         self._present = present
-        waves = [[place] for place in range(len(present))]
-        if after is not None:
+        self._waves: list[tuple[list[int], Flow | None]] = [([place], None) for place in range(len(present))]
+        if after is not None and host.count > 1:
             ordered = _without_absent(after, self._places)
-            waves = plan_waves(
-                [command.tasks for command in present], ordered, host.count, [command.seconds for command in present]
+            tasks, seconds = [command.tasks for command in present], [command.seconds for command in present]
+            self._waves = join_waves(
+                plan_waves(tasks, ordered, host.count, seconds), tasks, ordered, host.count, seconds
             )
-        self._waves = waves
-        members = [[present[place] for place in wave] for wave in waves]
-        self.parallel = host.count > 1 and any(len(wave) > 1 or wave[0].tasks > 1 for wave in members)
-        self._table = _build_table(host, members, scratch, self.parallel)
+        waves = [_Wave([present[place] for place in wave], flow) for wave, flow in self._waves]
+        self.parallel = host.count > 1 and any(_tasks_of(wave, host) > 1 for wave in waves)
+        self._table = _build_table(host, waves, scratch, self.parallel)
         self.address = int(self._table.ctypes.data)
-        self._timed = self._table if len(members) == len(present) else None
+        self._timed = self._table if len(waves) == len(present) else None
         self._pack = struct.Struct(f"={externals + 1}Q").pack
         self._run = _entry()
 
@@ -104,12 +106,12 @@ class NativeProgram:
         room = sum(min(command.tasks, _NOTES * self.host.count) for command in self._present)
         log = np.zeros(2 + _NOTE_WORDS * room, np.int64)
         log[1] = room
-        members = [[self._present[place] for place in wave] for wave in self._waves]
-        table = _build_table(self.host, members, self.scratch, self.parallel, int(log.ctypes.data))
+        waves = [_Wave([self._present[place] for place in wave], flow) for wave, flow in self._waves]
+        table = _build_table(self.host, waves, self.scratch, self.parallel, int(log.ctypes.data))
         if self._run(int(table.ctypes.data), self._pack(0, *pointers), None):
             raise OutOfMemoryError(self.scratch, "host")
         pieces: list[list[Piece]] = [[] for _ in range(self.count)]
-        order = [place for wave in self._waves for place in wave]
+        order = [place for wave, _ in self._waves for place in wave]
         notes = log[2:].reshape(-1, _NOTE_WORDS)[: min(int(log[0]), room)]
         for number, thread, _, _, begin, end in notes.tolist():
             pieces[self._places[order[number]]].append(Piece(thread, begin * 1e-9, end * 1e-9))
@@ -122,7 +124,8 @@ class NativeProgram:
         if self.parallel and not self.host.started:
             self.host.start()
         if self._timed is None:
-            self._timed = _build_table(self.host, [[command] for command in self._present], self.scratch, self.parallel)
+            waves = [_Wave([command]) for command in self._present]
+            self._timed = _build_table(self.host, waves, self.scratch, self.parallel)
         times = (ctypes.c_int64 * max(1, len(self._places)))()
         if self._run(int(self._timed.ctypes.data), self._pack(0, *pointers), times):
             raise OutOfMemoryError(self.scratch, "host")
@@ -162,18 +165,44 @@ def _without_absent(after: Sequence[Sequence[int]], places: Sequence[int]) -> li
     return [sorted(numbers[place] for place in waited[place_of]) for place_of in places]
 
 
-def _build_table(
-    host: HostThreads, waves: Sequence[Sequence[NativeCommand]], scratch: int, parallel: bool, log: int = 0
-) -> Table:
+@dataclass(frozen=True)
+class _Wave:
+    """Commands that are one for the executor: one alone, several that may run at once, or a flow."""
+
+    members: Sequence[NativeCommand]
+    flow: Flow | None = None
+
+
+def _tasks_of(wave: _Wave, host: HostThreads) -> int:
+    """Of a flow as many as there are threads to take its pieces."""
+    return host.count if wave.flow is not None else sum(command.tasks for command in wave.members)
+
+
+def _function_of(wave: _Wave, log: int) -> int:
+    if wave.flow is not None:
+        return support_code().address("motet_flow")
+    if log:
+        return support_code().address("motet_wave_logged")
+    return wave.members[0].function if len(wave.members) == 1 else support_code().address("motet_wave")
+
+
+def _buffers_of(wave: _Wave) -> list[tuple[int, int]]:
+    """Those of the members, then, for a flow, words that are zero: addresses within external -1."""
+    buffers = [buffer for command in wave.members for buffer in command.buffers]
+    return buffers if wave.flow is None else buffers + [(-1, 0)] * (_FLOW_WORDS + len(wave.members))
+
+
+def _build_table(host: HostThreads, waves: Sequence[_Wave], scratch: int, parallel: bool, log: int = 0) -> Table:
     """The structures of layout.py, one after the other: program, commands, references, sizes. Each wave is one
     command, which has the tasks of its members. What they do is noted in the log at the address `log`, if not 0."""
-    references = sum(len(command.buffers) for wave in waves for command in wave)
-    sizes = sum(_size_words(wave, log) for wave in waves)
+    buffers = [_buffers_of(wave) for wave in waves]
     first = layout.Program.STRIDE // 8
     words = layout.Command.STRIDE // 8
     reference_at = first + words * len(waves)
-    size_at = reference_at + 2 * references
-    table = np.zeros(size_at + sizes, np.int64)
+    size_at = reference_at + 2 * sum(map(len, buffers))
+    # How long they are does not depend on where they lie.
+    length = sum(len(_sizes(wave, 0, log, 0)) for wave in waves)
+    table = np.zeros(size_at + length, np.int64)
     base = int(table.ctypes.data)
 
     def put(at: int, field: int, value: int) -> None:
@@ -184,49 +213,68 @@ def _build_table(
         (layout.Program.COMMANDS, base + 8 * first),
         (layout.Program.COUNT, len(waves)),
         (layout.Program.SCRATCH, scratch),
-        (layout.Program.MOST_BUFFERS, max((_buffer_count(wave) for wave in waves), default=0)),
+        (layout.Program.MOST_BUFFERS, max(map(len, buffers), default=0)),
         (layout.Program.PARALLEL, int(parallel)),
     ):
         put(0, field, value)
-    several = support_code().address("motet_wave_logged" if log else "motet_wave")
     member = 0
-    for number, wave in enumerate(waves):
+    for number, (wave, own) in enumerate(zip(waves, buffers, strict=True)):
         at = first + words * number
-        put(at, layout.Command.FUNCTION, wave[0].function if len(wave) == 1 and not log else several)
-        put(at, layout.Command.TASKS, sum(command.tasks for command in wave))
+        put(at, layout.Command.FUNCTION, _function_of(wave, log))
+        put(at, layout.Command.TASKS, _tasks_of(wave, host))
         put(at, layout.Command.REFERENCES, base + 8 * reference_at)
-        put(at, layout.Command.COUNT, _buffer_count(wave))
+        put(at, layout.Command.COUNT, len(own))
         put(at, layout.Command.SIZES, base + 8 * size_at)
-        for index, offset in (buffer for command in wave for buffer in command.buffers):
+        for index, offset in own:
             put(reference_at, 0, index)
             put(reference_at, 8, offset)
             reference_at += 2
         for size in _sizes(wave, base + 8 * size_at, log, member):
             put(size_at, 0, size)
             size_at += 1
-        member += len(wave)
+        member += len(wave.members)
     return table
 
 
-def _buffer_count(wave: Sequence[NativeCommand]) -> int:
-    return sum(len(command.buffers) for command in wave)
-
-
-def _size_words(wave: Sequence[NativeCommand], log: int) -> int:
-    own = sum(len(command.sizes) for command in wave)
-    return own if len(wave) == 1 and not log else (2 if log else 0) + 1 + 4 * len(wave) + own
-
-
-def _sizes(wave: Sequence[NativeCommand], address: int, log: int, member: int) -> list[int]:
-    """The sizes of a command at `address`; of several, or where a log is kept, what `motet_wave` or `motet_wave_logged`
-    reads, then theirs. `member` is the number of the first."""
-    if len(wave) == 1 and not log:
-        return list(wave[0].sizes)
-    words = [log, member, len(wave)] if log else [len(wave)]
-    tasks, buffers, own = 0, 0, address + 8 * (len(words) + 4 * len(wave))
-    for command in wave:
+def _sizes(wave: _Wave, address: int, log: int, member: int) -> list[int]:
+    """The sizes of a command at `address`; of several, or where a log is kept, what `motet_wave`, `motet_wave_logged`
+    or `motet_flow` reads, then theirs. `member` is the number of the first."""
+    if wave.flow is not None:
+        return _flow_sizes(wave.members, wave.flow, address, log, member)
+    if len(wave.members) == 1 and not log:
+        return list(wave.members[0].sizes)
+    words = [log, member, len(wave.members)] if log else [len(wave.members)]
+    tasks, buffers, own = 0, 0, address + 8 * (len(words) + 4 * len(wave.members))
+    for command in wave.members:
         tasks += command.tasks
         words += [command.function, tasks, buffers, own]
         buffers += len(command.buffers)
         own += 8 * len(command.sizes)
-    return words + [size for command in wave for size in command.sizes]
+    return words + [size for command in wave.members for size in command.sizes]
+
+
+def _flow_sizes(
+    members: Sequence[NativeCommand], flow: Flow, address: int, log: int, member: int
+) -> list[int]:
+    pieces = [piece for unit in flow.units for piece in unit]
+    units_at = address + 8 * 6
+    pieces_at = units_at + 8 * 2 * len(flow.units)
+    at = pieces_at + 8 * 3 * len(pieces)
+    places: list[int] = []  # of the members
+    for needs in flow.needs:
+        places.append(at)
+        at += 8 * (6 + 2 * len(needs))
+    words = [len(flow.units), sum(len(command.buffers) for command in members), units_at, pieces_at, log, member]
+    first = 0
+    for unit in flow.units:
+        words += [first, len(unit)]
+        first += len(unit)
+    for piece in pieces:
+        words += [places[piece.member], piece.begin, piece.end]
+    buffers = 0
+    for number, (command, needs) in enumerate(zip(members, flow.needs, strict=True)):
+        words += [command.function, buffers, at, number, _FLOW_WORDS + number, len(needs)]
+        words += [word for need in needs for word in (_FLOW_WORDS + need, flow.counts[need])]
+        buffers += len(command.buffers)
+        at += 8 * len(command.sizes)
+    return words + [size for command in members for size in command.sizes]
