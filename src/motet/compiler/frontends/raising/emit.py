@@ -31,6 +31,7 @@ from motet.compiler.frontends.raising.nest import (
     rewrite_statement,
 )
 from motet.compiler.frontends.raising.read import COMBINERS
+from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
@@ -41,11 +42,11 @@ _PADDED_WITH = {
 }  # fmt: skip
 
 
-def emit_statement(statement: Statement, extents: Mapping[int, int], before: ir.Operation) -> None:
+def emit_statement(statement: Statement, extents: Mapping[int, int], sizes: Sizes, before: ir.Operation) -> None:
     """Create the operations of `statement` before `before`. Raises Unraisable, having created some of them."""
     shaped, own = _shape(statement, dict(extents))
     if all(own[dim] > 0 for dim in shaped.dims):
-        _Emitter(own, before, shaped).run()
+        _Emitter(own, sizes, before, shaped).run()
 
 
 # -- the statement's own box ---------------------------------------------------------------------------
@@ -63,6 +64,8 @@ def _shape(statement: Statement, extents: dict[int, int]) -> tuple[Statement, di
             raise Unraisable("a store whose index has several counters")
         if index.terms and index.terms[0][1] < 0:
             dim = index.terms[0][0]
+            if not is_known(extents[dim]):
+                raise Unraisable("a store counted downwards from what is not known")
             statement = _replace(statement, dim, Linear(((dim, -1),), extents[dim] - 1))
     used = [index.terms[0][0] for index in statement.indices if index.terms]
     if len(set(used)) != len(used):
@@ -174,8 +177,11 @@ class _Loops:
 class _Emitter:
     """Creates the operations of one statement."""
 
-    def __init__(self, extents: Mapping[int, int], before: ir.Operation, statement: Statement) -> None:
+    def __init__(
+        self, extents: Mapping[int, int], sizes: Sizes, before: ir.Operation, statement: Statement
+    ) -> None:
         self.extents = extents
+        self.sizes = sizes
         self.before = before
         self.statement = statement
 
@@ -184,8 +190,9 @@ class _Emitter:
         kind = ir.MemRefType(statement.memref.type)
         axes = [index.terms[0][0] if index.terms else None for index in statement.indices]
         result = self._tensor_of(statement.value, axes, kind.element_type)
-        if not all(self._covers(index, kind.shape[axis]) for axis, index in enumerate(statement.indices)):
-            result = self._inserted(result, kind)
+        shape = self.sizes.of_shape(statement.memref)
+        if not all(self._covers(index, extent) for index, extent in zip(statement.indices, shape, strict=True)):
+            result = self._inserted(result, shape)
         attributes = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
         self._create("bufferization.materialize_in_destination", [], [result, statement.memref], attributes)
 
@@ -193,21 +200,36 @@ class _Emitter:
         size = self.extents[index.terms[0][0]] if index.terms else 1
         return not index.constant and size == extent and (not index.terms or index.single is not None)
 
-    def _inserted(self, part: ir.Value, kind: ir.MemRefType) -> ir.Value:
+    def _inserted(self, part: ir.Value, shape: Sequence[int]) -> ir.Value:
         """What the memref holds, with `part` in its place."""
         whole = self._held(self.statement.memref)
         indices = self.statement.indices
-        attributes = _slice(
+        for index, extent in zip(indices, shape, strict=True):
+            low, high = index.range(self.extents)
+            if low < 0 or self.sizes.beyond(high, extent):
+                raise Unraisable("a store outside of its memref")
+        attributes, values = self._slice(
             [index.constant for index in indices],
             [self.extents[index.terms[0][0]] if index.terms else 1 for index in indices],
             [index.terms[0][1] if index.terms else 1 for index in indices],
         )
-        for index, extent in zip(indices, kind.shape, strict=True):
-            low, high = index.range(self.extents)
-            if low < 0 or high >= extent:
-                raise Unraisable("a store outside of its memref")
-        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0])
-        return self._create("tensor.insert_slice", [whole.type], [part, whole], attributes).result
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 0, len(values), 0])
+        return self._create("tensor.insert_slice", [whole.type], [part, whole, *values], attributes).result
+
+    def _slice(
+        self, offsets: list[int], sizes: list[int], strides: list[int]
+    ) -> tuple[dict[str, ir.Attribute], list[ir.Value]]:
+        """The attributes of a slice, and the sizes that are not known."""
+        static, values = self._sizes(sizes)
+        return {
+            "static_offsets": ir.DenseI64ArrayAttr.get(offsets), "static_sizes": ir.DenseI64ArrayAttr.get(static),
+            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+        }, values
+
+    def _sizes(self, sizes: Sequence[int]) -> tuple[list[int], list[ir.Value]]:
+        """Sizes as a type has them, and the values of those that are not known."""
+        values = [self.sizes.create(size, self.before) for size in sizes if not is_known(size)]
+        return [size if is_known(size) else ir.ShapedType.get_dynamic_size() for size in sizes], values
 
     # -- tensors ---------------------------------------------------------------------------------
 
@@ -221,8 +243,8 @@ class _Emitter:
         return self._generic(_Loops(dims, len(dims)), node, None, self._empty(axes, element), axes)
 
     def _empty(self, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
-        shape = [1 if dim is None else self.extents[dim] for dim in axes]
-        return self._create("tensor.empty", [ir.RankedTensorType.get(shape, element)], [], {}).result
+        shape, values = self._sizes([1 if dim is None else self.extents[dim] for dim in axes])
+        return self._create("tensor.empty", [ir.RankedTensorType.get(shape, element)], values, {}).result
 
     def _filled(self, node: Scalar, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
         dims = tuple(dim for dim in axes if dim is not None)
@@ -249,9 +271,9 @@ class _Emitter:
     def _start(self, node: Node, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
         """The tensor that a reduction begins with: what the memref holds, if that is all it is."""
         if isinstance(node, Load) and node.indices == self.statement.indices and node.memref == self.statement.memref:
-            kind = ir.MemRefType(node.memref.type)
+            shape = self.sizes.of_shape(node.memref)
             stored = [index.terms[0][0] if index.terms else None for index in node.indices]
-            if stored == list(axes) and all(self._covers(i, n) for i, n in zip(node.indices, kind.shape, strict=True)):
+            if stored == list(axes) and all(self._covers(i, n) for i, n in zip(node.indices, shape, strict=True)):
                 return self._held(node.memref)
         return self._tensor_of(node, axes, element)
 
@@ -314,15 +336,16 @@ class _Emitter:
     def _element(self, load: Load, padding: _Padding | None) -> tuple[ir.Value, list[Linear]]:
         """A tensor of what `load` reads over all iterations, and the index into it, axis by axis."""
         kind = ir.MemRefType(load.memref.type)
+        shape = self.sizes.of_shape(load.memref)
         bounds = _bounds(load)
         if any(not _holds(condition, self.extents) and condition not in bounds for condition in load.conditions):
             raise Unraisable("a load under other conditions than its bounds")
         tensor = self._held(load.memref)
         lows, highs = list[int](), list[int]()
         windows: list[_Window] = []
-        for index, extent in zip(load.indices, kind.shape, strict=True):
+        for index, extent in zip(load.indices, shape, strict=True):
             low, high = index.range(self.extents)
-            before, after = max(0, -low), max(0, high - extent + 1)
+            before, after = max(0, -low), self.sizes.beyond(high, extent)
             if (before or after) and not _is_bounded(load, index, extent, padding, self.extents):
                 raise Unraisable("a load outside of its memref")
             lows.append(before)
@@ -331,18 +354,20 @@ class _Emitter:
         if any((*lows, *highs)):
             number = load.otherwise if load.conditions or padding is None else padding.value
             tensor = self._padded(tensor, lows, highs, number)
-        shape = list(ir.RankedTensorType(tensor.type).shape)
+        padded = [low + extent + high for low, extent, high in zip(lows, shape, highs, strict=True)]
         sizes = [window.size for window in windows]
-        if sizes != shape or any(window.stride != 1 for window in windows):
-            part = ir.RankedTensorType.get(sizes, kind.element_type)
-            attributes = _slice([window.offset for window in windows], sizes, [window.stride for window in windows])
-            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0])
-            tensor = self._create("tensor.extract_slice", [part], [tensor], attributes).result
+        if sizes != padded or any(window.stride != 1 for window in windows):
+            attributes, values = self._slice(
+                [window.offset for window in windows], sizes, [window.stride for window in windows]
+            )
+            part = ir.RankedTensorType.get(self._sizes(sizes)[0], kind.element_type)
+            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, len(values), 0])
+            tensor = self._create("tensor.extract_slice", [part], [tensor, *values], attributes).result
         return tensor, [window.index for window in windows]
 
     def _padded(self, tensor: ir.Value, lows: list[int], highs: list[int], value: float) -> ir.Value:
         kind = ir.RankedTensorType(tensor.type)
-        shape = [low + n + high for low, n, high in zip(lows, kind.shape, highs, strict=True)]
+        shape = [low + n + high if low or high else n for low, n, high in zip(lows, kind.shape, highs, strict=True)]
         element = kind.element_type
         number = (
             ir.IntegerAttr.get(element, int(value)) if isinstance(element, ir.IntegerType)
@@ -493,10 +518,3 @@ class _Body:
 
 def _is_tensor(value: ir.Value) -> bool:
     return isinstance(value.type, ir.RankedTensorType)
-
-
-def _slice(offsets: list[int], sizes: list[int], strides: list[int]) -> dict[str, ir.Attribute]:
-    return {
-        "static_offsets": ir.DenseI64ArrayAttr.get(offsets), "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
-        "static_strides": ir.DenseI64ArrayAttr.get(strides),
-    }

@@ -85,7 +85,8 @@ class Statement:
 
 @dataclass
 class Nest:
-    """Statements in the order of the program, and the extents of their dimensions."""
+    """Statements in the order of the program, and the extents of their dimensions, or what stands for them
+    (`sizes.py`)."""
 
     extents: dict[int, int]
     statements: list[Statement]

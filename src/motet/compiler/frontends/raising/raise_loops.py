@@ -15,6 +15,7 @@ from motet.compiler.frontends.raising.nest import Nest, Unraisable
 from motet.compiler.frontends.raising.order import check_order
 from motet.compiler.frontends.raising.read import read_nest
 from motet.compiler.frontends.raising.simplify import simplify
+from motet.compiler.frontends.raising.sizes import Sizes, check_sizes
 from motet.compiler.frontends.raising.unflatten import unflatten
 from motet.compiler.ir._mlir import func, ir
 
@@ -33,12 +34,14 @@ def _raise_block(block: ir.Block, worthwhile: int) -> None:
         op = entry.operation
         if op.name == "scf.for" and not len(op.results):
             try:
-                nest = read_nest(op)
+                sizes = Sizes()
+                nest = read_nest(op, sizes)
+                check_sizes(nest)
                 simplify(nest)
                 unflatten(nest, op)
                 check_order(nest)
                 if _iterations(nest) >= worthwhile:
-                    _emit(nest, op)
+                    _emit(nest, sizes, op)
                     op.erase()
                     continue
             except Unraisable as reason:
@@ -53,13 +56,13 @@ def _iterations(nest: Nest) -> int:
     return math.prod(nest.extents.values())
 
 
-def _emit(nest: Nest, loop: ir.Operation) -> None:
+def _emit(nest: Nest, sizes: Sizes, loop: ir.Operation) -> None:
     """All statements of `nest` before `loop`, or nothing."""
     block = loop.block
     before = len(block.operations)
     try:
         for statement in nest.statements:
-            emit_statement(statement, nest.extents, loop)
+            emit_statement(statement, nest.extents, sizes, loop)
     except Unraisable:
         for _ in range(len(block.operations) - before):
             _previous(block, loop).erase()

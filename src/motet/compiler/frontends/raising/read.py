@@ -21,6 +21,7 @@ from motet.compiler.frontends.raising.nest import (
     Statement,
     Unraisable,
 )
+from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
@@ -30,18 +31,21 @@ COMBINERS = frozenset({
     "arith.addi", "arith.muli", "arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui", "arith.andi", "arith.ori",
     "arith.xori",
 })  # fmt: skip
-_READ_WHERE_USED = ("arith.", "math.", "memref.load", "scf.if", "scf.yield")
+_READ_WHERE_USED = ("arith.", "math.", "memref.load", "memref.dim", "scf.if", "scf.yield")
+_LINEAR = ("arith.addi", "arith.subi", "arith.muli")
 _CASTS = ("arith.index_cast", "arith.extsi")
 
 
-def read_nest(loop: ir.Operation) -> Nest:
-    """The statements of `loop`, an `scf.for` without results. Raises Unraisable."""
-    return _Reader(loop).run()
+def read_nest(loop: ir.Operation, sizes: Sizes) -> Nest:
+    """The statements of `loop`, an `scf.for` without results; `sizes` stand for what is not known. Raises
+    Unraisable."""
+    return _Reader(loop, sizes).run()
 
 
 class _Reader:
-    def __init__(self, loop: ir.Operation) -> None:
+    def __init__(self, loop: ir.Operation, sizes: Sizes) -> None:
         self.loop = loop
+        self.sizes = sizes
         self.extents: dict[int, int] = {}
         self.counters: dict[ir.Value, tuple[Linear, int, tuple[Linear, ...]]] = {}
         self.statements: list[Statement] = []
@@ -113,6 +117,9 @@ class _Reader:
         if step.terms or step.constant < 1:
             raise Unraisable("a step that is no positive constant")
         dim = len(self.extents)
+        unknown = not all(is_known(bound.constant) for bound in (*lowers, *uppers))
+        if unknown and (len(lowers) != 1 or len(uppers) != 1 or lowers[0].terms or uppers[0].terms):
+            raise Unraisable("one of several bounds of a loop that is not known")
         if len(lowers) == 1:
             base = lowers[0]
         elif step.constant == 1:
@@ -125,6 +132,8 @@ class _Reader:
             raise Unraisable("a loop that never runs")
         value = base + Linear.dim(dim) * step.constant
         conditions = [value - lower for lower in lowers] + [(upper - value).plus(-1) for upper in uppers]
+        if unknown:
+            conditions = []  # there is one bound on each side, which are the same in all iterations
         new = tuple(condition for condition in conditions if condition.range(self.extents)[0] < 0)
         self.counters[counter] = value, dim, new
         return dim, new
@@ -149,6 +158,8 @@ class _Reader:
         left, right = (self._linear(operand) for operand in owner.operands)
         predicate = ir.IntegerAttr(owner.attributes["predicate"]).value
         below, above = (right - left), (left - right)
+        if not is_known(below.constant):
+            raise Unraisable("a condition on what is not known")
         found = {
             0: (below, above), 2: (below.plus(-1),), 3: (below,), 4: (above.plus(-1),), 5: (above,),
             6: (below.plus(-1), left), 7: (below, left), 8: (above.plus(-1), right), 9: (above, right),
@@ -166,13 +177,15 @@ class _Reader:
         if value in self.counters:
             return self.counters[value][0]
         owner = _owner(value)
+        if self._is_size(value, owner):
+            return Linear((), self.sizes.of_value(value))
         if owner is None:
             raise Unraisable("an index from outside the nest")
         if owner.name == "arith.constant":
             attribute = owner.attributes["value"]
             if isinstance(attribute, ir.IntegerAttr):
                 return Linear((), attribute.value)
-        elif owner.name in ("arith.addi", "arith.subi", "arith.muli"):
+        elif owner.name in _LINEAR:
             left, right = (self._linear(operand) for operand in owner.operands)
             if owner.name == "arith.addi":
                 return self._fits(left + right, value)
@@ -188,6 +201,19 @@ class _Reader:
             if found.range(self.extents)[0] >= 0:
                 return found
         raise Unraisable(f"{owner.name}: an index that is not linear")
+
+    def _is_size(self, value: ir.Value, owner: ir.Operation | None) -> bool:
+        """Whether a value is a size as it stands: one from outside the nest, of which no more is known."""
+        if not isinstance(value.type, ir.IndexType):
+            return False
+        if owner is not None and owner.name == "memref.dim":
+            self._outside(owner.operands[0])
+            return True
+        if self._is_inside(value):
+            return False
+        if owner is None or owner.name not in _LINEAR:
+            return owner is None or owner.name != "arith.constant"
+        return not any(_is_constant(operand) for operand in owner.operands)
 
     def _fits(self, found: Linear, value: ir.Value) -> Linear:
         """`found`, if narrow integers hold it: they would wrap."""
@@ -341,6 +367,11 @@ class _Reader:
 
 def _owner(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _is_constant(value: ir.Value) -> bool:
+    owner = _owner(value)
+    return owner is not None and owner.name == "arith.constant"
 
 
 def _last(block: ir.Block) -> ir.Operation:

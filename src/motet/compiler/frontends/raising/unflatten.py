@@ -40,7 +40,7 @@ def _stride(nest: Nest, tried: list[tuple[ir.Value, int, int]]) -> tuple[ir.Valu
                 found += [(abs(c), access.memref, axis) for _, c in index.terms if abs(c) > 1]
     for stride, memref, axis in sorted(found, key=lambda one: -one[0]):
         extent = ir.MemRefType(memref.type).shape[axis]
-        if (memref, axis, stride) in tried or extent % stride or extent == stride:
+        if (memref, axis, stride) in tried or extent <= 0 or extent % stride or extent == stride:
             continue
         there = [access for access in accesses if access.memref == memref]
         if all(_fits(access.indices[axis], stride, extent, nest) for access in there):
