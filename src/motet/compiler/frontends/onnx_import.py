@@ -16,15 +16,14 @@ import numpy as np
 from motet.compiler.frontends.onnx_functions import expand_functions
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_simplify import simplify
+from motet.compiler.frontends.torch_views import settle_views
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
 
 if TYPE_CHECKING:
     import onnx
 
-PIPELINE = (
-    "torch-onnx-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int},"
-    "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
-)
+TO_TORCH = "torch-onnx-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
+TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
 PARAMETER_BYTES = 4 << 10
 PARAMETER_DTYPES = frozenset({
     "float16", "bfloat16", "float32", "float64", "int8", "uint8",
@@ -98,7 +97,9 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
     register_torch_dialect(context)
     try:
         module = _import(proto, context)
-        run_pipeline(module, PIPELINE)
+        run_pipeline(module, TO_TORCH)
+        settle_views(module)
+        run_pipeline(module, TO_LINALG)
     except ir.MLIRError as error:
         raise _explain(model, error) from error
     return Lowered(module, parameters)

@@ -21,6 +21,14 @@ class Monomial:
         powers.update(dict(other.factors))
         return Monomial(self.number * other.number, tuple(sorted(powers.items())))
 
+    def over(self, other: Monomial) -> Monomial | None:
+        """The quotient, where it is a monomial too."""
+        if not other.divides(self):
+            return None
+        powers = Counter(dict(self.factors))
+        powers.subtract(dict(other.factors))
+        return Monomial(self.number // other.number, tuple(sorted((f, p) for f, p in powers.items() if p)))
+
     def divides(self, other: Monomial) -> bool:
         powers = dict(other.factors)
         return (

@@ -10,7 +10,7 @@ expressions over the inputs' extents: dimensions go together as soon as their pr
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from motet.artifact.schema import Expr
@@ -33,9 +33,13 @@ def resolve_reshapes(function: ir.Operation) -> None:
                 target = [shapes.numbers.get(element) for element in elements]
                 known = [extent for extent in target if extent is not None]
                 if len(known) == len(elements):
-                    _resolve(operation, shapes, known, elements)
+                    _resolve(operation, operation.operands[0], shapes, known, dict(enumerate(elements)))
                     continue
             shapes.note(operation)
+            merged = _merged_to_be_split(operation)
+            if merged is not None and _falls_apart(merged, operation, shapes):
+                target = list(shapes.tensors[operation.results[0]])
+                _resolve(operation, merged.operands[0], shapes, target, _given(operation))
 
 
 def _elements(operation: ir.Operation) -> list[ir.Value] | None:
@@ -48,8 +52,33 @@ def _elements(operation: ir.Operation) -> list[ir.Value] | None:
     return list(shape.operands)
 
 
-def _resolve(operation: ir.Operation, shapes: Shapes, target: list[Expr], elements: list[ir.Value]) -> None:
-    source = operation.operands[0]
+def _merged_to_be_split(operation: ir.Operation) -> ir.Operation | None:
+    """The merging of dimensions that `operation` splits again."""
+    if operation.name != "tensor.expand_shape" or isinstance(operation.operands[0].owner, ir.Block):
+        return None
+    merged = operation.operands[0].owner
+    return merged if merged.name == "tensor.collapse_shape" else None
+
+
+def _given(split: ir.Operation) -> dict[int, ir.Value]:
+    kind = ir.RankedTensorType(split.results[0].type)
+    dynamic = [axis for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
+    return dict(zip(dynamic, list(split.operands)[1:], strict=True))
+
+
+def _falls_apart(merged: ir.Operation, split: ir.Operation, shapes: Shapes) -> bool:
+    """Whether fewer dimensions need to be merged and split than are."""
+    if merged.operands[0] not in shapes.tensors or split.results[0] not in shapes.tensors:
+        return False
+    source, target = shapes.tensors[merged.operands[0]], shapes.tensors[split.results[0]]
+    groups = match_groups([monomial(extent) for extent in source], [monomial(extent) for extent in target])
+    return len(groups) > ir.RankedTensorType(split.operands[0].type).rank
+
+
+def _resolve(
+    operation: ir.Operation, source: ir.Value, shapes: Shapes, target: list[Expr], elements: Mapping[int, ir.Value]
+) -> None:
+    """Makes it of `source`; `elements` are the target's extents by axis, those that are no numbers at least."""
     extents = shapes.tensors[source]
     groups = match_groups([monomial(extent) for extent in extents], [monomial(extent) for extent in target])
     merged = [prod_static([extents[axis] for axis in before]) for before, _ in groups]
@@ -59,8 +88,7 @@ def _resolve(operation: ir.Operation, shapes: Shapes, target: list[Expr], elemen
     if any(len(before) != 1 for before, _ in groups):
         value = build.reassociate("tensor.collapse_shape", value, build.type(merged), [before for before, _ in groups])
     if any(len(after) != 1 for _, after in groups):
-        given = [build.index(element) for element, extent in zip(elements, target, strict=True)
-                 if not isinstance(extent, int)]
+        given = [build.index(elements[axis]) for axis, extent in enumerate(target) if not isinstance(extent, int)]
         value = build.reassociate(
             "tensor.expand_shape", value, build.type(target), [after for _, after in groups], given, target
         )
