@@ -3,13 +3,15 @@
 Each program is called from 1, 2 and 4 threads at once, with arrays of their own, and by `submit` with as many calls in
 flight: by a session whose calls take one core each, and by one that may take all of them. Beside it onnxruntime, one
 session with as many threads calling; and threads that compute a hash, which says what the machine gave meanwhile. All
-take turns, and of each the best turn counts; ratios are to one caller.
+take turns, and of each the best turn counts; ratios are to one caller. The last column is processor time: what a call
+takes of all processors together with four callers, to what it takes with one, whatever else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import threading
 import time
 from collections import deque
@@ -28,6 +30,7 @@ CALLERS = (1, 2, 4)
 STAGES = (256, 512, 2)  # rows, width and layers of each half of a program over two devices
 # How a program is called, and by how many at once: runs so long and gives calls per second.
 Way = Callable[[int, float], float]
+Measured = tuple[float, float]  # calls per second, seconds of processors per call
 
 
 
@@ -204,20 +207,28 @@ class Row:
     program: str
     way: str
     rates: list[float]  # calls per second, by `CALLERS`
+    costs: list[float]  # seconds of processors per call
 
     def cells(self) -> list[str]:
         ratios = [f"{rate:,.0f} ({rate / self.rates[0]:.2f})" for rate in self.rates[1:]]
-        return [self.program, self.way, f"{self.rates[0]:,.0f}", *ratios]
+        return [self.program, self.way, f"{self.rates[0]:,.0f}", *ratios, f"{self.costs[-1] / self.costs[0]:.2f}"]
 
 
 def measure(program: str, ways: dict[str, Way], rounds: int, seconds: float) -> list[Row]:
     """Every way with every number of callers, in turns; the best of each counts."""
-    best = {(name, count): 0.0 for name in ways for count in CALLERS}
+    best: dict[tuple[str, int], Measured] = {(name, count): (0.0, math.inf) for name in ways for count in CALLERS}
     for _ in range(rounds):
         for name, way in ways.items():
             for count in CALLERS:
-                best[name, count] = max(best[name, count], way(count, seconds))
-    return [Row(program, name, [best[name, count] for count in CALLERS]) for name in ways]
+                begin = time.process_time(), time.perf_counter()
+                rate = way(count, seconds)
+                used, passed = time.process_time() - begin[0], time.perf_counter() - begin[1]
+                most, least = best[name, count]
+                best[name, count] = max(most, rate), min(least, used / (rate * passed))
+    return [
+        Row(program, name, [best[name, count][0] for count in CALLERS], [best[name, count][1] for count in CALLERS])
+        for name in ways
+    ]
 
 
 def ways_of(model: onnx.ModelProto, cores: int) -> dict[str, Way]:
@@ -262,10 +273,10 @@ def main() -> None:
             rows += measure(program.title, ways_of(program.model(), cores), arguments.rounds, arguments.seconds)
     if arguments.only in "two stages":
         rows += placed_rows(arguments.rounds, arguments.seconds)
-    heads = ["program", "called by", "1, calls/s", *(f"{count} (to one)" for count in CALLERS[1:])]
+    heads = ["program", "called by", "1, calls/s", *(f"{count} (to one)" for count in CALLERS[1:]), "processors"]
     if arguments.markdown:
         print("| " + " | ".join(heads) + " |")
-        print("|---|---|" + "---:|" * len(CALLERS))
+        print("|---|---|" + "---:|" * (len(CALLERS) + 1))
         for row in rows:
             print("| " + " | ".join(row.cells()) + " |")
         return
