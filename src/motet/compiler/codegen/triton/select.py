@@ -42,8 +42,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     """Code for `kernel`. Raises `Unsupported` for what no class has code for."""
     if (found := match_attention(kernel)) is not None:
         return _attention(found, target)
-    kernel, packings = contraction.packed(_divided(kernel, target), target)
-    kernel = contraction.laid_out(kernel, target)
+    kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
