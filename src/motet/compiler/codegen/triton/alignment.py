@@ -21,6 +21,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 _ALIGNMENT = 16  # bytes
 _OFTEN = 256  # times that each element is used
+_CHANNELS = 16  # of an image, for which another layout pays
 _HOPPER = 90
 
 
@@ -32,7 +33,11 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list
         return kernel
     batch, m, n, k = classes
     sides = ((product.lhs.input, m, n), (product.rhs.input, n, m))
-    if any(is_windowed(stage.inputs[number]) or stage.inputs[number].padding is not None for number, *_ in sides):
+    windowed = [is_windowed(stage.inputs[number]) for number, *_ in sides]
+    if any(windowed):
+        image = sides[windowed.index(True)][0]
+        return kernel if all(windowed) else _channels_last(kernel, stage, image, classes, factor)
+    if any(stage.inputs[number].padding is not None for number, *_ in sides):
         return kernel
     for number, own, other in sides:
         access = stage.inputs[number]
@@ -45,6 +50,50 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list
             continue
         kernel, stage = _copied(kernel, stage, number, [*batch, *own, *k])
     return kernel
+
+
+def _channels_last(
+    kernel: Kernel, stage: Stage, image: int, classes: tuple[list[int], ...], factor: str
+) -> Kernel:
+    """`kernel` with the image and the filters of a convolution, whose factors tensor cores read along K alone, copied
+    so that channels lie side by side."""
+    access = stage.inputs[image]
+    value = kernel.values[access.value]
+    channel = next((
+        (axis, entry.single) for axis, entry in enumerate(access.map)
+        if entry.single is not None and stage.iterators[entry.single] == "reduction"
+    ), None)
+    if item_bytes(factor) == 2 or channel is None or value.dtype != factor or value.order[-1] == channel[0]:
+        return kernel
+    axis, dim = channel
+    if not isinstance(stage.sizes[dim], int) or int(stage.sizes[dim]) < _CHANNELS:
+        return kernel
+    kernel, stage = _reordered(kernel, stage, image, (*(a for a in range(value.rank) if a != axis), axis))
+    product = match_product(stage)
+    if product is None:
+        return kernel
+    other = product.rhs.input if product.lhs.input == image else product.lhs.input
+    filters = stage.inputs[other]
+    if kernel.values[filters.value].role == "constant" or filters.padding is not None:
+        return kernel
+    _, m, n, k = classes
+    read = {d for entry in filters.map for d, c in enumerate(entry.coefficients) if c}
+    dims = [*(d for d in (*m, *n) if d in read), *(d for d in k if d != dim), dim]
+    return _copied(kernel, stage, other, dims)[0]
+
+
+def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]) -> tuple[Kernel, Stage]:
+    """`kernel` with what input `number` of `stage` reads from copied before it, to a temporary in another order."""
+    access = stage.inputs[number]
+    value = kernel.values[access.value]
+    index = len(kernel.values)
+    here = tuple(_unit(value.rank, axis) for axis in range(value.rank))
+    copy = Stage(
+        value.shape, ("parallel",) * value.rank, (Access(access.value, here),), (Access(index, here),), (None,), (),
+        (0,), f"a layout for {stage.source}" if stage.source else "",
+    )
+    temporary = Value(value.shape, value.dtype, "temporary", order)
+    return _before(kernel, stage, copy, temporary, number, replace(access, value=index))
 
 
 def _count(stage: Stage, dims: Sequence[int]) -> int:
@@ -85,7 +134,13 @@ def _copied(kernel: Kernel, stage: Stage, number: int, dims: Sequence[int]) -> t
         f"a layout for {stage.source}" if stage.source else "",
     )
     rank = len(stage.sizes)
-    own = Access(index, tuple(_unit(rank, d) for d in dims))
+    return _before(kernel, stage, copy, temporary, number, Access(index, tuple(_unit(rank, d) for d in dims)))
+
+
+def _before(
+    kernel: Kernel, stage: Stage, copy: Stage, temporary: Value, number: int, own: Access
+) -> tuple[Kernel, Stage]:
+    """`kernel` with the stage `copy` before `stage`, whose input `number` then reads `own` of what it makes."""
     changed = replace(stage, inputs=tuple(own if i == number else a for i, a in enumerate(stage.inputs)))
     stages: list[Stage] = []
     for each in kernel.stages:
