@@ -198,7 +198,8 @@ class Device(Protocol):
         ...
 
     def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        """Within this device: all of `source` to the beginning of `target`."""
+        """Within this device: all of `source` to the beginning of `target`. A device that has a method
+        `copies_from(other: Device) -> bool` takes `source` from each other device for which that is true."""
         ...
 
     def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:

@@ -23,10 +23,10 @@ from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.lifetimes import Retired, Use, lifetimes
 from motet.runtime.loaded import LoadedDevice
-from motet.runtime.queues import Slots, choose_queues, spare_queues
+from motet.runtime.queues import Slots, choose_queues, run_beside, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
-from motet.runtime.timeline import Point
+from motet.runtime.timeline import HostTimeline, Point
 from motet.runtime.trace import Submissions, Traced
 
 Array = np.ndarray[Any, Any]
@@ -68,6 +68,7 @@ class _Run:
     queue: int
     destinations: Mapping[int, int]  # of results that are made in an operand's memory: the operand
     leaving: frozenset[int]  # results that other devices read
+    beside: bool  # not in the caller's thread, which has something else to do meanwhile
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,21 @@ class PlacedInstance:
         )
         self.spare = spare_queues(plan.steps, queues, [loaded.device for loaded in devices])
         self.slots = Slots()  # of the calls under way
-        self._leaving = _leaving(plan, lambda device: id(devices[device].device))
+        self._leaving = _leaving(plan, [loaded.device for loaded in devices])
         self.lifetimes = lifetimes(plan, order, lambda device: id(devices[device].device))
+        self._beside = run_beside(
+            plan.steps, order, lambda device: devices[device].device.info.family == HOST,
+            lambda device: id(devices[device].device),
+        )
         shapes = dict(zip(plan.inputs, self.inputs, strict=True))
         entries: list[_Run | _Transfer] = []
-        for step, queue in zip(plan.steps, queues, strict=True):
+        for number, (step, queue) in enumerate(zip(plan.steps, queues, strict=True)):
             if step.op == "transfer":
                 shapes[step.results[0]] = shapes[step.operands[0]]
                 entries.append(_Transfer(step, queue))
                 continue
-            run = self._record(step, regions[step.region], shapes, schedules[step.device][step.region], queue)
+            schedule = schedules[step.device][step.region]
+            run = self._record(step, regions[step.region], shapes, schedule, queue, number in self._beside)
             shapes.update(zip(step.results, run.concrete.results, strict=True))
             entries.append(run)
         self._steps = [entries[number] for number in order]
@@ -132,7 +138,7 @@ class PlacedInstance:
         self._shapes = shapes
 
     def _record(
-        self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule, queue: int
+        self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule, queue: int, beside: bool
     ) -> _Run:
         symbols = {s.name: shapes[step.operands[s.input]].extents[s.axis] for s in region.symbols}
         loaded = self.devices[step.device]
@@ -147,7 +153,7 @@ class PlacedInstance:
         # In a loop that was taken apart it is asked for later, on the queue for what is moved.
         apart = step.turn is not None and id(loaded.device) in self.spare
         leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving and not apart)
-        return _Run(step, concrete, commands, frozenset(read), queue, destinations, leaving)
+        return _Run(step, concrete, commands, frozenset(read), queue, destinations, leaving, beside)
 
     def alone(self) -> Alone | None:
         """The whole function as one piece of work, where it is one step on the function's own arguments and results."""
@@ -216,6 +222,7 @@ class _Call:
         self.kept: list[Array] = []
         self.retired = Retired(instance.lifetimes)
         self.place = 0  # of the step that is being submitted
+        self.gates = HostTimeline()
         self.slot = 0
 
     def _given(self, shape: Shape, tensor: Tensor) -> _Value:
@@ -297,7 +304,13 @@ class _Call:
             waits += copy.points
         buffers += [loaded.parameter(index) for index in concrete.parameters]
         queue = run.queue if step.queues else self._shifted(device, run.queue)
-        point = device.submit(run.commands, buffers, waits, queue)
+        # A device that works in the caller's thread does so in its queue's where it has to wait.
+        gate = self.gates.next() if run.beside else None
+        try:
+            point = device.submit(run.commands, buffers, waits if gate is None else [*waits, gate], queue)
+        finally:
+            if gate is not None:
+                self.gates.signal(gate.value)
         point = self._note(device, queue, waits, point, len(concrete.work))
         self._pend(point, buffers)
         for copy in used:
@@ -358,6 +371,9 @@ class _Call:
         for other, copy in value.copies.items():
             if self.devices[other].device is target:
                 return copy
+        for other, copy in value.copies.items():
+            if _copies_from(target, self.devices[other].device):
+                return self._copied(value, copy, target, queue)
         source, points, origin = self._host_bytes(value)
         if target.info.host_memory:
             buffer = target.adopt(source)
@@ -376,6 +392,18 @@ class _Call:
         self._used(own, point)
         if origin is not None:
             self._used(origin, point)
+        own.points = [point]
+        return own
+
+    def _copied(self, value: _Value, copy: _Copy, target: Device, queue: int) -> _Copy:
+        """A copy by a device that reaches the other's memory by itself."""
+        own = self._own(target, value.shape.bytes)
+        waits = [*copy.points, *own.points]
+        own.queue = self._apart(target, self._shifted(target, queue))
+        point = self._note(target, own.queue, waits, target.copy(copy.buffer, own.buffer, waits, own.queue))
+        self._pend(point, [copy.buffer, own.buffer])
+        self._used(own, point)
+        self._used(copy, point)
         own.points = [point]
         return own
 
@@ -498,18 +526,25 @@ class _Call:
             point.wait()
 
 
-def _leaving(plan: Plan, same: Callable[[int], int]) -> set[int]:
-    """The values that steps make and others read on another device; `same` says which devices are one."""
+def _copies_from(target: Device, source: Device) -> bool:
+    """Whether a device copies from memory of another by itself."""
+    copies_from = getattr(target, "copies_from", None)
+    return copies_from is not None and copies_from(source)
+
+
+def _leaving(plan: Plan, devices: Sequence[Device]) -> set[int]:
+    """The values that steps make and others read on another device, which cannot get them from there by itself."""
     makers: dict[int, int] = {}  # of each value, the step, for those that were transferred too
-    homes: dict[int, int] = {}
+    homes: dict[int, Device] = {}
     leaving: set[int] = set()
     for step in plan.steps:
+        there = devices[step.device]
         for value in step.operands:
-            if value in makers and homes[value] != same(step.device):
+            if value in makers and homes[value] is not there and not _copies_from(there, homes[value]):
                 leaving.add(makers[value])
         for value in step.results:
             if step.op == "run":
-                makers[value], homes[value] = value, same(step.device)
+                makers[value], homes[value] = value, there
             elif step.operands[0] in makers:
                 makers[value], homes[value] = makers[step.operands[0]], homes[step.operands[0]]
     return leaving

@@ -21,6 +21,7 @@ OUT_OF_MEMORY = 2
 INVALID_HANDLE = 400
 WRONG_CONTEXT = (201, INVALID_HANDLE)  # what a call ends with where no context is current, or one of another GPU
 _NOT_READY = 600
+_PEER_ALREADY = 704
 _NON_BLOCKING = 1  # of streams: they do not wait for the legacy default stream
 _NO_TIMING = 2  # of events
 _PORTABLE = 1  # of host memory: pinned for every context
@@ -149,6 +150,17 @@ class CudaApi:
         if code := self.quick.pop(ctypes.byref(ctypes.c_void_p())):
             self.fail(code, "cuCtxPopCurrent")
 
+    def can_reach(self, ordinal: int, other: int) -> bool:
+        """Whether a GPU can read and write another's memory."""
+        devices = self._call("cuDeviceGet", ordinal), self._call("cuDeviceGet", other)
+        return bool(self._call("cuDeviceCanAccessPeer", *devices))
+
+    def reach(self, context: Handle) -> None:
+        """The current context may use the memory of another; nothing happens if it may already."""
+        result = self._driver.cuCtxEnablePeerAccess(context, 0)
+        if result[0] and int(result[0]) != _PEER_ALREADY:
+            _check(self._driver, "cuCtxEnablePeerAccess", result)
+
     # -- memory ----------------------------------------------------------------------------------
 
     def pool_create(self, ordinal: int) -> Handle:
@@ -165,6 +177,15 @@ class CudaApi:
 
     def pool_allocate(self, pool: Handle, size: int, stream: Handle) -> int:
         return int(self._call("cuMemAllocFromPoolAsync", size, pool, stream))
+
+    def pool_let_in(self, pool: Handle, ordinal: int) -> None:
+        """Lets another GPU read and write what comes from a pool."""
+        driver = self._driver
+        access = driver.CUmemAccessDesc()
+        access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = ordinal
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        self._call("cuMemPoolSetAccess", pool, [access], 1)
 
     def pool_trim(self, pool: Handle) -> None:
         """Gives what nobody uses back to the system."""

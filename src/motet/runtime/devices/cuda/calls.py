@@ -115,11 +115,11 @@ class _Call:
         self.loaded = loaded
         self.home = _home(there, loaded, signature.name)
         self.is_given = stream is not None
-        self.stream = _handle(stream, signature.name) if stream is not None else self._current()
+        self.stream = _handle(stream, signature.name) if stream is not None else self._current(self.home)
         self.destinations = {spec.destination for spec in signature.results if spec.destination is not None}
 
-    def _current(self) -> int:
-        return 0 if self.library is None else self.library.current_stream(self.home)
+    def _current(self, ordinal: int) -> int:
+        return 0 if self.library is None else self.library.current_stream(ordinal)
 
     def run(self, find: Find, fallback: Fallback) -> tuple[Any, TorchCall | None]:
         inputs = [
@@ -243,17 +243,17 @@ class _Call:
                 tensors.check_shape(cast(Any, place), shape.extents, where)
                 place = self._ready(device, place)
             else:
-                value = self._made(device, shape)
+                value = self._made(device, shape, self.stream)
                 place = self._described(value, where, writable=True)
             results.append(place)
             returned.append(value)
         _check_overlaps(self.signature, inputs, results, self.out)
         return results, returned
 
-    def _made(self, device: CudaDevice, shape: Shape) -> Any:
+    def _made(self, device: CudaDevice, shape: Shape, stream: int) -> Any:
         if self.library is not None and libraries.has_dtype(self.library, shape.dtype):
-            return self.library.empty(shape.extents, shape.dtype, self.home, self.stream)
-        return DeviceArray(device, device.allocate_for(shape.bytes, self.stream), shape.extents, shape.dtype)
+            return self.library.empty(shape.extents, shape.dtype, device.ordinal, stream)
+        return DeviceArray(device, device.allocate_for(shape.bytes, stream), shape.extents, shape.dtype)
 
     # -- several devices -------------------------------------------------------------------------
 
@@ -270,14 +270,16 @@ class _Call:
                 continue
             home = instance.devices[instance.plan.result_devices[index]].device
             value = np.empty(shape.extents, shape.dtype)
-            if home is device:
-                value = self._made(device, shape)
-            places.append(self._described(value, "", writable=True) if home is device else None)
+            if isinstance(home, CudaDevice):
+                stream = self.stream if home is device or self.library is None else self._current(home.ordinal)
+                value = self._made(home, shape, stream)
+                home.let_queues_wait_for(stream)
+            places.append(self._described(value, "", writable=True) if isinstance(home, CudaDevice) else None)
             results.append(value)
         device.let_queues_wait_for(self.stream)
         taken: list[Any] = [_taken(device, item) if isinstance(item, OnGpu) else item.array for item in inputs]
         for value, place in zip(results, places, strict=True):
-            taken.append(value if place is None else _taken(device, place))
+            taken.append(value if place is None else _taken(_device_of(instance, place.ordinal, ""), place))
         instance.run(taken)
         torch = self.library.torch if isinstance(self.library, libraries.Torch) else None
         returned = [

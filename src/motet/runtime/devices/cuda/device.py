@@ -46,7 +46,8 @@ class CudaDevice:
         self.process = os.getpid()
         self.lock = threading.RLock()
         self.lost: MotetError | None = None
-        self._ordinal = ordinal
+        self.ordinal = ordinal
+        self._met: set[int] = set()  # other GPUs
         self._check = check
         self._closed = False
         self._lifetimes = Lifetimes()
@@ -161,6 +162,14 @@ class CudaDevice:
             except CudaError as error:
                 raise self._failure(error) from error
 
+    def finish(self, stream: int) -> None:
+        """Blocks until what is on a stream of someone else's has ended. Raises DeviceError, KernelFault."""
+        try:
+            with self.current:
+                self.api.stream_synchronize(stream)
+        except CudaError as error:
+            raise self._failure(error) from error
+
     def note_direct(self, work: Forgetful) -> None:
         """`work` is told when memory of a stream's is other memory from now on."""
         self._direct.add(work)
@@ -176,8 +185,8 @@ class CudaDevice:
         """Memory of this GPU that belongs to `owner`, as a buffer that keeps it alive. Raises DeviceError for an
         address that is another device's."""
         self.check_usable()
-        found = self.api.ordinal_of(address) if size else self._ordinal
-        if found != self._ordinal:
+        found = self.api.ordinal_of(address) if size else self.ordinal
+        if found != self.ordinal:
             whose = "no GPU's" if found is None else f"that of GPU {found}"
             raise DeviceError(f"device {self.info.uri}: memory at {address:#x} is {whose}; expected its own")
         return CudaBuffer(self, address, size, owner=owner)
@@ -186,7 +195,7 @@ class CudaDevice:
         """A tensor of another library that lies on this GPU, contiguous, without a copy: what is written to one is in
         the other. Raises CallError for any other tensor."""
         self.check_usable()
-        found = external.exported(self, tensor, self._ordinal)
+        found = external.exported(self, tensor, self.ordinal)
         size = math.prod(found.shape) * found.dtype.itemsize
         return DeviceArray(self, self.adopt_address(found.address, size, found), found.shape, found.dtype)
 
@@ -272,6 +281,23 @@ class CudaDevice:
         if queue not in self._rings:
             self._rings[queue] = self._staging.ring()
         return self._rings[queue]
+
+    def copies_from(self, other: object) -> bool:
+        """Whether `copy` takes buffers of another device: of every GPU, directly where the two can reach each other,
+        else by way of the host's memory, which the driver sees to."""
+        if not isinstance(other, CudaDevice) or other is self:
+            return False
+        if other.ordinal not in self._met:
+            self._met.add(other.ordinal)
+            if self.api.can_reach(self.ordinal, other.ordinal):
+                with self.lock, contextlib.suppress(CudaError), self.current:
+                    self.api.reach(other.current.context)
+                    other.let_in(self.ordinal)
+        return True
+
+    def let_in(self, ordinal: int) -> None:
+        """Another GPU may read and write this one's memory. Raises CudaError."""
+        self._pool.let_in(ordinal)
 
     def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
         """`source` may also be a buffer of another GPU."""
@@ -489,6 +515,9 @@ class CudaDevice:
         return buffer
 
     def _readable(self, buffer: Buffer) -> CudaBuffer:
-        if isinstance(buffer, CudaBuffer) and buffer.device.lost is None:
-            return buffer
-        return self._own(buffer)
+        if not isinstance(buffer, CudaBuffer) or buffer.device.lost is not None or buffer.device is self:
+            return self._own(buffer)
+        if buffer.stream is not None:
+            buffer.device.finish(buffer.stream)
+            buffer.stream = None
+        return buffer

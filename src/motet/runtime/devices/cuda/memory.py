@@ -120,6 +120,10 @@ class Pool:
         """Only leaves a note: buffers go at any moment, inside `allocate` too. In any context."""
         self._given_back.append((address, size, stream))
 
+    def let_in(self, ordinal: int) -> None:
+        """Lets another GPU reach what is and will be in the pool. Raises CudaError."""
+        self._api.pool_let_in(self._handle, ordinal)
+
     def destroy(self) -> None:
         """Everything goes, what is in use too. Nothing works with it any more."""
         with self._lock:

@@ -82,6 +82,15 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
 
 
+class Pool(set[int]):
+    """The addresses of blocks, and which other GPUs reach them."""
+
+    def __init__(self, ordinal: int) -> None:
+        super().__init__()
+        self.ordinal = ordinal
+        self.open_to: set[int] = set()
+
+
 def array(address: int, count: int, dtype: Any) -> np.ndarray:
     """Memory as an array."""
     size = count * np.dtype(dtype).itemsize
@@ -89,9 +98,15 @@ def array(address: int, count: int, dtype: Any) -> np.ndarray:
 
 
 class FakeApi(CudaApi):
-    """One GPU of `memory` bytes."""
+    """`gpus` GPUs of `memory` bytes."""
 
-    def __init__(self, memory: int = 1 << 30, capability: tuple[int, int] = CAPABILITY) -> None:
+    def __init__(
+        self, memory: int = 1 << 30, capability: tuple[int, int] = CAPABILITY, gpus: int = 1, peers: bool = True
+    ) -> None:
+        self.gpus = gpus
+        self.peers = peers
+        self.reached: set[tuple[str, str]] = set()
+        self.contexts = threading.local()
         self.memory = memory
         self.capability = capability
         self.calls: Counter[str] = Counter()
@@ -106,6 +121,9 @@ class FakeApi(CudaApi):
         self.gates: list[threading.Event] = []
         self._handles = itertools.count(1000)
         self.streams: dict[int, Stream] = {0: Stream(self)}  # by handle; 0 is the legacy default stream
+        self.stream_contexts: dict[int, str] = {}
+        self.pools: list[Pool] = []
+        self.foreign: list[tuple[int, int, int]] = []  # memory of other libraries: address, bytes, GPU
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
@@ -120,27 +138,44 @@ class FakeApi(CudaApi):
     def start(self) -> None: ...
 
     def count(self) -> int:
-        return 1
+        return self.gpus
 
     def gpu(self, ordinal: int) -> Gpu:
-        return Gpu("a GPU for tests", UUID, self.capability, self.memory, 4, 200 << 10)
+        return Gpu("a GPU for tests", UUID[:-1] + "fe"[ordinal], self.capability, self.memory, 4, 200 << 10)
 
     def retain(self, ordinal: int) -> Any:
         self.retained += 1
-        return "context"
+        return f"context {ordinal}"
 
     def release(self, ordinal: int) -> None:
         self.retained -= 1
 
-    def push(self, context: Any) -> None: ...
+    def push(self, context: Any) -> None:
+        self._stack().append(context)
 
-    def pop(self) -> None: ...
+    def pop(self) -> None:
+        self._stack().pop()
+
+    def _stack(self) -> list[str]:
+        if not hasattr(self.contexts, "stack"):
+            self.contexts.stack = []
+        return self.contexts.stack
+
+    def can_reach(self, ordinal: int, other: int) -> bool:
+        return self.peers
+
+    def reach(self, context: Any) -> None:
+        self.reached.add((self._stack()[-1], context))
 
     # -- memory ----------------------------------------------------------------------------------
 
     def pool_create(self, ordinal: int) -> Any:
         self.alive["pool"] += 1
-        return set[int]()
+        self.pools.append(Pool(ordinal))
+        return self.pools[-1]
+
+    def pool_let_in(self, pool: Any, ordinal: int) -> None:
+        pool.open_to.add(ordinal)
 
     def pool_allocate(self, pool: Any, size: int, stream: int) -> int:
         if size + sum(len(block) for block in self.blocks.values()) > self.memory:
@@ -173,14 +208,20 @@ class FakeApi(CudaApi):
         return any(start <= address < start + block.size for start, block in self.pinned.items())
 
     def ordinal_of(self, address: int) -> int | None:
-        inside = any(start <= address < start + block.size for start, block in self.blocks.items())
-        return 0 if inside else None
+        for start, size, ordinal in self.foreign:
+            if start <= address < start + size:
+                return ordinal
+        for pool in self.pools:
+            if any(start <= address < start + self.blocks[start].size for start in pool if start in self.blocks):
+                return pool.ordinal
+        return None
 
     # -- streams and events ----------------------------------------------------------------------
 
     def stream_create(self) -> int:
         self.alive["stream"] += 1
         handle = next(self._handles)
+        self.stream_contexts[handle] = self._stack()[-1] if self._stack() else "context 0"
         self.streams[handle] = Stream(self)
         return handle
 
@@ -214,7 +255,7 @@ class FakeApi(CudaApi):
     def stream_context(self, stream: int) -> str:
         if stream not in self.streams:
             raise CudaError(400, "INVALID_HANDLE", "cuStreamGetCtx")
-        return "context"
+        return self.stream_contexts[stream]
 
     def stream_wait(self, stream: int, event: FakeEvent) -> None:
         mark = event.mark

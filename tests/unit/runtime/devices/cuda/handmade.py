@@ -7,11 +7,15 @@ from tests.unit.runtime.devices.cuda.opening import KERNELS
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import (
     SCHEMA_VERSION,
+    Alternative,
     Buffer,
     Command,
+    LogicalDevice,
     Manifest,
+    Plan,
     Schedule,
     Signature,
+    Step,
     Symbol,
     TensorSpec,
     Variant,
@@ -49,3 +53,29 @@ def expected_chain(x, length: int):
     for index in range(length):
         x = 2 * x + index
     return x
+
+
+def two_gpus(rows: int, result: int = 1) -> Artifact:
+    """`y = 2 * (2 * x) + 1` with the inner product on @a and the sum on @b; `result` is the device of the result."""
+    spec = TensorSpec("x", [rows], "i32")
+    size = 4 * rows
+    regions = {name: Signature(name, [spec], [spec]) for name in ("inner", "outer")}
+    schedules = {
+        name: Schedule(
+            [Buffer("input", size, 0), Buffer("result", size, 0)],
+            [Command("dispatch", [0, 1], "affine", rows, [number], [], 1)],
+        )
+        for number, name in enumerate(regions)
+    }
+    variant = Variant("cuda", "ptx70", "nvptx64-nvidia-cuda", ["ptx70"], sorted(KERNELS), schedules)
+    steps = [
+        Step("run", 0, [0], [1], "inner"), Step("transfer", 1, [1], [2]), Step("run", 1, [2], [3], "outer"),
+        Step("transfer", result, [3], [4]),
+    ]
+    plan = Plan(5, [0], [4], [0], [result], steps)
+    manifest = Manifest(
+        SCHEMA_VERSION, "a test", [Signature("main", [spec], [spec])], [variant], [], {},
+        devices=[LogicalDevice(name, [Alternative("cuda", number)]) for number, name in enumerate("ab")],
+        plans={"main": plan}, regions=regions,
+    )
+    return write_artifact(manifest, KERNELS, {})
