@@ -199,7 +199,7 @@ class Extents:
             cuts = self._ordered((source, axis))
             inner = cuts[0] if cuts else 1
             offsets += [offset // inner, *(0 for _ in cuts)]
-            parts = [size // inner, *(a // b for a, b in zip(cuts, [*cuts[1:], 1], strict=True))]
+            parts = [size // inner, *(a // b for a, b in pairwise([*cuts, 1]))]
             sizes += parts
             kept += [part for part in parts if part != 1] if taken is None else parts
         element = ir.RankedTensorType(value.type).element_type
@@ -224,7 +224,7 @@ class Extents:
         if not cuts:
             return [size]
         first = None if size is None else size // cuts[0]
-        return [first, *(a // b for a, b in zip(cuts, [*cuts[1:], 1], strict=True))]
+        return [first, *(a // b for a, b in pairwise([*cuts, 1]))]
 
     def sizes(self, name: str) -> list[Size]:
         return [part for axis in range(len(self.tensors[name])) for part in self.parts((name, axis))]
