@@ -15,6 +15,8 @@ from motet.artifact.schema import Step
 from motet.graphs.streams import assign_queues
 from motet.runtime.device import Device
 
+_WORTH_A_THREAD = 50e-6  # seconds of a step, by its estimate: less than another thread takes to wake and to answer
+
 
 def choose_queues(
     steps: Sequence[Step], order: Sequence[int], same: Callable[[int], int], queues: Callable[[int], int]
@@ -54,6 +56,25 @@ def choose_queues(
         if step.op == "transfer":
             chosen[number] = readers.get(step.results[0], 0)
     return chosen
+
+
+def run_beside(
+    steps: Sequence[Step], order: Sequence[int], works_here: Callable[[int], bool], same: Callable[[int], int]
+) -> set[int]:
+    """The steps that a thread of their own is worth: on devices that keep the caller waiting (`works_here`), with one
+    later in `order` that needs nothing of them, on another such device, which else could not begin before they end."""
+    blocking = [number for number in order if steps[number].op == "run" and works_here(steps[number].device)]
+    place = {number: index for index, number in enumerate(blocking)}
+    earlier = _needed(steps, order, place)
+    found: set[int] = set()
+    for index, number in enumerate(blocking):
+        seconds = steps[number].seconds
+        if (seconds is None or seconds >= _WORTH_A_THREAD) and any(
+            same(steps[later].device) != same(steps[number].device) and not earlier[later] >> index & 1
+            for later in blocking[index + 1 :]
+        ):
+            found.add(number)
+    return found
 
 
 def _needed(steps: Sequence[Step], order: Sequence[int], place: dict[int, int]) -> dict[int, int]:
