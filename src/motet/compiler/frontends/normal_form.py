@@ -10,6 +10,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.gpu.keep_launches import launches, pass_scalars, settle_launches
+from motet.compiler.frontends.gpu.keep_loops import keep_loops
 from motet.compiler.frontends.gpu.lower_launches import lower_launches
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.raising.raise_loops import raise_loops
@@ -120,9 +121,16 @@ def _lower(module: ir.Module) -> None:
             "func.func(tosa-to-tensor,tosa-to-arith{include-apply-rescale=true},tosa-to-scf)",
         )
     _inline(module)
+    if dialects & {"scf", "affine"}:
+        keep_loops(module, _lower_loops)
+    _lower_loops(module)
+
+
+def _lower_loops(module: ir.Module) -> None:
+    dialects = _dialects(module)
     if "affine" in dialects:
         run_pipeline(module, "lower-affine")
-    if "memref" in dialects and dialects & {"scf", "affine"}:
+    if dialects & {"memref", "affine"} and dialects & {"scf", "affine"}:
         # Variables of a loop's body that lie in memory become values, so that sums are seen to be reductions.
         run_pipeline(
             module, "func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,func.func(sroa,mem2reg)"

@@ -555,6 +555,87 @@ def dynamic_memory(blocks: int, threads: int) -> Case:
     )  # fmt: skip
 
 
+# -- loops that cannot be raised, whose turns are independent -------------------------------------------
+
+
+def newton(rows: int, columns: int) -> Case:
+    """Square roots by Newton's iteration, as often as each takes: upstream proves that the turns are independent."""
+    memory = f"memref<{rows}x{columns}xf32>"
+    text = f"""
+    func.func @main(%x: {memory}, %y: {memory}) {{
+      %one = arith.constant 1.0 : f32
+      %half = arith.constant 0.5 : f32
+      %small = arith.constant 1.0e-6 : f32
+      affine.for %i = 0 to {rows} {{
+        affine.for %j = 0 to {columns} {{
+          %v = affine.load %x[%i, %j] : {memory}
+          %a = math.absf %v : f32
+          %b = arith.addf %a, %one : f32
+          %r = scf.while (%s = %b) : (f32) -> f32 {{
+            %q = arith.mulf %s, %s : f32
+            %d = arith.subf %q, %b : f32
+            %rel = arith.divf %d, %b : f32
+            %go = arith.cmpf ogt, %rel, %small : f32
+            scf.condition(%go) %s : f32
+          }} do {{
+          ^bb0(%s: f32):
+            %q = arith.divf %b, %s : f32
+            %t = arith.addf %s, %q : f32
+            %h = arith.mulf %t, %half : f32
+            scf.yield %h : f32
+          }}
+          affine.store %r, %y[%i, %j] : {memory}
+        }}
+      }}
+      return
+    }}"""
+    return Case(
+        f"newton_{rows}x{columns}", text, lambda: [values(rows, columns), np.zeros((rows, columns), np.float32)],
+        lambda x, y: [np.sqrt(np.abs(x.astype(np.float64)) + 1).astype(np.float32)], 1e-5,
+    )
+
+
+def scatter(rows: int, columns: int) -> Case:
+    """Rows put where a table says, of extents that are only known when running; parallel by name, in steps of two,
+    with memory of a turn's own."""
+    text = """
+    func.func @main(%x: memref<?x?xf32>, %table: memref<?xi32>, %y: memref<?x?xf32>) {
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c2 = arith.constant 2 : index
+      %n = memref.dim %x, %c0 : memref<?x?xf32>
+      %m = memref.dim %x, %c1 : memref<?x?xf32>
+      scf.parallel (%i, %j) = (%c0, %c1) to (%n, %m) step (%c1, %c2) {
+        %own = memref.alloc() : memref<2xf32>
+        %t = memref.load %table[%i] : memref<?xi32>
+        %k = arith.index_cast %t : i32 to index
+        %v = memref.load %x[%i, %j] : memref<?x?xf32>
+        memref.store %v, %own[%c1] : memref<2xf32>
+        %odd = arith.remui %i, %c2 : index
+        %is = arith.cmpi eq, %odd, %c1 : index
+        scf.if %is {
+          %w = memref.load %own[%c1] : memref<2xf32>
+          memref.store %w, %y[%k, %j] : memref<?x?xf32>
+        }
+        memref.dealloc %own : memref<2xf32>
+        scf.reduce
+      }
+      return
+    }"""
+
+    def expected(x: Array, table: Array, y: Array) -> list[Array]:
+        found = y.copy()
+        found[table[1::2], 1::2] = x[1::2, 1::2]
+        return [found]
+
+    return Case(
+        f"scatter_{rows}x{columns}", text,
+        lambda: [values(rows, columns), np.random.default_rng(5).permutation(rows).astype(np.int32),
+                 values(rows, columns, seed=7)],
+        expected,
+    )  # fmt: skip
+
+
 CASES = [
     tree(37, 64), tree(5, 512), all_reduce(3, 32), all_reduce(7, 45), all_reduce(5, 1000, "add"), transpose(33, 47),
     transpose(16, 16), histogram(1000, 17, 100), mathematics(301, 27), mathematics(512, 128), dynamic(),
@@ -562,4 +643,5 @@ CASES = [
     convolutions(2, 5, 9, False), convolutions(1, 3, 7, True, True), shuffles(3, 32),
     shuffles(2, 75), shuffles(1, 45, "f16"), shuffles(2, 70, "f64"),
     shuffles(2, 33, "i8"), subgroups(2, 32), subgroups(3, 77), subgroups(2, 50, 8), dynamic_memory(6, 37),
+    newton(17, 31), scatter(13, 29), scatter(1, 2),
 ]  # fmt: skip

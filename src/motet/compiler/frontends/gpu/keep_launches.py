@@ -37,30 +37,43 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> ir.Operation | None:
     if function.name != "func.func" or len(list(function.regions[0].blocks)) != 1:
         return None
     operands = [value for value in launch.operands if not is_token(value)]
-    moved, leaves = _closure(operands)
+    moved, leaves = closure(operands)
     if any(not isinstance(leaf.type, ir.MemRefType) and not isinstance(leaf.owner, ir.Block) for leaf in leaves):
         return None
     kernel = find_kernel(module, launch)
-    name = _fresh(module, ir.StringAttr(kernel.attributes["sym_name"]).value)
-    with launch.location:
-        made = func.FuncOp(
-            name, ir.FunctionType.get([leaf.type for leaf in leaves], []), visibility="private",
-            ip=ir.InsertionPoint(module.body),
-        )
-        block = made.add_entry_block([leaf.location for leaf in leaves])
-        with ir.InsertionPoint(block):
-            func.ReturnOp([])
-    inner = _fill(made.operation, launch, moved, dict(zip(leaves, block.arguments, strict=True)))
-    made.operation.attributes[LAUNCH] = ir.StringAttr.get(_text(made.operation, kernel))
-    made.operation.attributes[_NO_INLINE] = ir.UnitAttr.get()
+    name = fresh_name(module, ir.StringAttr(kernel.attributes["sym_name"]).value)
+    made = keep_function(module, name, leaves, launch.location)
+    block = made.regions[0].blocks[0]
+    inner = _fill(made, launch, moved, dict(zip(leaves, block.arguments, strict=True)))
+    keep_function(module, name, leaves, launch.location, made, _text(made, kernel))
     if AS_WRITTEN in kernel.attributes:
-        made.operation.attributes[AS_WRITTEN] = ir.UnitAttr.get()
+        made.attributes[AS_WRITTEN] = ir.UnitAttr.get()
     named = {a: launch.attributes[a] for a in launch.attributes if a.startswith("motet.")}
     ir.Operation.create(
         "func.call", operands=leaves, attributes={**named, "callee": ir.FlatSymbolRefAttr.get(name)},
         loc=launch.location, ip=ir.InsertionPoint(launch),
     )  # fmt: skip
     return inner
+
+
+def keep_function(
+    module: ir.Module, name: str, leaves: list[ir.Value], location: ir.Location, made: ir.Operation | None = None,
+    text: str = "",
+) -> ir.Operation:
+    """A new private function of `leaves` that does nothing; or `made`, which then stands for the launch `text`."""
+    if made is None:
+        with location:
+            function = func.FuncOp(
+                name, ir.FunctionType.get([leaf.type for leaf in leaves], []), visibility="private",
+                ip=ir.InsertionPoint(module.body),
+            )
+            block = function.add_entry_block([leaf.location for leaf in leaves])
+            with ir.InsertionPoint(block):
+                func.ReturnOp([])
+        return function.operation
+    made.attributes[LAUNCH] = ir.StringAttr.get(text)
+    made.attributes[_NO_INLINE] = ir.UnitAttr.get()
+    return made
 
 
 def settle_launches(module: ir.Module) -> bool:
@@ -103,7 +116,7 @@ def pass_scalars(function: func.FuncOp) -> None:
                     call.operands[number] = source
 
 
-def _closure(values: list[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
+def closure(values: list[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
     """Operations that can be done anywhere, of which `values` are made, each after what it reads; and what these are
     made of in the end."""
     moved: list[ir.Operation] = []
@@ -171,7 +184,7 @@ def _text(function: ir.Operation, kernel: ir.Operation) -> str:
     return holder.operation.get_asm(enable_debug_info=True, assume_verified=True)
 
 
-def _fresh(module: ir.Module, kernel: str) -> str:
+def fresh_name(module: ir.Module, kernel: str) -> str:
     taken = {
         ir.StringAttr(entry.operation.attributes["sym_name"]).value
         for entry in module.body.operations if "sym_name" in entry.operation.attributes
