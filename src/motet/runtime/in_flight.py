@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from motet.errors import CallError
 from motet.runtime.device_array import DeviceArray
 
 MOST = 4  # calls at once, where nothing else is said
+_ADDRESSES = "addresses"  # the memory that this process addresses
 
 # Where a tensor lies: a memory, and its first byte there and the one after its last.
 Range = tuple[object, int, int]
@@ -42,13 +44,21 @@ def ranges_of(tensors: Sequence[Any]) -> list[Range]:
                 continue
             tensor = view
         if isinstance(tensor, np.ndarray):
-            found.append(("addresses", *np.lib.array_utils.byte_bounds(tensor)))
+            found.append(_range_of_array(tensor))
         elif hasattr(tensor, "untyped_storage"):  # torch's
             storage = tensor.untyped_storage()
-            found.append(("addresses", storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+            found.append((_ADDRESSES, storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
         elif tensor is not None:
             found += _range_of_buffer(tensor)
     return found
+
+
+def _range_of_array(array: np.ndarray[Any, Any]) -> Range:
+    interface = array.__array_interface__
+    if interface["strides"] is None:  # contiguous
+        first = interface["data"][0]
+        return _ADDRESSES, first, first + array.nbytes
+    return (_ADDRESSES, *np.lib.array_utils.byte_bounds(array))
 
 
 def _range_of_buffer(value: Any) -> list[Range]:
@@ -56,14 +66,15 @@ def _range_of_buffer(value: Any) -> list[Range]:
         array = np.asarray(memoryview(value))
     except (TypeError, ValueError):
         return []
-    return [("addresses", *np.lib.array_utils.byte_bounds(array))]
+    return [_range_of_array(array)]
 
 
 def _meet(some: Sequence[Range], others: Sequence[Range]) -> bool:
-    return any(
-        space == other and first < last_other and first_other < last
-        for space, first, last in some for other, first_other, last_other in others
-    )
+    for space, first, last in some:
+        for other, first_other, last_other in others:
+            if first < last_other and first_other < last and space == other:
+                return True
+    return False
 
 
 @dataclass(eq=False)
@@ -102,6 +113,8 @@ class InFlight:
         self._closed = False
         self._entries: dict[_Entry, None] = {}  # in the order of their submission
         self._writers = 0  # of the entries
+        self._ready: deque[_Entry] = deque()  # those that may begin
+        self._threads = 0  # that take them
 
     def submit(self, call: Callable[[], Any], reads: Ranges, writes: Sequence[Range] = ()) -> Future[Any]:
         """Runs `call` on a thread, behind earlier calls that it meets in memory; `reads` is asked for what it reads
@@ -122,7 +135,8 @@ class InFlight:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.most, thread_name_prefix="motet")
             if not entry.missing:
-                self._executor.submit(self._run, entry)
+                self._ready.append(entry)
+                self._ask_for_threads()
         return entry.future
 
     def close(self) -> None:
@@ -138,33 +152,43 @@ class InFlight:
         self._process = os.getpid()
         self._executor = None
         self._entries.clear()
-        self._writers = 0
+        self._ready.clear()
+        self._writers = self._threads = 0
 
-    def _run(self, entry: _Entry) -> None:
-        """Runs a call, then those that have waited for it alone, but for what another thread takes of them."""
-        ready = [entry]
-        while ready:
-            current = ready.pop(0)
-            _perform(current)
-            found = self._end(current)
-            ready += found[:1]
-            for other in found[1:]:
-                try:
-                    if self._executor is None:
-                        raise RuntimeError
-                    self._executor.submit(self._run, other)
-                except RuntimeError:  # the session or the interpreter is closing, which waits for this thread
-                    ready.append(other)
-            del current, found  # a thread at rest keeps no one's memory alive
+    def _ask_for_threads(self) -> None:
+        """For what may begin, as far as there may be any. Threads that work already take what comes meanwhile."""
+        for _ in range(min(len(self._ready), self.most - self._threads)):
+            if self._executor is None:
+                return  # the session is closing, which waits for the threads that there are
+            try:
+                self._executor.submit(self._work)
+            except RuntimeError:  # the interpreter is ending, which does too
+                return
+            self._threads += 1
 
-    def _end(self, entry: _Entry) -> list[_Entry]:
-        """The calls that may begin now that `entry` has ended."""
-        with self._lock:
-            self._entries.pop(entry, None)
-            self._writers -= bool(entry.writes)
-            for later in entry.later:
-                later.missing -= 1
-            return [later for later in entry.later if not later.missing]
+    def _work(self) -> None:
+        """A thread: runs what may begin until there is nothing."""
+        while True:
+            with self._lock:
+                if not self._ready:
+                    self._threads -= 1
+                    return
+                entry = self._ready.popleft()
+            _perform(entry)
+            with self._lock:
+                self._end(entry)
+            del entry  # a thread at rest keeps no one's memory alive
+
+    def _end(self, entry: _Entry) -> None:
+        """What waited for `entry` alone may begin; the thread that ran it is there for one of them."""
+        self._entries.pop(entry, None)
+        self._writers -= bool(entry.writes)
+        for later in entry.later:
+            later.missing -= 1
+            if not later.missing:
+                self._ready.append(later)
+        if len(self._ready) > 1:
+            self._ask_for_threads()
 
 
 def _perform(entry: _Entry) -> None:
