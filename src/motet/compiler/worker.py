@@ -97,7 +97,7 @@ def _rate_table(job: Job) -> RateTable:
     from motet.compiler.placement.machine import rates_of_families
     from motet.compiler.placement.rates import read_rates
 
-    return rates_of_families(read_rates(job.rates, "rates") if job.rates else None)
+    return rates_of_families(read_rates(job.rates, "rates") if job.rates else None, job.targets)
 
 
 def _one_line(text: str) -> str:

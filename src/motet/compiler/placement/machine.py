@@ -20,10 +20,17 @@ from motet.compiler.targets.families import families
 HOST = "host"
 
 
-def rates_of_families(given: Mapping[str, Mapping[str, float | bool]] | None = None) -> RateTable:
-    """What is known of all families, and what a file of rates says instead."""
+def rates_of_families(
+    given: Mapping[str, Mapping[str, float | bool]] | None = None, targets: Sequence[str] = ()
+) -> RateTable:
+    """What is known of all families, and what a file of rates says instead. Of a family whose targets differ, the first
+    of the full names `targets` counts."""
     known = families()
     own = {name: family.rates for name, family in known.items() if family.rates is not None}
+    for target in reversed(targets):
+        family, _, name = target.partition(":")
+        if family in known and (rates := known[family].target_rates.get(name.partition("/")[0])) is not None:
+            own[family] = rates
     return rate_table(own, given, frozenset(name for name, family in known.items() if family.targets))
 
 

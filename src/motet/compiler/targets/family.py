@@ -16,7 +16,8 @@ Target = CpuTarget | GpuTarget
 class Family:
     """`targets` by name, and the names of those that code is made for by default, the preferred one first.
     `native` says that there is a target of that name, which the machine that compiles is asked for. `rates` are what
-    its devices can do, for automatic placement. `key` is the option of a device expression that lists targets.
+    its devices can do, for automatic placement, `target_rates` what those of a target can, where it matters. `key` is
+    the option of a device expression that lists targets.
     `streams` is how many the commands of a schedule are spread over, for devices that order work by streams.
 
     `options` are those of its driver that a device expression may give: `riscv{harts=4}`. `implied` says which targets
@@ -27,6 +28,7 @@ class Family:
     defaults: tuple[str, ...] = ()
     native: bool = False
     rates: Rates | None = None
+    target_rates: Mapping[str, Rates] = field(default_factory=dict[str, Rates])
     options: tuple[str, ...] = ()
     implied: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
         default_factory=dict[str, Mapping[str, tuple[str, ...]]]
