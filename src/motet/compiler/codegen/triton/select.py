@@ -103,7 +103,7 @@ def _program(
 ) -> Program:
     dtypes = tuple(pointer_type(kernel.values[value].dtype) for value in buffers)
     size = "i64" if is_wide(kernel) else "i32"
-    return Program(symbol, dtypes, (size,) * len(kernel.symbols), forms, key, about)
+    return Program(symbol, dtypes, (size,) * len(kernel.symbols), forms, key, about, kernel.symbols)
 
 
 def _key(kernel: Kernel, position: int, target: GpuTarget) -> str:
