@@ -116,3 +116,12 @@ def test_any_text_is_a_flag_or_an_option_error(text: str) -> None:
         parse_device_flag(text)
     except OptionError as error:
         assert "column" in str(error)
+
+
+def test_ordinals_may_be_written_as_in_the_names_of_the_machines_devices():
+    [flag] = parse_device_flags(["gpu=cuda:1{arch=sm_90a},@cpu"])
+    [bracketed] = parse_device_flags(["gpu=cuda[1]{arch=sm_90a},@cpu"])
+    assert flag == bracketed and flag.alternatives[0].ordinal == 1
+    for wrong in ("gpu=cuda:x", "gpu=cuda:1x", "gpu=cuda:", "gpu=cuda:1[2]", "gpu=:1"):
+        with pytest.raises(OptionError):
+            parse_device_flags([wrong])

@@ -1,10 +1,10 @@
 """Device flags: what stands after `--device`, read into names and alternatives.
 
     flag        = [name "="] alternative {"," alternative}
-    alternative = target ["[" ordinal "]"] ["{" key "=" value {"," key "=" value} "}"] | "[" ordinal "]"
+    alternative = target ["[" ordinal "]" | ":" ordinal] ["{" key "=" value {"," key "=" value} "}"] | "[" ordinal "]"
                 | "@" name | "#hal.device." kind "<" … ">"
 
-    cpu=host{cpu=x86-64-v4}        gpu=cuda[1],@cpu        '#hal.device.target<"local", {ordinal = 1 : index}>'
+    cpu=host{cpu=x86-64-v4}     gpu=cuda[1],@cpu     gpu=cuda:1     '#hal.device.target<"local", {ordinal = 1 : index}>'
 
 Quotes around a flag are taken off. An ordinal alone is the device that the machine lists there, of any family.
 """
@@ -22,6 +22,7 @@ from motet.errors import OptionError
 _NAME = re.compile(r"[A-Za-z_$][\w$.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.-]*")
 _ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
+_AS_URI = re.compile(r":([0-9]{1,9})(?![\w.-])")  # as the machine's devices are called: cuda:1
 _VALUE = re.compile(r"[^,{}\[\]=]+")
 
 
@@ -143,6 +144,8 @@ class _Parser:
         if self.accept("["):
             ordinal = int(self.take(_ORDINAL, "an ordinal, a number from 0, and ']'"))
             self.accept("]")
+        elif target and (spelled := _AS_URI.match(self.text, self.position)) is not None:
+            ordinal, self.position = int(spelled[1]), spelled.end()
         if self.accept("{"):
             options = self.options()
         if self.position < len(self.text) and self.text[self.position] != ",":
