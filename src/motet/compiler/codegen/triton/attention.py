@@ -21,7 +21,7 @@ Rows that see no key at all are 0 / 0, as written out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
@@ -145,15 +145,16 @@ def _shared(space: Space, tile: Tile, width: int) -> int:
 def describable(space: Space) -> bool:
     """Whether keys and values lie so that the copying unit can read tiles of them."""
     a = space.attention
-    return _lies_flat(a, a.keys, a.depth) and _lies_flat(a, a.values, a.column)
+    return lies_flat(a, a.keys, a.key, a.depth) and lies_flat(a, a.values, a.key, a.column)
 
 
-def _lies_flat(a: Attention, access: Access, inner: int) -> bool:
+def lies_flat(a: Attention, access: Access, outer: int, inner: int) -> bool:
+    """Whether `access` is, over loops `outer` and `inner`, a matrix whose lines the copying unit can find."""
     place = source_of(a.kernel, access, a.sizes).place
     size = item_bytes(place.dtype)
     others = [stride for dim, stride in enumerate(place.strides) if dim != inner]
     steps = [part.factor * size for part in (*others, *place.offset)]
-    return place.strides[inner] == ONE and place.strides[a.key].factor > 0 and not any(s % _ALIGNED for s in steps)
+    return place.strides[inner] == ONE and place.strides[outer].factor > 0 and not any(s % _ALIGNED for s in steps)
 
 
 # -- emission --------------------------------------------------------------------------------------
@@ -176,14 +177,16 @@ class Emitted:
     workspaces: tuple[Expr, ...] = ()
 
 
-def emit(attention: Attention, symbol: str, about: str, target: GpuTarget) -> Emitted:
-    """Programs, the best tiles first. Raises `Unsupported`."""
+def emit(
+    attention: Attention, symbol: str, about: str, target: GpuTarget, first: Sequence[Form] = ()
+) -> Emitted:
+    """Programs, `first` and then those with the best tiles. Raises `Unsupported`."""
     space, kernel = space_of(attention), attention.kernel
     stored = stored_by(attention)
     forms = tuple(
         form(space, tile, stored, kernel.externals, symbol, about, target) for tile in choose_tiles(space, target)
     )
-    return Emitted((Launch(kernel, kernel.externals, symbol, forms, about),))
+    return Emitted((Launch(kernel, kernel.externals, symbol, (*first, *forms), about),))
 
 
 def stored_by(attention: Attention) -> dict[int, Place]:

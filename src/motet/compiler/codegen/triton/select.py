@@ -23,7 +23,15 @@ from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.loops import flops, split_reductions, traffic
 from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, multiply
-from motet.compiler.codegen.triton import attention, attention_decode, contraction, loops, rows, windows
+from motet.compiler.codegen.triton import (
+    attention,
+    attention_decode,
+    attention_hopper,
+    contraction,
+    loops,
+    rows,
+    windows,
+)
 from motet.compiler.codegen.triton.loops import Task
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
@@ -65,11 +73,13 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
 def _attention(found: Attention, target: GpuTarget) -> TritonCode:
     kernel = found.kernel
     about = _about(kernel, kernel.stages)
-    parts = attention_decode.parts_of(attention.space_of(found), target)
-    made = (
-        attention.emit(found, kernel.name, about, target) if parts is None
-        else attention_decode.emit(found, parts, kernel.name, about, target)
-    )
+    space = attention.space_of(found)
+    parts = attention_decode.parts_of(space, target)
+    if parts is not None:
+        made = attention_decode.emit(found, parts, kernel.name, about, target)
+    else:
+        first = attention_hopper.forms_of(space, kernel.externals, kernel.name, about, target)
+        made = attention.emit(found, kernel.name, about, target, first)
     programs = tuple(
         _program(one.kernel, one.buffers, one.symbol, one.forms, _key(kernel, position, target), one.about)
         for position, one in enumerate(made.launches)
