@@ -120,6 +120,11 @@ class _Grouper:
         if structure is not None:
             self.structures[operation] = structure
         producers = self._producers(operation)
+        if self._cuts_sort(operation):
+            group = self.owner[operation.operands[0].owner.operation]
+            group.operations.append(operation)
+            self.owner[operation] = group
+            return
         if role in JOINING and structure is not None:
             siblings = self._siblings(operation, structure, producers)
             if siblings and not self.fuse_siblings:
@@ -134,6 +139,13 @@ class _Grouper:
                     self._join(group, operation, role, structure, producers)
                     return
         self._open(operation, role, structure, producers)
+
+    def _cuts_sort(self, operation: ir.Operation) -> bool:
+        """Whether this is a slice of something sorted: where no more is needed, not all of it need be sorted."""
+        if operation.name != "tensor.extract_slice" or isinstance(operation.operands[0].owner, ir.Block):
+            return False
+        owner = operation.operands[0].owner.operation
+        return owner.name == "tm_tensor.sort" and owner in self.owner
 
     def _open(
         self, operation: ir.Operation, role: Role, structure: Structure | None, producers: set[Group]

@@ -16,17 +16,22 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.codegen.nvvm.emit import emit_launch
 from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
 from motet.compiler.codegen.reader import Unreadable, read_kernel
+from motet.compiler.codegen.triton import scans, scatters, sorts
 from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of, tunable_of
 from motet.compiler.codegen.triton.program import Program, TritonCode
 from motet.compiler.codegen.triton.scalars import Unsupported
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.worker import Made
+from motet.compiler.codegen.whole import is_whole, read_whole
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.launches import LAUNCH
+from motet.compiler.ir.translate import source_location
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.kernels import DEFAULT, Choice
-from motet.errors import CompileError
+from motet.errors import CompileError, Location
+
+_WHOLES = {"scan": scans.emit, "sort": sorts.emit, "scatter": scatters.emit}
 
 
 @dataclass(frozen=True)
@@ -48,20 +53,30 @@ class TritonBackend:
             self._fail(kernel.name, str(reason))
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
-        """Launches as they were written, and what can be read with gathers; all else is refused."""
+        """Launches as they were written, operations over whole tensors, and what can be read with gathers; all else is
+        refused."""
         if LAUNCH in function.attributes:
             return emit_launch(function, name, self.target)
+        if is_whole(function):
+            return self._whole(function, name)
         try:
             kernel = compose(read_kernel(function, gathers=True))
         except Unreadable as unreadable:
-            self._fail(name, str(unreadable) or reason)
+            self._fail(name, _explained(str(unreadable) or reason), source_location(function))
         return launched(kernel, self.generate(kernel))
 
-    def _fail(self, name: str, reason: str) -> NoReturn:
+    def _whole(self, function: ir.Operation, name: str) -> Compiled:
+        try:
+            whole = read_whole(function)
+            return launched(whole.kernel, _WHOLES[whole.kind](whole, self.target))
+        except (Unreadable, Unsupported) as reason:
+            self._fail(name, str(reason))
+
+    def _fail(self, name: str, reason: str, place: Location | None = None) -> NoReturn:
         family = self.target.family
         raise CompileError(
             f"kernel {name}: no code can be made for {family} devices: {reason}; place its operations on another "
-            "device, such as the host"
+            "device, such as the host", place,
         )
 
     def assemble(
@@ -106,6 +121,13 @@ class TritonBackend:
             if isinstance(entry.code, TritonCode)
             for program in entry.code.programs
         }
+
+
+def _explained(reason: str) -> str:
+    """`reason`, with what there is to know where it is a loop."""
+    if not reason.startswith("operation scf.") or "scf.if" in reason:
+        return reason
+    return f"{reason}: it is no operation on tensors, and its turns may depend on one another, or it holds launches"
 
 
 def _settled(code: KernelCode, ordered: Mapping[str, Program], built: Mapping[str, Made]) -> KernelCode:

@@ -1,0 +1,123 @@
+"""Scatters: updates written to, or combined with, elements of a tensor at indices that are data.
+
+The tensor is copied first. Updates are combined by atomic operations where there are such ones, in no particular order;
+of plain writes to one element any may be the last. All else is done by one program, update after update. Indices
+that lie outside are left out.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.codegen.cpu.extents import Extent, memory_strides
+from motet.compiler.codegen.kernel import Access, Stage
+from motet.compiler.codegen.triton.program import TritonCode
+from motet.compiler.codegen.triton.reductions import combiners
+from motet.compiler.codegen.triton.scalars import (
+    Unsupported,
+    constant,
+    expression,
+    from_storage,
+    storage_type,
+    to_storage,
+)
+from motet.compiler.codegen.triton.wholes import Text, code_of, grid, product, program_number, text_of
+from motet.compiler.codegen.whole import Whole
+from motet.compiler.targets.gpu import GpuTarget
+
+_POINTS = 1024
+_ATOMIC = {
+    "addf": ("add", ("f16", "f32", "f64")), "addi": ("add", ("i32", "i64")), "maxsi": ("max", ("i32", "i64")),
+    "minsi": ("min", ("i32", "i64")),
+}
+
+
+def emit(whole: Whole, target: GpuTarget) -> TritonCode:
+    """Raises `Unsupported` where an operand is no tensor."""
+    updates, indices = whole.inputs
+    if updates.value < 0 or indices.value < 0 or whole.results != (0,):
+        raise Unsupported("a scatter of this form")
+    return code_of(whole, [_copied(whole), _scattered(whole)])
+
+
+def _copied(whole: Whole) -> Text:
+    """The tensor as it was, where it is to be changed."""
+    original = whole.outputs[0]
+    target = len(whole.kernel.values) - 1
+    count = product(whole.kernel.values[target].shape)
+    lines = [
+        f"i = {program_number(whole.kernel)} * {_POINTS} + tl.arange(0, {_POINTS})", f"exists = i < {text_of(count)}",
+    ]
+    value = f"tl.full(({_POINTS},), 0, {storage_type(original.dtype)})"
+    if original.value >= 0:
+        value = f"tl.load(v{original.value} + i, mask=exists)"
+    elif original.number is not None:
+        number = constant(original.number, original.dtype)
+        value = to_storage(f"tl.broadcast_to({number}, ({_POINTS},))", original.dtype)
+    return Text([*lines, f"tl.store(v{target} + i, {value}, mask=exists)"], grid(count, _POINTS), 4)
+
+
+def _scattered(whole: Whole) -> Text:
+    """Point by point of the updates: its place, and what happens there."""
+    updates, indices = whole.inputs
+    target = len(whole.kernel.values) - 1
+    result = whole.kernel.values[target]
+    window = [axis for axis in range(result.rank) if axis not in whole.dimensions]
+    count, inside = product(updates.shape), product(updates.shape[1:])
+    depth = text_of(Extent.of(indices.shape[-1]))
+    strides = memory_strides(result)
+    parallel = _way(whole)
+    lines = ["u = i // " + text_of(inside), "w = i % " + text_of(inside), "ok = exists", "place = i * 0"]
+    for position, axis in enumerate(whole.dimensions):
+        lines += [
+            f"n = tl.load(v{indices.value} + (u * {depth} + {position}), mask=exists, other=0)",
+            f"ok = ok & (n >= 0) & (n < {text_of(Extent.of(result.shape[axis]))})",
+            f"place = place + n.to(place.dtype) * {text_of(strides[axis])}",
+        ]
+    for axis, size in reversed(list(zip(window, updates.shape[1:], strict=True))):
+        extent = text_of(Extent.of(size))
+        lines += [f"place = place + (w % {extent}) * {text_of(strides[axis])}", f"w = w // {extent}"]
+    lines.append(f"x = tl.load(v{updates.value} + i, mask=exists)")
+    number = program_number(whole.kernel)
+    if parallel is None:
+        return _in_order(whole, lines, count, number)
+    lines = [f"i = {number} * {_POINTS} + tl.arange(0, {_POINTS})", f"exists = i < {text_of(count)}", *lines]
+    if parallel == "store":
+        lines.append(f"tl.store(v{target} + place, x, mask=ok)")
+    else:
+        lines.append(f"tl.atomic_{parallel}(v{target} + place, x, mask=ok, sem='relaxed')")
+    return Text(lines, grid(count, _POINTS), 4)
+
+
+def _in_order(whole: Whole, lines: list[str], count: Extent, number: str) -> Text:
+    """One program, which has one update after the other."""
+    target = len(whole.kernel.values) - 1
+    dtype = whole.outputs[0].dtype
+    names = ["a", "b"]
+    kinds = [dtype, dtype]
+    body: list[str] = []
+    for scalar in whole.body:
+        kinds.append(scalar.dtype)
+        names.append(f"y{len(names)}")
+        text = expression(scalar, [names[o] for o in scalar.operands], [kinds[o] for o in scalar.operands])
+        body.append(f"{names[-1]} = {text}")
+    return Text([
+        f"for k in range(0, {text_of(count)}):",
+        *(f"    {line}" for line in [
+            f"i = {number} + k + tl.arange(0, 1)", "exists = i >= 0", *lines,
+            f"a = {from_storage('x', dtype)}", f"old = tl.load(v{target} + place, mask=ok)",
+            f"b = {from_storage('old', dtype)}", *body,
+            f"tl.store(v{target} + place, {to_storage(f'({names[whole.yields[0]]})', dtype)}, mask=ok)",
+            "tl.debug_barrier()",
+        ]),
+    ], 1, 1)
+
+
+def _way(whole: Whole) -> str | None:
+    """`store` where updates replace, the atomic operation where they are combined by one; else None."""
+    if whole.yields == (0,):
+        return "store"
+    stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
+    found = combiners(stage)
+    if found is None or found[0].term != 0:
+        return None
+    name, dtypes = _ATOMIC.get(found[0].op.partition(".")[2], ("", ()))
+    return name if whole.outputs[0].dtype in dtypes else None
