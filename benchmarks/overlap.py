@@ -280,6 +280,60 @@ def modelled(model: Model) -> Row:
     return Row("two null devices, modelled time", model.name, launches, min(spans), _plan_bound(plan, steps) + 4e-5)
 
 
+_TURNS_OF_LOOP, _ROWS, _WIDTH = 16, 64, 256
+_LOOP = f"""
+func.func @main(%x: tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>, %w: tensor<{_WIDTH}x{_WIDTH}xf32>)
+    -> tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> {{
+  %begin = arith.constant 0 : index
+  %end = arith.constant {_TURNS_OF_LOOP * _ROWS} : index
+  %step = arith.constant {_ROWS} : index
+  %zero = arith.constant 0.0 : f32
+  %all = tensor.empty() : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+  %r = scf.for %i = %begin to %end step %step iter_args(%acc = %all)
+      -> tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> {{
+    %part = tensor.extract_slice %x[%i, 0] [{_ROWS}, {_WIDTH}] [1, 1]
+      : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32> to tensor<{_ROWS}x{_WIDTH}xf32>
+    %e = tensor.empty() : tensor<{_ROWS}x{_WIDTH}xf32>
+    %f = linalg.fill ins(%zero : f32) outs(%e : tensor<{_ROWS}x{_WIDTH}xf32>) -> tensor<{_ROWS}x{_WIDTH}xf32>
+    %m = linalg.matmul {{motet.affinity = "b"}}
+      ins(%part, %w : tensor<{_ROWS}x{_WIDTH}xf32>, tensor<{_WIDTH}x{_WIDTH}xf32>)
+      outs(%f : tensor<{_ROWS}x{_WIDTH}xf32>) -> tensor<{_ROWS}x{_WIDTH}xf32>
+    %back = "motet.transfer"(%m) {{to = "a"}}
+      : (tensor<{_ROWS}x{_WIDTH}xf32>) -> tensor<{_ROWS}x{_WIDTH}xf32>
+    %next = tensor.insert_slice %back into %acc[%i, 0] [{_ROWS}, {_WIDTH}] [1, 1]
+      : tensor<{_ROWS}x{_WIDTH}xf32> into tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+    scf.yield %next : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+  }}
+  return %r : tensor<{_TURNS_OF_LOOP * _ROWS}x{_WIDTH}xf32>
+}}
+"""
+
+
+def looped() -> Row:
+    """Parts of a batch on a device without hardware, each moved there while it computes on the one before: 4 ms of
+    computing and 1 ms each way. The bound is what it computes, and the first and last part's way."""
+    artifact = motet.compile(_LOOP, devices={"a": "host", "b": "null"})
+    move, compute = 1e-3, 4e-3
+    (schedules,) = [v.schedules for v in artifact.manifest.variants if v.family == "null"]
+    (plan,) = artifact.manifest.plans.values()
+    region = next(step.region for step in plan.steps if step.op == "run" and step.device == 1)
+    tasks = sum(evaluate(command.tasks, {}) for command in schedules[region].commands)
+    launches = len(schedules[region].commands)
+    each = (compute - launches * move) / tasks
+    options = f"latency={move}&task-time={each}&bandwidth=1e15&memory-bandwidth=1e15&pace=1"
+    random = np.random.default_rng(0)
+    x = random.standard_normal((_TURNS_OF_LOOP * _ROWS, _WIDTH), np.float32)
+    w = random.standard_normal((_WIDTH, _WIDTH), np.float32)
+    with load(artifact, devices={"a": "host", "b": f"null?{options}"}) as session:
+        if not np.allclose(session(x, w), x @ w, rtol=1e-3, atol=1e-3):
+            raise RuntimeError("the loop's result is wrong")
+        runs = [[t.event for t in session.main.trace(x, w)[1] if t.device.startswith("null")] for _ in range(5)]
+    serial = sum(event.end - event.begin for event in runs[0])
+    bound = _TURNS_OF_LOOP * compute + 3 * move  # the weights are moved, too
+    name = f"a loop of {_TURNS_OF_LOOP} turns, 1 ms there, 4 ms of computing, 1 ms back, in the memory of two"
+    return Row("host and a null device, paced", name, serial, min(_span(events) for events in runs), bound)
+
+
 def _span(events: Sequence[Event]) -> float:
     return max(event.end for event in events) - min(event.begin for event in events)
 
@@ -305,6 +359,7 @@ def rows(names: Sequence[str]) -> Iterator[Row]:
     if "null" in names:
         yield modelled(MODELS["small"])
         yield modelled(MODELS["uneven"])
+        yield looped()
 
 
 def main() -> None:
