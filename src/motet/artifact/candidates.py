@@ -7,6 +7,7 @@ always, so that such an artifact runs like any other. `pruned` leaves what was c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -20,8 +21,8 @@ INDEX = "tuning/candidates.json"
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One form: `kernel` is what its code calls it, `tasks` its grid; `members` are its objects, then what else
-    belongs to it. The first candidate's are those of the variant."""
+    """One form: `kernel` is what its code calls it, `tasks` its grid, over the kernel's own symbols; `members` are its
+    objects, then what else belongs to it. The first candidate's are those of the variant."""
 
     label: str
     kernel: str
@@ -31,7 +32,7 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A kernel of the variant for `target` of `family`, called `kernel` in its schedules; `key` is its name in
-    tunings."""
+    tunings. `symbols` are what grids are said over: the sizes of its launches, in their order."""
 
     family: str
     target: str
@@ -39,6 +40,7 @@ class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     about: str
     candidates: list[Candidate]
+    symbols: list[str] = []
 
 
 def encode_index(kernels: Sequence[Tunable]) -> bytes:
@@ -71,7 +73,7 @@ def pruned(
         name: artifact.member(name) for name in manifest.members
         if name not in (PARAMETERS, manifest.external_parameters, INDEX)
     }
-    grids: dict[tuple[str, str], dict[str, Expr]] = {}
+    grids: dict[tuple[str, str], dict[str, Grid]] = {}
     for kernel in read_index(artifact):
         number = chosen.get((kernel.family, kernel.target, kernel.kernel), 0)
         first, winner = kernel.candidates[0], kernel.candidates[number]
@@ -83,7 +85,7 @@ def pruned(
             for name in candidate.members:
                 members.pop(name, None)
         members |= content
-        grids.setdefault((kernel.family, kernel.target), {})[kernel.kernel] = winner.tasks
+        grids.setdefault((kernel.family, kernel.target), {})[kernel.kernel] = Grid(winner.tasks, tuple(kernel.symbols))
     variants = [_with_grids(each, grids.get((each.family, each.target), {})) for each in manifest.variants]
     parameters = {each.key: artifact.parameter(i) for i, each in enumerate(manifest.parameters)}
     return structs.replace(manifest, variants=variants), members, parameters
@@ -95,16 +97,37 @@ def _renamed(description: bytes | memoryview, kernel: str) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content | {"kernel": kernel}), indent=2)
 
 
-def _with_grids(variant: Variant, grids: Mapping[str, Expr]) -> Variant:
+@dataclass(frozen=True)
+class Grid:
+    """How many tasks a launch has, over `symbols`, which are its sizes."""
+
+    tasks: Expr
+    symbols: tuple[str, ...] = ()
+
+    def over(self, sizes: Sequence[Expr]) -> Expr:
+        """The same over what the sizes of a command are."""
+        return _substituted(self.tasks, dict(zip(self.symbols, sizes, strict=True)))
+
+
+def _substituted(expression: Expr, values: Mapping[str, Expr]) -> Expr:
+    if isinstance(expression, str):
+        return values[expression]
+    if isinstance(expression, list):
+        return [expression[0], *(_substituted(operand, values) for operand in expression[1:])]
+    return expression
+
+
+def _with_grids(variant: Variant, grids: Mapping[str, Grid]) -> Variant:
     return structs.replace(
         variant, schedules={name: with_grids(schedule, grids) for name, schedule in variant.schedules.items()}
     )
 
 
-def with_grids(schedule: Schedule, grids: Mapping[str, Expr]) -> Schedule:
+def with_grids(schedule: Schedule, grids: Mapping[str, Grid]) -> Schedule:
     """`schedule` with other grids for the kernels that `grids` names."""
     commands = [
-        structs.replace(command, tasks=grids[command.kernel]) if command.kernel in grids else command
+        structs.replace(command, tasks=grids[command.kernel].over(command.sizes))
+        if command.kernel in grids else command
         for command in schedule.commands
     ]
     return structs.replace(schedule, commands=commands)

@@ -30,7 +30,8 @@ _MOST_LAUNCHES = 200
 _SAMPLE = 0.004  # seconds of one piece of work
 _ROUNDS = 5
 _HOPELESS = 2.0  # times the fastest: one sample is enough
-_BLOCK = 1 << 18  # elements of random numbers, which are repeated
+_BLOCK = 4194301  # elements of random numbers, which are repeated: a prime, so that lines of a matrix differ
+_ANY = "bf16"  # whose numbers are numbers for other floats too, where nobody knows what a workspace holds
 _TOLERANCE = {1: 0.2, 2: 0.05, 4: 5e-3, 8: 1e-6}  # of the largest number, by bytes of an element
 
 _log = logging.getLogger("motet")
@@ -38,9 +39,8 @@ _log = logging.getLogger("motet")
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of the kernel in one of its schedules, as it is timed: the grid is the candidate's, over `symbols`."""
+    """A launch of the kernel in one of its schedules, as it is timed; the grid is the candidate's, over `sizes`."""
 
-    symbols: Mapping[str, int]
     sizes: tuple[int, ...]
     bytes: tuple[int, ...]  # of each buffer
     dtypes: tuple[str, ...]
@@ -65,7 +65,7 @@ def _launch(
 ) -> Launch:
     places = [schedule.buffers[index] for index in command.buffers]
     return Launch(
-        symbols, tuple(evaluate(size, symbols) for size in command.sizes),
+        tuple(evaluate(size, symbols) for size in command.sizes),
         tuple(evaluate(place.bytes, symbols) for place in places),
         tuple(_dtype(artifact, signature, place) for place in places), command.reads,
     )
@@ -78,7 +78,7 @@ def _dtype(artifact: Artifact, signature: Signature, place: Place) -> str:
         return signature.results[place.index].dtype
     if place.kind == "parameter":
         return artifact.manifest.parameters[place.index].dtype
-    return place.dtype or "f32"
+    return place.dtype or _ANY
 
 
 def time_candidates(
@@ -89,8 +89,10 @@ def time_candidates(
     The first `objects` members of a candidate are its code. Raises DeviceError: a device that is lost, or memory."""
     sets = _Sets(device, launch)
     runs: list[_Run | None] = []
+    symbols = dict(zip(kernel.symbols, launch.sizes, strict=True))
     for candidate in kernel.candidates:
-        runs.append(_prepare(device, artifact, candidate, launch, sets, objects, clock))
+        tasks = evaluate(candidate.tasks, symbols)
+        runs.append(_prepare(device, artifact, candidate, launch, tasks, sets, objects, clock))
     reference: list[np.ndarray[Any, Any]] | None = None
     for number, run in enumerate(runs):
         if run is None:
@@ -117,7 +119,7 @@ def _time(runs: Sequence[_Run | None], clock: Callable[[], float]) -> list[float
 
 
 def _prepare(
-    device: Device, artifact: Artifact, candidate: Candidate, launch: Launch, sets: _Sets, objects: int,
+    device: Device, artifact: Artifact, candidate: Candidate, launch: Launch, tasks: int, sets: _Sets, objects: int,
     clock: Callable[[], float],
 ) -> _Run | None:
     names = candidate.members[:objects]
@@ -128,7 +130,6 @@ def _prepare(
     except DeviceError as error:
         _log.warning("%s: cannot be loaded, and is not tried: %s", candidate.kernel, error)
         return None
-    tasks = evaluate(candidate.tasks, launch.symbols)
 
     def record(launches: int) -> CommandBuffer:
         work = [

@@ -121,14 +121,17 @@ def artifact(forms: int = 3, dynamic: bool = False) -> Artifact:
     members: dict[str, bytes] = {}
     candidates: list[Candidate] = []
     extent: Any = "n" if dynamic else 64
+    own_extent: Any = "rows" if dynamic else 64  # as the kernel calls it
+    symbols = ["rows"] if dynamic else []
     for number, name in enumerate(names):
         own = {f"{name}.bin": f"code {number}".encode(), f"{name}.json": b'{"kernel": "%s", "warps": %d}' % (
             name.encode(), number)}
         members |= own
-        candidates.append(Candidate(f"form {number}", name, ["ceildiv", extent, 2 + number], list(own)))
-    members[INDEX] = encode_index([Tunable(FAMILY, TARGET, "k", "key", "an addition", candidates)])
+        candidates.append(Candidate(f"form {number}", name, ["ceildiv", own_extent, 2 + number], list(own)))
+    members[INDEX] = encode_index([Tunable(FAMILY, TARGET, "k", "key", "an addition", candidates, symbols)])
     size: Any = ["*", extent, 4]
-    command = Command("dispatch", [0, 1], "k", candidates[0].tasks, reads=1)
+    sizes: list[Any] = ["n"] if dynamic else []
+    command = Command("dispatch", [0, 1], "k", ["ceildiv", extent, 2], sizes, reads=1)
     schedule = Schedule([Buffer("input", size), Buffer("result", size)], [command])
     signature = Signature(
         "main", [TensorSpec("x", [extent], "f32")], [TensorSpec("y", [extent], "f32")],
@@ -194,6 +197,12 @@ def test_a_pruned_artifact_has_the_winner_in_the_place_of_the_first() -> None:
     (command,) = pruned_artifact.manifest.variants[0].schedules["main"].commands
     assert command.tasks == ["ceildiv", 64, 4] and command.kernel == "k"
     assert read_index(pruned_artifact) == [] and len(read_index(made)) == 1
+
+
+def test_grids_of_a_pruned_artifact_are_over_what_the_function_is_given() -> None:
+    made = write_artifact(*pruned(artifact(3, dynamic=True), {(FAMILY, TARGET, "k"): 1}))
+    (command,) = made.manifest.variants[0].schedules["main"].commands
+    assert command.tasks == ["ceildiv", "n", 3]
 
 
 def test_an_artifact_without_code_for_the_device_is_one_error() -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from motet.artifact.candidates import pruned, read_index, with_grids
+from motet.artifact.candidates import Grid, pruned, read_index, with_grids
 from motet.artifact.reader import Artifact
-from motet.artifact.schema import Expr
 from motet.artifact.tunings import parse_tunings
 from motet.artifact.writer import write_artifact
 from motet.compiler.job import TUNINGS
@@ -75,8 +74,9 @@ def _chosen(built: Built, artifact: Artifact, verdicts: list[Verdict]) -> Built:
     )
     schedules: dict[str, Candidates] = {}
     for target, functions in built.candidates.items():
-        grids: dict[str, Expr] = {
-            v.kernel.kernel: v.kernel.candidates[v.taken].tasks for v in verdicts if v.kernel.target == target
+        grids = {
+            v.kernel.kernel: Grid(v.kernel.candidates[v.taken].tasks, tuple(v.kernel.symbols))
+            for v in verdicts if v.kernel.target == target
         }
         schedules[target] = {
             function: {label: with_grids(schedule, grids) for label, schedule in each.items()}

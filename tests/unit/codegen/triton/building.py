@@ -96,8 +96,10 @@ def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> l
             (base[place.kind] + place.index, GUARD + evaluate(place.offset, symbols), dtype)
             for place, dtype in zip(places, program.buffers, strict=True)
         ]
-        tasks = evaluate(chosen.tasks if form else command.tasks, symbols)
-        launches.append((chosen.source, program.symbol, tasks, buffers, [evaluate(s, symbols) for s in command.sizes]))
+        sizes = [evaluate(size, symbols) for size in command.sizes]
+        own = dict(zip(program.symbols, sizes, strict=True)) if form else symbols
+        tasks = evaluate(chosen.tasks if form else command.tasks, own)
+        launches.append((chosen.source, program.symbol, tasks, buffers, sizes))
     worker = server()
     assert worker.stdin is not None and worker.stdout is not None
     pickle.dump({"memories": contents, "launches": launches}, worker.stdin)

@@ -35,9 +35,14 @@ class Matrix:
         base = w.offset(self.place, at).text
         pointer = f"v{self.place.value}" if base == "0" else f"v{self.place.value} + ({base})"
         return (
-            f"{pointer}, [{w.extent(self.lines)}, {w.extent(self.length)}], [{w.extent(self.stride)}, 1], "
+            f"{pointer}, [{short(w, self.lines)}, {short(w, self.length)}], [{w.extent(self.stride)}, 1], "
             f"[{block[0]}, {block[1]}]"
         )
+
+
+def short(w: Writer, extent: Extent) -> str:
+    """An extent in 32 bits, which descriptors want; the engine counts in no others."""
+    return f"tl.cast({w.extent(extent)}, tl.int32)" if extent.symbols else w.extent(extent)
 
 
 def matrix_of(source: Source, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]) -> Matrix | None:

@@ -105,6 +105,7 @@ def tunable_of(
     return Tunable(
         target.family, target.name, program.symbol, program.key, program.about,
         [Candidate(form.label, name, form.tasks, own) for form, name, own in zip(forms, names, members, strict=True)],
+        list(program.symbols),
     )
 
 

@@ -88,7 +88,8 @@ class _ProductWriter(Writer):
         if place != self.result:
             super().write(place, at, value, shape)
             return
-        self.line(f"c.store([{self.corner[0]}, {self.corner[1]}], {to_storage(f'({value})', place.dtype)})")
+        m, n = (f"tl.cast({at}, tl.int32)" if self.wide else at for at in self.corner)
+        self.line(f"c.store([{m}, {n}], {to_storage(f'({value})', place.dtype)})")
 
 
 def _tile(
@@ -175,9 +176,9 @@ def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mappi
 def _described_step(w: _ProductWriter, c: Contraction, described: tuple[Matrix, Matrix]) -> None:
     """One turn along K, by descriptors: beyond the end they give zeros."""
     left, right = described
-    m, n = w.corner
-    x = w.define("x", f"a.load([k, {m}]).T" if left.across else f"a.load([{m}, k])")
-    y = w.define("x", f"b.load([{n}, k]).T" if right.across else f"b.load([k, {n}])")
+    m, n, k = (f"tl.cast({at}, tl.int32)" if w.wide else at for at in (*w.corner, "k"))
+    x = w.define("x", f"a.load([{k}, {m}]).T" if left.across else f"a.load([{m}, {k}])")
+    y = w.define("x", f"b.load([{n}, {k}]).T" if right.across else f"b.load([{k}, {n}])")
     _multiply(w, c, x, y)
 
 

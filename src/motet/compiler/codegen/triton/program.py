@@ -24,9 +24,9 @@ class Form:
 @dataclass(frozen=True)
 class Program:
     """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then numbers of the types in
-    `sizes` (`i32` or `i64`). `forms` are in order of preference: the first that fits the target is taken. `key` says
-    what it computes, on which extents, in a name that does not depend on what else there is; `about` says it to
-    people."""
+    `sizes` (`i32` or `i64`), which are the extents `symbols`. `forms` are in order of preference: the first that fits
+    the target is taken. `key` says what it computes, on which extents, in a name that does not depend on what else
+    there is; `about` says it to people."""
 
     symbol: str
     buffers: tuple[str, ...]
@@ -34,6 +34,7 @@ class Program:
     forms: tuple[Form, ...]
     key: str = ""
     about: str = ""
+    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

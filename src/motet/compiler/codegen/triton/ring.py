@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, total
-from motet.compiler.codegen.triton.matrices import Matrix
+from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import GROUP, Contraction, finish, leaving, stay, times
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
@@ -130,7 +130,8 @@ def ring_forms(c: Contraction, left: Matrix | None, right: Matrix | None, target
 def _form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
     task, result = c.task, leaving(c)
     w = RingWriter(task.kernel, task.buffers, (ring.m, ring.n // ring.pieces), result.place if result else None)
-    row, column = (w.define(name, f"{name}_at + {w.range(axis)}") for axis, name in enumerate("mn"))
+    wide = ".to(tl.int64)" if w.wide else ""
+    row, column = (w.define(name, f"({name}_at + {w.range(axis)}){wide}") for axis, name in enumerate("mn"))
     rows, columns = total(c.m), total(c.n)
     w.masks = {
         axis: w.define("b", f"{point} < {w.extent(count)}")
@@ -287,9 +288,9 @@ def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, argumen
         "    mbarrier.init(full.index(i), count=1)",
         "    mbarrier.init(empty.index(i), count=1)",
         "fence_async_shared()",
-        f"rows = tl.cdiv({w.extent(parts.rows)}, {ring.m})",
-        f"columns = tl.cdiv({w.extent(parts.columns)}, {ring.n})",
-        f"depth = {w.extent(parts.depth)}",
+        f"rows = tl.cdiv({short(w, parts.rows)}, {ring.m})",
+        f"columns = tl.cdiv({short(w, parts.columns)}, {ring.n})",
+        f"depth = {short(w, parts.depth)}",
     ]
     shared = ["c", "outs", "lefts", "rights", "full", "empty", "rows", "columns", "depth"]
     workers = [f"(multiply, ({', '.join([*shared, str(which), *arguments])}))" for which in range(ring.groups)]

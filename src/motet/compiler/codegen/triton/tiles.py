@@ -70,10 +70,11 @@ def stored_as(factor: str) -> str:
 
 
 def choose_tiles(problem: Problem, target: GpuTarget, most: int) -> list[Tile]:
-    """The tiles that take the least, the best first, at most `most`, and behind them smaller ones, for where those do
-    not fit. None where the target has no room for any."""
+    """The tiles that take the least, the best first, about `most`, of every kind one, and behind them smaller ones, for
+    where those do not fit. None where the target has no room for any."""
     tiles = sorted(_all(problem, target), key=lambda tile: (_cycles(problem, tile, target), tile.m * tile.n))
-    best = tiles[:most]
+    kinds = {tile.kind: tile for tile in reversed(tiles)}  # the best of each
+    best = [tile for number, tile in enumerate(tiles) if number <= most - len(kinds) or tile in kinds.values()]
     least = min((tile.m * tile.n for tile in best), default=0)
     smaller = [tile for tile in tiles if tile.kind == "pointers" and tile.m * tile.n < least]
     return [*best, *smaller[:2]]
@@ -86,9 +87,9 @@ def _all(problem: Problem, target: GpuTarget) -> list[Tile]:
     kinds: tuple[Kind, ...] = ("pointers", "descriptors", "stay") if described else ("pointers",)
     for m in _SIDES:
         for n in _SIDES:
-            if m * n > _POINTS.get(problem.factor, 128 * 256) or m > 4 * power_of_two(problem.m):
+            if m * n > _POINTS.get(problem.factor, 128 * 256) or m > max(16, 4 * power_of_two(problem.m)):
                 continue
-            if n > 4 * power_of_two(problem.n):
+            if n > max(16, 4 * power_of_two(problem.n)):
                 continue
             for kind in kinds if problem.batch == 1 else kinds[:2]:
                 found += _tiles(problem, m, n, kind, target)

@@ -101,8 +101,10 @@ def _form(c: Contraction, block: _Block, along: bool) -> Form:
         w.masks[inner] = w.define("b", f"{point} < {w.extent(depth)}")
     inside = at | w.decompose(Coordinate(point, frozenset({inner})), c.k)
     matrix = _read(w, c.right, inside, kind)
-    for number, row in enumerate(rows):
-        w.line(f"a{number} += {matrix} * {_read(w, c.left, inside | row, kind)}")
+    lines = _line(w, c, at, rows, deep, kind)
+    spread = "[None, :]" if along else "[:, None]"
+    for number, line in enumerate(lines):
+        w.line(f"a{number} += {matrix} * {line}{spread}")
     w.level -= 1
     w.masks = {axis: mask for axis, mask in outer.items() if axis == own}
     w.shape = (block.results, 1) if along else (1, block.results)
@@ -112,6 +114,22 @@ def _form(c: Contraction, block: _Block, along: bool) -> Form:
         finish(w, c, value, at | row)
     tasks = times(ceiling(results, block.results), total(c.batch).expression)
     return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label)
+
+
+def _line(
+    w: Writer, c: Contraction, at: dict[int, Coordinate], rows: list[dict[int, Coordinate]], deep: int, kind: str
+) -> list[str]:
+    """The vectors' elements of a turn, each along one axis, which threads then have where they need them."""
+    shape, masks = w.shape, w.masks
+    w.shape, w.masks = (deep,), {}
+    point = w.define("k", f"k + {w.range(0)}")
+    if total(c.k).factor % deep:
+        w.masks[0] = w.define("b", f"{point} < {w.extent(total(c.k))}")
+    inside = {dim: place for dim, place in at.items() if not place.axes}
+    inside |= w.decompose(Coordinate(point, frozenset({0})), c.k)
+    found = [_read(w, c.left, inside | row, kind) for row in rows]
+    w.shape, w.masks = shape, masks
+    return found
 
 
 def _row(loops: tuple[Loop, ...], number: int) -> dict[int, Coordinate]:

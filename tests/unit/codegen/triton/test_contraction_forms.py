@@ -1,0 +1,175 @@
+"""All forms of contractions, by Triton's interpreter: descriptors, programs that stay, vectors, copied factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from tests.unit.codegen.triton.building import Generated, check, generate, interpret, random
+from tests.unit.codegen.triton.texts import convolution, product
+
+from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.triton.program import Program
+from motet.compiler.codegen.triton.tiles import Problem, Tile, choose_tiles
+from motet.compiler.targets.families import resolve_target
+from motet.compiler.targets.gpu import GpuTarget
+
+SM_90A = resolve_target("cuda:sm_90a")
+TF32 = resolve_target("cuda:sm_90a/tf32")
+KINDS = ("descriptors", "stay", "")
+
+
+def last(made: Generated) -> Program:
+    """The program of the last launch, which multiplies."""
+    return made.programs[made.schedule.commands[-1].kernel]
+
+
+def numbers_of(program: Program, kind: str) -> list[int]:
+    """The forms of one kind: those whose label begins with it, for `` those by pointers."""
+    def is_kind(label: str) -> bool:
+        return label.startswith(kind) if kind else label[:1].isdigit()
+
+    return [number for number, form in enumerate(program.forms) if is_kind(form.label)]
+
+
+def multiply(x: np.ndarray, y: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    return np.maximum(x.astype("f8") @ y.astype("f8") + bias.astype("f8"), 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 128, 64), (130, 72, 200), (129, 264, 1), (257, 136, 72)])
+def test_every_kind_of_form_agrees_with_numpy(kind: str, m: int, n: int, k: int) -> None:
+    if k == 1:
+        pytest.skip("too small for matrix units") if kind else None
+    made = generate(product(m, n, k, "f16", "f32"))
+    x, y, bias = random(m, k).astype("f2"), random(k, n, seed=1).astype("f2"), random(n)
+    for number in numbers_of(last(made), kind)[:3]:
+        (got,) = interpret(made, [x, y, bias], number)
+        np.testing.assert_allclose(got, multiply(x, y, bias), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["descriptors", "stay"])
+@pytest.mark.parametrize(("left", "right"), [("k, i", "k, j"), ("i, k", "j, k"), ("k, i", "j, k")])
+def test_described_factors_may_lie_either_way(kind: str, left: str, right: str) -> None:
+    made = generate(product(136, 128, 80, "bf16", "f32", left, right))
+    a = random(*((80, 136) if left == "k, i" else (136, 80))).astype(DTYPES["bf16"])
+    b = random(*((80, 128) if right == "k, j" else (128, 80)), seed=1).astype(DTYPES["bf16"])
+    x, y = (a.T if left == "k, i" else a), (b if right == "k, j" else b.T)
+    numbers = numbers_of(last(made), kind)
+    assert numbers
+    (got,) = interpret(made, [a, b, random(128)], numbers[0])
+    np.testing.assert_allclose(got, multiply(x, y, random(128)), rtol=5e-3, atol=5e-3)
+
+
+def test_programs_that_stay_are_as_many_as_processors() -> None:
+    assert isinstance(SM_90A, GpuTarget)
+    program = last(generate(product(4096, 4096, 256, "bf16", "f32")))
+    tasks = {form.tasks for form in program.forms if form.label.startswith("stay")}
+    assert tasks == {SM_90A.processors}
+
+
+def test_dynamic_rows_are_described_too() -> None:
+    made = generate(product("?", 128, 64, "f16", "f32"))
+    numbers = numbers_of(last(made), "descriptors") + numbers_of(last(made), "stay")
+    assert numbers
+    for rows in (1, 130):
+        x, y, bias = random(rows, 64).astype("f2"), random(64, 128, seed=1).astype("f2"), random(128)
+        (got,) = interpret(made, [x, y, bias], numbers[0])
+        np.testing.assert_allclose(got, multiply(x, y, bias), rtol=2e-3, atol=2e-3)
+
+
+# -- few vectors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "n", "k", "right"), [
+    (1, 2050, 70, "k, j"), (1, 2050, 70, "j, k"), (3, 2047, 1100, "k, j"), (7, 2048, 129, "j, k"),
+])
+@pytest.mark.parametrize("form", [0, 1, 2, 3])
+def test_few_vectors_agree_with_numpy(m: int, n: int, k: int, right: str, form: int) -> None:
+    made = generate(product(m, n, k, "f32", "f32", right=right))
+    assert all(each.label.startswith("vectors") for each in last(made).forms)
+    x, y, bias = random(m, k), random(*((k, n) if right == "k, j" else (n, k)), seed=1), random(n)
+    (got,) = interpret(made, [x, y, bias], form)
+    np.testing.assert_allclose(got, multiply(x, y if right == "k, j" else y.T, bias), rtol=1e-4, atol=1e-3)
+
+
+def test_vectors_keep_nan_and_infinity() -> None:
+    made = generate(product(1, 2048, 96, "f32", "f32", right="j, k"))
+    x, y, bias = random(1, 96), random(2048, 96, seed=1), np.zeros(2048, "f4")
+    y[5, 3], y[7, 4], x[0, 4] = np.nan, np.inf, 1.0
+    (got,) = interpret(made, [x, y, bias])
+    assert np.isnan(got[0, 5]) and np.isposinf(got[0, 7]) and np.isfinite(np.delete(got[0], [5, 7])).all()
+
+
+# -- factors that are copied -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "result", "shape", "right", "launches"), [
+    ("f16", "f32", (257, 259, 37), "k, j", 3),  # no line begins at a multiple of 16 bytes
+    ("f16", "f32", (257, 264, 40), "k, j", 1),
+    ("i8", "i32", (256, 256, 48), "k, j", 2),
+    ("i8", "i32", (256, 256, 48), "j, k", 1),
+    ("i8", "i32", (20, 24, 48), "k, j", 1),  # too few uses of each element
+])
+def test_factors_are_copied_where_it_pays(
+    dtype: str, result: str, shape: tuple[int, int, int], right: str, launches: int
+) -> None:
+    m, n, k = shape
+    made = generate(product(m, n, k, dtype, result, right=right))
+    assert len(made.schedule.commands) == launches
+    kind = DTYPES[dtype].name
+    x, y = random(m, k, dtype=kind), random(*((k, n) if right == "k, j" else (n, k)), seed=1, dtype=kind)
+    bias = random(n, dtype=DTYPES[result].name)
+    numbers = [number for number in range(4) if not last(made).forms[number].label.startswith("ring")]
+    (got,) = interpret(made, [x, y, bias], numbers[0])
+    np.testing.assert_allclose(got, multiply(x, y if right == "k, j" else y.T, bias), rtol=2e-3, atol=2e-3)
+
+
+def test_32_bit_factors_are_transposed_for_tensor_cores() -> None:
+    assert isinstance(TF32, GpuTarget)
+    made = generate(product(256, 260, 52, "f32", "f32"), TF32)
+    assert len(made.schedule.commands) == 2
+    x, y, bias = random(256, 52), random(52, 260, seed=1), random(260)
+    np.testing.assert_allclose(interpret(made, [x, y, bias])[0], multiply(x, y, bias), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("image", "filters", "window", "stride", "padding"), [
+    ((2, 16, 9, 9), 32, 3, 1, 1), ((1, 24, 13, 11), 40, 5, 2, 2), ((2, 16, 7, 7), 16, 2, 1, 0),
+])
+def test_convolutions_with_channels_brought_last_agree(
+    image: Sequence[int], filters: int, window: int, stride: int, padding: int
+) -> None:
+    assert isinstance(TF32, GpuTarget)
+    n, c, h, w = image
+    text = convolution((n, c, h, w), filters, window, stride, padding)
+    made = check(text, [random(n, c, h, w), random(filters, c, window, window), random(filters)], 1e-3, 0, TF32)
+    assert len(made.schedule.commands) == 3
+
+
+# -- which tiles -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a", "ptx80"])
+@pytest.mark.parametrize("factor", ["bf16", "tf32", "tf32x3", "f32", "f64", "i8", "f8E4M3FN"])
+def test_tiles_fit_shared_memory_and_are_worth_their_size(name: str, factor: str) -> None:
+    target = resolve_target(f"cuda:{name}")
+    assert isinstance(target, GpuTarget)
+    for m, n, k in ((1, 64, 64), (17, 4096, 300), (4096, 4096, 4096), (65536, 8, 512)):
+        tiles = choose_tiles(Problem(m, n, k, 1, factor, True), target, 8)
+        assert tiles and len(set(tiles)) == len(tiles)
+        for tile in tiles:
+            item = {"bf16": 2, "f64": 8, "i8": 1, "f8E4M3FN": 1}.get(factor, 4)
+            assert tile.stages * (tile.m + tile.n) * tile.k * item <= target.shared
+            assert tile.kind == "pointers" or name == "sm_90a"
+
+
+def test_large_products_have_large_tiles_and_small_ones_fill_the_processors() -> None:
+    assert isinstance(SM_90A, GpuTarget)
+
+    def best(m: int, n: int, k: int) -> Tile:
+        return choose_tiles(Problem(m, n, k, 1, "bf16", True), SM_90A, 4)[0]
+
+    assert best(8192, 8192, 8192).m * best(8192, 8192, 8192).n == 128 * 256
+    small = best(512, 512, 512)
+    assert (512 // small.m) * (512 // small.n) >= SM_90A.processors // 2
