@@ -164,10 +164,12 @@ class Packing:
 @dataclass(frozen=True)
 class Phase:
     """One parallel section: `symbol(buffers, sizes, begin, end, scratch)` over `[0, tasks)`.
-    A phase begins when the one before has ended."""
+    A phase begins when the one before has ended. `buffers` are those that it takes of the kernel's, by their
+    numbers; None: all."""
 
     symbol: str
     tasks: Expr
+    buffers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,13 @@ class _Scheduler:
         self.scratch = max(self.scratch, code.scratch)
         for phase in code.phases:
             command = Command("dispatch", [], phase.symbol, substitute(phase.tasks, bindings), sizes)
-            self.recorded.append(Recorded(command, buffers, reads, _seconds(code, buffers), code.updates))
+            taken = range(len(buffers)) if phase.buffers is None else phase.buffers
+            place = {number: position for position, number in enumerate(taken)}
+            updates = tuple((place[a], place[b]) for a, b in code.updates if a in place and b in place)
+            self.recorded.append(Recorded(
+                command, [buffers[number] for number in taken], sum(number < reads for number in taken),
+                _seconds(code, buffers), updates,
+            ))
 
     def _operand(self, value: ir.Value, packing: Packing | None) -> Storage:
         storage = self.storage[value]

@@ -68,14 +68,13 @@ class _Emitter:
     ) -> None:
         self.written, self.symbol, self.target = written, symbol, target
         self.buffers, self.arguments, self.spaces = buffers, arguments, spaces
-        self.count = len(buffers.shapes) + len(spaces)
         self.sizes = len(buffers.extents)
 
     def run(self) -> NvvmCode:
         functions = [*self._keep(), self._launch()]
         pairs = [(source, target) for source, target, *_ in self._kept()]
         return NvvmCode(
-            "launch", "", tuple(Phase(f.symbol, f.tasks) for f in functions), workspaces=tuple(self.spaces),
+            "launch", "", tuple(Phase(f.symbol, f.tasks, f.buffers) for f in functions), workspaces=tuple(self.spaces),
             updates=tuple(pairs), functions=tuple(functions),
         )
 
@@ -98,8 +97,9 @@ class _Emitter:
             size = apply("*", product(self.buffers.shapes[target]), int(item))
             tasks = apply("max", tasks, apply("ceildiv", size, KEPT_BYTES))
         symbol = f"{self.symbol}_keep"
-        text = keep_text(symbol, self.count, self.sizes, pairs)
-        return [Function(symbol, text, self.count, self.sizes, KEPT_THREADS, 0, tasks)]
+        buffers = tuple(sorted({number for source, target, *_ in pairs for number in (source, target)}))
+        text = keep_text(symbol, buffers, self.sizes, pairs)
+        return [Function(symbol, text, buffers, self.sizes, KEPT_THREADS, 0, tasks)]
 
     def _launch(self) -> Function:
         written = self.written
@@ -137,9 +137,10 @@ class _Emitter:
                 "devices", place,
             )
         count: int | str = _TOTAL if blocks is None else blocks if isinstance(blocks, int) else 0
-        entry = entry_text(self.symbol, self.count, self.sizes, self.arguments, mode, threads, count)
+        buffers = tuple(sorted({argument.buffer for argument in self.arguments}))
+        entry = entry_text(self.symbol, buffers, self.sizes, self.arguments, mode, threads, count)
         return Function(
-            self.symbol, f"{_without(text, entry)}\n{entry}", self.count, self.sizes,
+            self.symbol, f"{_without(text, entry)}\n{entry}", buffers, self.sizes,
             PACKED if mode == "packed" else threads, bytes_, tasks,
         )
 

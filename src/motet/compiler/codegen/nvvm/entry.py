@@ -40,11 +40,11 @@ class Argument:
 
 
 def entry_text(
-    symbol: str, buffers: int, sizes: int, arguments: Sequence[Argument], mode: Literal["plain", "packed", "turns"],
-    threads: int, blocks: int | str,
+    symbol: str, buffers: Sequence[int], sizes: int, arguments: Sequence[Argument],
+    mode: Literal["plain", "packed", "turns"], threads: int, blocks: int | str,
 ) -> str:
-    """LLVM IR of the function `symbol`. `blocks` is the number of blocks of the launch; in turns, the name of a
-    function that gives it, of the body's arguments without the last two."""
+    """LLVM IR of the function `symbol`, which takes `buffers` of the kernel's. `blocks` is the number of blocks of
+    the launch; in turns, the name of a function that gives it, of the body's arguments without the last two."""
     lines: list[str] = []
     operands: list[str] = []
     for number, argument in enumerate(arguments):
@@ -74,16 +74,13 @@ def entry_text(
             "  %next = add nuw nsw i64 %turn, %step", "  br label %check", "done:", "  ret void",
         ]
     written = {argument.buffer for argument in arguments if argument.writes}
-    used = {argument.buffer for argument in arguments}
-    parameters = [
-        f"ptr addrspace(1) {_attributes(number in used, number in written)}%b{number}" for number in range(buffers)
-    ]
+    parameters = [f"ptr addrspace(1) noalias {'' if n in written else 'readonly '}align 16 %b{n}" for n in buffers]
     block = PACKED if mode == "packed" else threads
     return "\n".join([_header(symbol, parameters, sizes), *lines, "}", *_footer(block)])
 
 
 def keep_text(
-    symbol: str, buffers: int, sizes: int, pairs: Sequence[tuple[int, int, str, tuple[int | str, ...]]]
+    symbol: str, buffers: Sequence[int], sizes: int, pairs: Sequence[tuple[int, int, str, tuple[int | str, ...]]]
 ) -> str:
     """LLVM IR of a function that copies buffers to buffers, where these are not the same: `pairs` are from, to, the
     number of bytes of an element, and the extents."""
@@ -107,7 +104,7 @@ def keep_text(
             lines += _copied(f"{number}_{step}", source, target, step, bytes_)
         lines.append(f"  br label %{after}")
     lines += ["done:", "  ret void"]
-    parameters = [f"ptr addrspace(1) align 16 %b{number}" for number in range(buffers)]
+    parameters = [f"ptr addrspace(1) align 16 %b{number}" for number in buffers]
     return "\n".join([_header(symbol, parameters, sizes), *lines, "}", *_footer(KEPT_THREADS)])
 
 
@@ -176,13 +173,6 @@ def _operand(number: int, argument: Argument, lines: list[str]) -> list[str]:
         lines.append(f"  %p{number} = addrspacecast ptr addrspace(1) {pointer} to ptr")
         pointers = [f"ptr %p{number}"] * 2
     return [*pointers, "i64 0", *(f"i64 {word}" for word in (*shape, *strides))]
-
-
-def _attributes(used: bool, written: bool) -> str:
-    """Buffers of a launch do not overlap, but for one that is read and another that it is copied to before."""
-    if not used:
-        return "align 16 "
-    return "noalias align 16 " if written else "noalias readonly align 16 "
 
 
 def _header(symbol: str, parameters: Sequence[str], sizes: int) -> str:

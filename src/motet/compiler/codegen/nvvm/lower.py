@@ -17,7 +17,7 @@ from motet.errors import CompileError, Location
 
 _EXPANDED = ("arith.ceildivui", "arith.ceildivsi", "arith.floordivsi")
 _STRUCTURE = (
-    "lower-affine,convert-linalg-to-loops,scf-parallel-for-to-nested-fors,memref-expand,expand-strided-metadata,"
+    "lower-affine,convert-linalg-to-loops,convert-complex-to-standard,scf-parallel-for-to-nested-fors,memref-expand,expand-strided-metadata,"
     "lower-affine,convert-vector-to-scf,convert-scf-to-cf,canonicalize,cse"
 )
 _REST = "convert-vector-to-llvm,convert-complex-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"

@@ -67,5 +67,5 @@ def launch_text(compiled: Mapping[str, Compiled], target: GpuTarget, stage: str)
 def _described(function: Function, binary: Binary) -> _Launch:
     return _Launch(
         function.symbol, function.symbol, -(-function.threads // _WARP), function.threads, 1, function.shared, 0,
-        binary.registers, binary.frame, function.buffers, ["i64"] * function.sizes,
+        binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes,
     )

@@ -11,12 +11,13 @@ from motet.compiler.codegen.kernel import KernelCode
 @dataclass(frozen=True)
 class Function:
     """One function that the driver launches, with blocks of `threads` threads and `shared` bytes of workgroup memory.
-    `llvm` is LLVM IR that defines `symbol`; its parameters are `buffers` pointers, `sizes` numbers of 64 bits, and two
+    `llvm` is LLVM IR that defines `symbol`; its parameters are pointers to `buffers`, which are numbers of the
+    kernel's, `sizes` numbers of 64 bits, and two
     pointers that it does not use."""
 
     symbol: str
     llvm: str
-    buffers: int
+    buffers: tuple[int, ...]
     sizes: int
     threads: int
     shared: int

@@ -46,7 +46,7 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> ir.Operation | None:
     block = made.regions[0].blocks[0]
     inner = _fill(made, launch, moved, dict(zip(leaves, block.arguments, strict=True)))
     keep_function(module, name, leaves, launch.location, made, _text(made, kernel))
-    if AS_WRITTEN in kernel.attributes:
+    if AS_WRITTEN in kernel.attributes or any(op.name == "gpu.printf" for op in within(kernel)):
         made.attributes[AS_WRITTEN] = ir.UnitAttr.get()
     named = {a: launch.attributes[a] for a in launch.attributes if a.startswith("motet.")}
     ir.Operation.create(
