@@ -1,15 +1,16 @@
 """Calls per second of one session that several threads call: `python -m benchmarks.throughput --markdown`.
 
 Each program is called from 1, 2 and 4 threads at once, with arrays of their own, and by `submit` with as many calls in
-flight: by a session whose calls take one core each, and by one that may take all of them. Beside it onnxruntime, one
-session with as many threads calling; and threads that compute a hash, which says what the machine gave meanwhile. All
-take turns, and of each the best turn counts; ratios are to one caller. The last column is processor time: what a call
-takes of all processors together with four callers, to what it takes with one, whatever else the machine does.
+flight and some more waiting: by a session whose calls take one core each, and by one that may take all of them. Beside
+it onnxruntime, one session with as many threads calling; and threads that compute a hash, which says what the machine
+gave meanwhile. All take turns, and of each the best turn counts; ratios are to one caller. The last column is processor
+time: what a call takes of all processors together with four callers, to what it takes with one.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import math
 import threading
@@ -24,10 +25,13 @@ import onnx
 from examples import models
 
 import motet
+from motet.artifact.reader import Artifact
 from motet.runtime.session import Session, load
 
 CALLERS = (1, 2, 4)
+QUEUED = 4  # calls that are submitted and not done, for each that may run
 STAGES = (256, 512, 2)  # rows, width and layers of each half of a program over two devices
+_QUIET = 0.02  # seconds in which threads of the way before fall asleep
 # How a program is called, and by how many at once: runs so long and gives calls per second.
 Way = Callable[[int, float], float]
 Measured = tuple[float, float]  # calls per second, seconds of processors per call
@@ -91,18 +95,20 @@ def from_threads(make: Callable[[], Callable[[], Any]]) -> Way:
     return run
 
 
-def submitted(session: Session, inputs: Sequence[np.ndarray]) -> Way:
-    """One thread keeps `count` calls in flight."""
+def submitted(start: Callable[[int], Session], inputs: Sequence[np.ndarray]) -> Way:
+    """One thread submits to a session that runs `count` calls at once, `start(count)`, and keeps a few more waiting."""
+    sessions = {count: start(count) for count in CALLERS}
 
     def run(count: int, seconds: float) -> float:
-        arguments = [[array.copy() for array in inputs] for _ in range(count)]
-        places = [_places(session, inputs) for _ in range(count)]
+        session, outstanding = sessions[count], QUEUED * count
+        arguments = [[array.copy() for array in inputs] for _ in range(outstanding)]
+        places = [_places(session, inputs) for _ in range(outstanding)]
         waiting = deque(session.submit(*a, out=o) for a, o in zip(arguments, places, strict=True))
         made, begin = 0, time.perf_counter()
         end = begin + seconds
         while (now := time.perf_counter()) < end:
             waiting.popleft().result()
-            waiting.append(session.submit(*arguments[made % count], out=places[made % count]))
+            waiting.append(session.submit(*arguments[made % outstanding], out=places[made % outstanding]))
             made += 1
         for future in waiting:
             future.result()
@@ -194,8 +200,8 @@ class Placement:
 PLACEMENTS = (
     Placement("two stages, two processors of the host", {"a": "host", "b": "host"},
               {"a": "host/1?cores=0", "b": "host/2?cores=1"}),
-    Placement("two stages, the host and a modelled device with one queue", {"a": "host", "b": "null"},
-              {"a": "host/1?cores=0", "b": "null?queues=1"}),
+    Placement("two stages, the host and a modelled device with one queue",
+              {"a": "host", "b": "null{cpu=x86-64-v4+x86-64-v3}"}, {"a": "host/1?cores=0", "b": "null?queues=1"}),
 )
 
 
@@ -220,6 +226,7 @@ def measure(program: str, ways: dict[str, Way], rounds: int, seconds: float) -> 
     for _ in range(rounds):
         for name, way in ways.items():
             for count in CALLERS:
+                time.sleep(_QUIET)
                 begin = time.process_time(), time.perf_counter()
                 rate = way(count, seconds)
                 used, passed = time.process_time() - begin[0], time.perf_counter() - begin[1]
@@ -237,7 +244,7 @@ def ways_of(model: onnx.ModelProto, cores: int) -> dict[str, Way]:
     one, all_of_them = load(artifact, threads=1), load(artifact, threads=cores)
     found: dict[str, Way | None] = {
         "Motet, one core a call": called(one, inputs),
-        "Motet, one core a call, `submit`": submitted(one, inputs),
+        "Motet, one core a call, `submit`": submitted(lambda n: load(artifact, threads=1, in_flight=n), inputs),
         "Motet, all cores": called(all_of_them, inputs),
         "onnxruntime, one core a call": onnxruntime_called(model, inputs, 1),
         "onnxruntime, all cores": onnxruntime_called(model, inputs, cores),
@@ -246,15 +253,22 @@ def ways_of(model: onnx.ModelProto, cores: int) -> dict[str, Way]:
     return {name: way for name, way in found.items() if way is not None}
 
 
+def _load(artifact: Artifact, bound: dict[str, str], in_flight: int) -> Session:
+    return load(artifact, devices=bound, threads=1, in_flight=in_flight)
+
+
 def placed_rows(rounds: int, seconds: float) -> list[Row]:
     rows: list[Row] = []
     for placement in PLACEMENTS:
         artifact = motet.compile(two_stages(*STAGES), devices=placement.devices)
         random = np.random.default_rng(2)
         inputs = [random.standard_normal(shape, dtype=np.float32) for shape in (STAGES[:2], (STAGES[1], STAGES[1]))]
-        with load(artifact, devices=placement.bound, threads=1) as session:
-            ways = {"Motet, threads": called(session, inputs), "Motet, `submit`": submitted(session, inputs)}
-            ways["a hash, one core"] = hashed()
+        start = functools.partial(_load, artifact, placement.bound)
+        with start(1) as session:
+            ways = {
+                "Motet, threads": called(session, inputs), "Motet, `submit`": submitted(start, inputs),
+                "a hash, one core": hashed(),
+            }
             rows += measure(placement.title, ways, rounds, seconds)
     return rows
 
