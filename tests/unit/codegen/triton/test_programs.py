@@ -367,3 +367,17 @@ func.func @main(%x: {table}, %i: {ids}) -> {result} {{
     ids_[:2] = [-5, 1000]  # what lies outside is brought to the border, rather than lose the GPU
     got = interpret(made, [x, ids_])[0]
     np.testing.assert_array_equal(got[:2], 2 * x[[0, -1]])
+
+
+@pytest.mark.parametrize("op, value", [("math.powf", 2.0), ("math.powf", 3.0), ("arith.divf", 8.0), ("arith.divf", 3.0)])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_powers_and_quotients_by_constants(op: str, value: float, dtype: str) -> None:
+    kind = tensor((200,), dtype)
+    text = nest([(kind, "i")], [(kind, "i", "")], "p", [f"%c = arith.constant {value} : {dtype}",
+                                                        f"%z = {op} %x0, %c : {dtype}"], ["%z"])
+    x = (random(200) * 3).astype(DTYPES[dtype])
+    x[:5] = np.array([0.0, -0.0, np.inf, -np.inf, np.nan]).astype(x.dtype)
+    (y,) = interpret(generate(text), [x])
+    function = np.power if op == "math.powf" else np.divide
+    wanted = function(x.astype("f4"), np.float32(value)).astype(x.dtype)
+    np.testing.assert_allclose(y.astype("f4"), wanted.astype("f4"), rtol=1e-6)

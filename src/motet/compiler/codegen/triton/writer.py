@@ -14,12 +14,12 @@ from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_stride
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
+    by_constant,
     carried_type,
     constant,
     expression,
     from_storage,
     number,
-    simplified,
     to_storage,
 )
 
@@ -297,8 +297,9 @@ class Writer:
             elif scalar.op == "tensor.extract" and tables:
                 names.append(self._gather(tables[scalar.operands[0]], [names[o] for o in scalar.operands[1:]]))
             else:
-                scalar = simplified(scalar, body, len(operands))
-                text = expression(scalar, [names[o] for o in scalar.operands], [kinds[o] for o in scalar.operands])
+                own = [names[o] for o in scalar.operands]
+                text = by_constant(scalar, body, len(operands), own)
+                text = text or expression(scalar, own, [kinds[o] for o in scalar.operands])
                 names.append(self.define("x", text))
         return names
 
