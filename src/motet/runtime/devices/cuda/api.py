@@ -8,10 +8,11 @@ https://docs.nvidia.com/cuda/cuda-driver-api/.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,6 +23,9 @@ INVALID_HANDLE = 400
 WRONG_CONTEXT = (201, INVALID_HANDLE)  # what a call ends with where no context is current, or one of another GPU
 _NOT_READY = 600
 _PEER_ALREADY = 704
+_MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # attributes of pointers
+_HOST_MEMORY = 1
+_RELAXED = 2  # mode of captures
 _NON_BLOCKING = 1  # of streams: they do not wait for the legacy default stream
 _NO_TIMING = 2  # of events
 _PORTABLE = 1  # of host memory: pinned for every context
@@ -94,6 +98,11 @@ class Quick:
         self.event_record = _function(library, "cuEventRecord", pointer, pointer)
         self.event_query = _function(library, "cuEventQuery", pointer)
         self.stream_wait = _function(library, "cuStreamWaitEvent", pointer, pointer, number)
+        self.stream_is_capturing = _function(library, "cuStreamIsCapturing", pointer, pointer)
+        self.exchange_capture_mode = _function(library, "cuThreadExchangeStreamCaptureMode", pointer)
+        self.pointer_attributes = _function(
+            library, "cuPointerGetAttributes", number, pointer, pointer, ctypes.c_uint64
+        )
 
 
 def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Callable[..., int]:
@@ -206,15 +215,21 @@ class CudaApi:
 
     def is_pinned(self, address: int) -> bool:
         """Whether memory of the host is such memory."""
-        attribute = self._driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        code, kind = self._driver.cuPointerGetAttribute(attribute, address)
-        return int(code) == 0 and int(kind) == int(self._driver.CUmemorytype.CU_MEMORYTYPE_HOST)
+        return self._memory_of(address)[0] == _HOST_MEMORY
 
     def ordinal_of(self, address: int) -> int | None:
         """The GPU that an address belongs to; None for no GPU's."""
-        attribute = self._driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        code, ordinal = self._driver.cuPointerGetAttribute(attribute, address)
-        return int(ordinal) if int(code) == 0 else None
+        kind, ordinal = self._memory_of(address)
+        return ordinal if kind else None
+
+    def _memory_of(self, address: int) -> tuple[int, int]:
+        """The kind of the memory at an address, 0 for what the driver does not know, and its GPU."""
+        kind, ordinal = ctypes.c_int(), ctypes.c_int()
+        wanted = (ctypes.c_int * 2)(_MEMORY_TYPE, _DEVICE_ORDINAL)
+        places = (ctypes.c_void_p * 2)(ctypes.addressof(kind), ctypes.addressof(ordinal))
+        if code := self.quick.pointer_attributes(2, wanted, places, address):
+            self.fail(code, "cuPointerGetAttributes")
+        return kind.value, ordinal.value
 
     # -- streams and events ----------------------------------------------------------------------
 
@@ -227,6 +242,22 @@ class CudaApi:
     def stream_context(self, stream: Handle) -> Handle:
         """The context that a stream is of."""
         return int(self._call("cuStreamGetCtx", stream))
+
+    def is_capturing(self, stream: Handle) -> bool:
+        """Whether what is put on a stream is not done but recorded, for a graph of someone else's."""
+        status = ctypes.c_int()
+        code = self.quick.stream_is_capturing(stream, ctypes.byref(status))
+        return not code and bool(status.value)
+
+    @contextlib.contextmanager
+    def beside_captures(self) -> Generator[None]:
+        """Lets this thread have memory while streams are captured."""
+        mode = ctypes.c_int(_RELAXED)
+        self.quick.exchange_capture_mode(ctypes.byref(mode))
+        try:
+            yield
+        finally:
+            self.quick.exchange_capture_mode(ctypes.byref(mode))
 
     def stream_wait(self, stream: Handle, event: Handle) -> None:
         if code := self.quick.stream_wait(stream, event, 0):

@@ -59,6 +59,7 @@ class CudaDevice:
             self._staging = Staging(api)
             self._queues = [CudaQueue(self, number) for number in range(queues)]
         self._stream_memory: dict[int, CudaBuffer] = {}
+        self._captured: list[CudaBuffer] = []
         self._direct: weakref.WeakSet[Forgetful] = weakref.WeakSet()
         self._remains = Remains(
             self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
@@ -123,6 +124,12 @@ class CudaDevice:
                 work.forget()
             kept = self._stream_memory[stream] = self.allocate_for(size, stream)
         return kept.address
+
+    def captured_memory(self, size: int) -> int:
+        """The address of `size` bytes for work that becomes part of someone else's graph: nobody knows when it is done
+        for the last time, so it is given back when the device is closed. With the lock held."""
+        self._captured.append(self.allocate_for(size, None))
+        return self._captured[-1].address
 
     def has_stream(self, stream: int) -> bool:
         """Whether a stream is one of this GPU's context."""
@@ -477,6 +484,7 @@ class CudaDevice:
                 return
             self._closed = True
             self._stream_memory.clear()
+            self._captured.clear()
         for queue in self._queues:
             queue.drain()
         for queue in self._queues:

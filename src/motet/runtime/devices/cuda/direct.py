@@ -3,6 +3,7 @@
 The work is a function's, all of it on one GPU. Its constants stay where they are, what it works in belongs to the
 stream (`CudaDevice.stream_memory`), so that only the addresses of arguments and results change from call to call; the
 graphs for those that came before are at hand in `ready`. A single kernel has parameters of its own to be launched with.
+On a stream that is captured the commands become part of the other library's graph, with memory for good.
 """
 
 from __future__ import annotations
@@ -68,6 +69,12 @@ class DirectWork:
 
     def _put(self, addresses: Sequence[int], stream: int) -> None:
         with self.device.lock:
+            if self._api.is_capturing(stream):
+                with self._api.beside_captures():
+                    base = self.device.captured_memory(self._memory) if self._memory else 0
+                bases = (*addresses, base, *self._fixed, base + self._scratch_at)
+                self._commands.run_in_order(bases, stream)  # a graph cannot be put into another one
+                return
             base = self.device.stream_memory(stream, self._memory) if self._memory else 0
             bases = (*addresses, base, *self._fixed, base + self._scratch_at)
             instance = self._commands.instance(bases)

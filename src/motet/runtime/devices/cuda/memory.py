@@ -149,7 +149,7 @@ class Pool:
 
     def _settle(self, wait: bool = False) -> None:
         """Puts an event behind what is ordered by streams, and takes the blocks whose events have come."""
-        for stream in list(self._ordered):
+        for stream in [stream for stream in self._ordered if not self._api.is_capturing(stream)]:
             blocks = self._take_ordered(stream)
             event = self._api.event_create()
             try:

@@ -1,15 +1,16 @@
 """Code brought onto a GPU: machine code as it is, PTX compiled by the driver, once for each driver and kind of GPU.
 
 What the driver makes of PTX is kept in Motet's cache (`motet/cache.py`), so that another process, or the next, loads
-machine code. What takes the driver long is done by several threads.
+machine code. Several threads compile; loading is not worth them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from motet.cache import Cache
 from motet.errors import DeviceError
@@ -19,7 +20,6 @@ from motet.runtime.devices.cuda.lifetime import Current, Resources
 
 _ELF = b"\x7fELF"
 _MOST_THREADS = 8
-_FEW = 2  # images that are not worth threads
 
 
 class Modules:
@@ -34,17 +34,30 @@ class Modules:
     def load(self, images: Mapping[bytes, str], resources: Resources) -> dict[bytes, Handle]:
         """The modules of `images`, by image, which are `resources`; the values are names for errors. Raises
         DeviceError, CudaError for a GPU that is lost."""
-        cache = Cache() if any(not image.startswith(_ELF) for image in images) else None
-        threads = min(_MOST_THREADS, os.cpu_count() or 1, len(images)) if len(images) > _FEW else 1
-        if threads == 1:
-            return {image: self._load(name, image, resources, cache) for image, name in images.items()}
+        codes = self._compiled([image for image in images if not image.startswith(_ELF)])
+        return {image: self._load(name, image, codes.get(image), resources) for image, name in images.items()}
 
-        def load(item: tuple[bytes, str]) -> tuple[bytes, Handle]:
-            with self._current:
-                return item[0], self._load(item[1], item[0], resources, cache)
+    def _compiled(self, texts: Sequence[bytes]) -> dict[bytes, bytes]:
+        """PTX as machine code, as far as it can be compiled."""
+        if not texts:
+            return {}
+        cache = Cache()
+        keys = {text: self._key(text) for text in texts}
+        found = {text: kept for text, key in keys.items() if (kept := cache.get(key)) is not None}
 
-        with ThreadPoolExecutor(threads, "motet cuda code") as pool:
-            return dict(pool.map(load, images.items()))
+        def compile_one(text: bytes) -> tuple[bytes, bytes] | None:
+            with suppress(CudaError), self._current:  # loading the text itself says what is wrong with it
+                return text, self._api.compile_ptx(text)
+            return None
+
+        if missing := [text for text in texts if text not in found]:
+            threads = min(_MOST_THREADS, os.cpu_count() or 1, len(missing))
+            with ThreadPoolExecutor(threads, "motet cuda code") as pool:
+                made = dict(item for item in pool.map(compile_one, missing) if item is not None)
+            for text, code in made.items():
+                cache.put(keys[text], code)
+            found |= made
+        return found
 
     def function(self, name: str, module: Handle, entry: str, shared: int) -> Handle:
         """A kernel of a module, allowed `shared` bytes of shared memory. Raises as `load` does."""
@@ -56,31 +69,18 @@ class Modules:
             raise self._refused(f"{name}: {entry}", error) from error
         return function
 
-    def _load(self, name: str, image: bytes, resources: Resources, cache: Cache | None) -> Handle:
+    def _load(self, name: str, image: bytes, code: bytes | None, resources: Resources) -> Handle:
         api = self._api
         try:
-            if cache is None or image.startswith(_ELF):
-                module = api.module_load(image)
-            else:
-                module = self._load_text(image, cache)
+            module = api.module_load(code or image)
         except CudaError as error:
             raise self._refused(name, error) from error
         resources.add(lambda: api.module_unload(module))
         return module
 
-    def _load_text(self, text: bytes, cache: Cache) -> Handle:
-        digest = hashlib.sha256(text).hexdigest()
-        key = f"cubin of {digest} by CUDA {self._api.version()} for sm_{self._capability[0]}{self._capability[1]}"
-        kept = cache.get(key)
-        try:
-            if kept is None:
-                kept = self._api.compile_ptx(text)
-                cache.put(key, kept)
-            return self._api.module_load(kept)
-        except CudaError as error:
-            if faults.is_final(error):
-                raise
-            return self._api.module_load(text)  # which says what is wrong with it, if that was it
+    def _key(self, text: bytes) -> str:
+        level = f"sm_{self._capability[0]}{self._capability[1]}"
+        return f"cubin of {hashlib.sha256(text).hexdigest()} by CUDA {self._api.version()} for {level}"
 
     def _refused(self, what: str, error: CudaError) -> Exception:
         if faults.is_final(error):

@@ -69,6 +69,7 @@ def torch_call(
     tensor_type, stream_type = torch.Tensor, torch.cuda.Stream
     ready, lock, launch = direct.ready, direct.device.lock, direct.launch_ready
     known: dict[int, bool] = {}
+    is_capturing = direct.device.api.is_capturing
 
     def core(arguments: Sequence[Any], stream: int, given: Any) -> Any:
         has_out = takes_out and len(arguments) == count + 1
@@ -96,7 +97,7 @@ def torch_call(
                 results.append(result)
             value = results[0] if len(results) == 1 else tuple(results) or None
         found = ready.get((*addresses, stream))
-        if found is not None:
+        if found is not None and not is_capturing(stream):
             with lock:  # it is not set for other addresses meanwhile
                 if found.handle and not launch(found.handle, stream):
                     return value

@@ -6,6 +6,7 @@ in any order that their dependences allow, and an error of a kernel stays for go
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -116,6 +117,7 @@ class FakeApi(CudaApi):
         self.pinned: dict[int, Any] = {}
         self.alive: Counter[str] = Counter()
         self.kernels: dict[str, Callable[[int, list[int]], None]] = dict(KERNELS)
+        self.capturing: set[int] = set()
         self.driver_version = 13000
         self._random = random.Random(20)
         self.gates: list[threading.Event] = []
@@ -256,6 +258,12 @@ class FakeApi(CudaApi):
         if stream not in self.streams:
             raise CudaError(400, "INVALID_HANDLE", "cuStreamGetCtx")
         return self.stream_contexts[stream]
+
+    def is_capturing(self, stream: int) -> bool:
+        return stream in self.capturing
+
+    def beside_captures(self) -> Any:
+        return contextlib.nullcontext()
 
     def stream_wait(self, stream: int, event: FakeEvent) -> None:
         mark = event.mark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -228,6 +229,32 @@ def test_streams_are_looked_at(opened: Open, fake: FakeApi):
         session(x, stream=9999)
     with pytest.raises(CallError, match="stream: str given; expected a stream of PyTorch's or CuPy's"):
         session(x, stream="mine")
+    fake.stream_destroy(stream)
+
+
+def test_on_a_captured_stream_commands_become_part_of_the_others_graph(opened: Open, fake: FakeApi):
+    session = opened(4, rows=6)
+    stream = fake.stream_create()
+    x, y = Tensor(numbers(6)), Tensor(np.zeros(6, np.int32))
+    for _ in range(3):
+        session(x, out=y, stream=stream)
+    graphs, launches = fake.calls["executable_launch"], fake.calls["launch"]
+    fake.capturing.add(stream)
+    recorded = list[Any]()
+    own: Any = fake.streams[stream]
+    work, own.work = own.work, SimpleNamespace(put=recorded.append)
+    session(x, out=y, stream=stream)
+    own.work = work
+    fake.capturing.clear()
+    assert fake.calls["executable_launch"] == graphs and fake.calls["launch"] == launches + 4
+    other = Tensor(numbers(6, 9))
+    session(other, stream=stream)  # which uses none of the memory that the graph has
+    fake.stream_synchronize(stream)
+    y.array[:] = 0
+    for command in recorded:
+        command()
+    np.testing.assert_array_equal(y.array, expected_chain(x.array, 4))
+    fake.stream_synchronize(stream)
     fake.stream_destroy(stream)
 
 
