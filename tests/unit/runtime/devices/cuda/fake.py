@@ -45,12 +45,27 @@ class Function:
     run: Callable[[int, list[int]], None]
 
 
+class Commands:
+    """What is to be done on a stream; or, while it is captured, what would be."""
+
+    def __init__(self) -> None:
+        self.recorded: list[Callable[[], object]] | None = None
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self.get = self._queue.get
+
+    def put(self, work: Callable[[], object] | None) -> None:
+        if self.recorded is not None and work is not None:
+            self.recorded.append(work)
+        else:
+            self._queue.put(work)
+
+
 class Stream:
     """Work in order, on a thread."""
 
     def __init__(self, api: FakeApi) -> None:
         self.api = api
-        self.work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.work = Commands()
         self.thread = threading.Thread(target=self._serve, daemon=True)
         self.thread.start()
 

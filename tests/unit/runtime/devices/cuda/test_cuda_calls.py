@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -240,11 +239,9 @@ def test_on_a_captured_stream_commands_become_part_of_the_others_graph(opened: O
         session(x, out=y, stream=stream)
     graphs, launches = fake.calls["executable_launch"], fake.calls["launch"]
     fake.capturing.add(stream)
-    recorded = list[Any]()
-    own: Any = fake.streams[stream]
-    work, own.work = own.work, SimpleNamespace(put=recorded.append)
+    fake.streams[stream].work.recorded = recorded = []
     session(x, out=y, stream=stream)
-    own.work = work
+    fake.streams[stream].work.recorded = None
     fake.capturing.clear()
     assert fake.calls["executable_launch"] == graphs and fake.calls["launch"] == launches + 4
     other = Tensor(numbers(6, 9))
