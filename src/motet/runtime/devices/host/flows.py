@@ -20,14 +20,14 @@ from itertools import pairwise
 
 # Commands whose tasks fill the threads for longer than this are left to waves, which give a thread the same share of
 # them in every call.
-LONG = 100e-6
-MEETING = 2.5e-6  # seconds that it takes threads to begin together, and to wait for the last
+LONG = 20e-6
+MEETING = 1e-6  # seconds that it takes threads to begin together and to wait for the last, at least
 TAKING = 0.2e-6  # to take a piece
 GUESS = 10e-6  # of a command of which nothing is known
-WORTH = 0.95  # of the time of waves, at most
+WORTH = 0.9  # of the time of waves, at most
 MOST = 128  # commands of one flow
 _FILLING = 4  # tasks for each thread
-_PIECES = 2  # of one command, for each thread, at most
+_PIECES = 4  # of one command, for each thread, at most
 
 
 @dataclass(frozen=True)

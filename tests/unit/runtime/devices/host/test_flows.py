@@ -54,7 +54,7 @@ def test_joined_waves_have_every_command_once_in_an_order_that_runs(graph: tuple
 
 def test_two_chains_are_two_units_and_long_commands_stay_alone() -> None:
     after = [[], [], [0], [1], [2], [3]]
-    ((members, flow),) = join_waves([[0, 1], [2, 3], [4, 5]], [1] * 6, after, 4, [2e-5] * 6)
+    ((members, flow),) = join_waves([[0, 1], [2, 3], [4, 5]], [1] * 6, after, 4, [3e-6] * 6)
     assert flow is not None
     units = [[members[piece.member] for piece in unit] for unit in flow.units]
     assert units == [[0, 2, 4], [1, 3, 5]]
@@ -83,7 +83,7 @@ def program_of(code, seed: int, threads: HostThreads) -> tuple[NativeProgram, np
         left, right = (int(n) for n in random.integers(max(0, number - 6), number + 2, 2))
         tasks = int(random.choice([1, 1, 2, 5, ROWS]))
         places = tuple((0, 8 * ROWS * row) for row in (left, right, number + 2))
-        commands.append(NativeCommand(code.address("mix"), tasks, places, (number,), 0, 6e-6))
+        commands.append(NativeCommand(code.address("mix"), tasks, places, (number,), 0, 2e-6))
         after.append(sorted({row - 2 for row in (left, right) if row >= 2}))
         expected[number + 2, :tasks] = 3 * expected[left, :tasks] + expected[right, :tasks] + number
     return NativeProgram(threads, commands, 1, 64, (code,), after), values, expected
