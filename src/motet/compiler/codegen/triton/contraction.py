@@ -21,8 +21,8 @@ from motet.compiler.codegen.triton.loops import Loop, Task, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.products import Contraction, product_form
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.ring import ring_forms
-from motet.compiler.codegen.triton.tiles import Problem, choose_tiles, stored_as
+from motet.compiler.codegen.triton.ring import ring_cycles, ring_form, rings
+from motet.compiler.codegen.triton.tiles import Problem, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Source, is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -217,8 +217,14 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     m, n, k, batch = (total(loops).known or _GUESS for loops in (found.m, found.n, found.k, found.batch))
     narrow = _is_narrow(found.left, found.m, found.k) or _is_narrow(found.right, found.k, found.n)
     problem = Problem(m, n, k, batch, found.factor, left is not None and right is not None, narrow)
-    forms = [product_form(found, tile, left, right, target) for tile in choose_tiles(problem, target, _FORMS)]
-    return (*forms[:1], *ring_forms(found, left, right, target), *forms[1:])
+    tiles = choose_tiles(problem, target, _FORMS)
+    forms = [product_form(found, tile, left, right, target) for tile in tiles]
+    around = rings(found, left, right, problem, target)
+    if left is None or right is None or not around:
+        return tuple(forms)
+    first = ring_cycles(around[0], problem, target) < cycles(problem, tiles[0], target)
+    own = [ring_form(found, left, right, ring, target) for ring in around]
+    return (*own, *forms) if first else (*forms[:1], *own, *forms[1:])
 
 
 def _is_narrow(source: Source, first: Sequence[Loop], second: Sequence[Loop]) -> bool:

@@ -2,12 +2,9 @@
 
 A program stays and makes tile after tile. One warp has the copy engine fill the ring, as far ahead as it is long, also
 across the borders of tiles; the others multiply what has come, asynchronously, and give places of the ring back. What
-they make goes through shared memory to the copy engine too, piece by piece along N. Written in Gluon, Triton's
-language of layouts and barriers. Source: Shah et al., "FlashAttention-3" and NVIDIA, "CUTLASS: Efficient GEMM in CUDA"
-(warp-specialised persistent kernels), 2024.
-
-    alone       all warps that multiply share a tile
-    in turns    two groups of them have a tile each: while one stores, the other multiplies
+they make goes through shared memory to the copy engine too, piece by piece along N. A tile may be wider than a power of
+two, being several beside each other. Written in Gluon, Triton's language of layouts and barriers. Source: NVIDIA,
+"CUTLASS: Efficient GEMM in CUDA" (warp-specialised persistent kernels), 2024.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import GROUP, Contraction, finish, leaving, stay, times
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
-from motet.compiler.codegen.triton.tiles import stored_as
+from motet.compiler.codegen.triton.tiles import Problem, Tile, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -39,39 +36,38 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 '''
-REGISTERS = 24  # of each thread of the warps that fetch
-_HALF = 240  # of those of the second group that multiplies
+_REGISTERS = 24  # of each thread of the warps that fetch
+_HOPPER = 90
+_LINE = 128  # bytes of a factor along K in one place of the ring
+_PLACES = (4, 2)  # most and least of a ring
+_FACTOR = 0.97  # of the time that programs of Triton's own that stay take
+_FORMS = 3
+_SHAPES = ((128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (64, (256,)), (64, (128, 64)))
 
 
 @dataclass(frozen=True)
 class Ring:
-    """`m` by `n` tiles, `k` along the sum at a time, `stages` places in the ring; results leave in `pieces` along N.
-    `turns` says that two groups of warps multiply in turns."""
+    """Tiles of `m` rows and `widths` columns, `k` along the sum at a time, `stages` places in the ring; results leave
+    in pieces of `piece` columns."""
 
     m: int
-    n: int
+    widths: tuple[int, ...]
     k: int
     stages: int
-    pieces: int
-    turns: bool = False
+    piece: int
+
+    @property
+    def n(self) -> int:
+        return sum(self.widths)
 
     @property
     def warps(self) -> int:
-        """Those that a form asks for: of one group that multiplies."""
-        return 4 if self.turns else 8
-
-    @property
-    def groups(self) -> int:
-        return 2 if self.turns else 1
+        """Those that multiply, which is what a form asks for."""
+        return 8 if self.m >= 128 else 4
 
     @property
     def label(self) -> str:
-        return f"ring {self.m}x{self.n}x{self.k} stages={self.stages}{' turns' if self.turns else ''}"
-
-    def bytes(self, factor: int, result: int) -> int:
-        """Shared memory, for factors and results of so many bytes an element."""
-        ring = self.stages * (self.m + self.n) * self.k * factor
-        return ring + self.groups * self.m * self.n // self.pieces * result + 1024 + 32 * self.stages
+        return f"ring {self.m}x{self.n}x{self.k} stages={self.stages}"
 
 
 class RingWriter(Writer):
@@ -99,10 +95,6 @@ class RingWriter(Writer):
         self.line("tma.async_store(c, [m_at, n_at], out)")
 
 
-RINGS = (Ring(128, 256, 64, 4, 4), Ring(128, 256, 64, 3, 2))
-_HOPPER = 90
-
-
 @dataclass(frozen=True)
 class Parts:
     """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
@@ -118,18 +110,41 @@ class Parts:
     sum: str
 
 
-def ring_forms(c: Contraction, left: Matrix | None, right: Matrix | None, target: GpuTarget) -> list[Form]:
-    """Forms of a contraction of 16-bit factors `left` and `right`; none where they cannot be described."""
-    if left is None or right is None or c.batch or c.task.epilogue is None:
+def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Problem, target: GpuTarget) -> list[Ring]:
+    """What fits a contraction of factors `left` and `right`, the best first; none where they cannot be described."""
+    if left is None or right is None or c.batch or c.task.epilogue is None or target.architecture != _HOPPER:
         return []
-    if target.architecture != _HOPPER or item_bytes(stored_as(c.factor)) != 2:
+    if c.factor in ("f32", "f64", "tf32x3"):
         return []
-    return [_form(c, left, right, ring, target) for ring in RINGS]
+    result = leaving(c)
+    sizes = item_bytes(stored_as(c.factor)), item_bytes(result.place.dtype) if result is not None else 0
+    found = [ring for m, widths in _SHAPES for ring in _fitting(m, widths, sizes, target)]
+    return sorted(found, key=lambda ring: (len(ring.widths), ring_cycles(ring, problem, target)))[:_FORMS]
 
 
-def _form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
+def _fitting(m: int, widths: tuple[int, ...], sizes: tuple[int, int], target: GpuTarget) -> list[Ring]:
+    """The ring with most places that has room; results leave in larger pieces if as many then have it."""
+    factor, result = sizes
+    most, least = _PLACES
+    k = _LINE // factor
+    for stages in range(most, least - 1, -1):
+        for piece in (128, 64, 32):
+            used = stages * (m + sum(widths)) * _LINE + m * piece * result + 2048
+            if piece <= min(widths) and used <= target.shared:
+                return [Ring(m, widths, k, stages, piece)]
+    return []
+
+
+def ring_cycles(ring: Ring, problem: Problem, target: GpuTarget) -> float:
+    """What a product takes, as `tiles.cycles`."""
+    tile = Tile(ring.m, ring.n, ring.k, ring.warps, ring.stages, "stay")
+    return _FACTOR * cycles(problem, tile, target)
+
+
+def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
+    """Raises `Unsupported`."""
     task, result = c.task, leaving(c)
-    w = RingWriter(task.kernel, task.buffers, (ring.m, ring.n // ring.pieces), result.place if result else None)
+    w = RingWriter(task.kernel, task.buffers, (ring.m, ring.piece), result.place if result else None)
     wide = ".to(tl.int64)" if w.wide else ""
     row, column = (w.define(name, f"({name}_at + {w.range(axis)}){wide}") for axis, name in enumerate("mn"))
     rows, columns = total(c.m), total(c.n)
@@ -178,109 +193,134 @@ def tile(number, rows, columns):
 
 def _fetch_function(parts: Parts, ring: Ring) -> str:
     left = f"[k, pm * {ring.m}]" if parts.left.across else f"[pm * {ring.m}, k]"
-    right = f"[k, pn * {ring.n}]" if not parts.right.across else f"[pn * {ring.n}, k]"
+    names = [f"b{i}" for i in range(len(ring.widths))]
+    bytes_text = " + ".join(f"{name}.nbytes_per_cta" for name in ("a", *names))
+    loads: list[str] = []
+    for i, begin in enumerate(_begins(ring)):
+        column = f"pn * {ring.n}" + (f" + {begin}" if begin else "")
+        at = f"[{column}, k]" if parts.right.across else f"[k, {column}]"
+        loads.append(f"            tma.async_load(b{i}, {at}, full.index(place), rights{i}.index(place))")
+    buffers = ", ".join(f"rights{i}" for i in range(len(names)))
+    own = "\n".join(loads)
     return f'''@gluon.jit
-def fetch(a, b, lefts, rights, full, empty, rows, columns, depth):
+def fetch(a, {", ".join(names)}, lefts, {buffers}, full, empty, rows, columns, depth):
     place = 0
     phase = 1
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
         pm, pn = tile(number, rows, columns)
         for k in range(0, depth, {ring.k}):
             mbarrier.wait(empty.index(place), phase)
-            mbarrier.expect(full.index(place), a.nbytes_per_cta + b.nbytes_per_cta)
+            mbarrier.expect(full.index(place), {bytes_text})
             tma.async_load(a, {left}, full.index(place), lefts.index(place))
-            tma.async_load(b, {right}, full.index(place), rights.index(place))
+{own}
             place += 1
             if place == {ring.stages}:
                 place = 0
                 phase ^= 1'''
 
 
+def _begins(ring: Ring) -> list[int]:
+    """Where the parts of a tile begin, side by side."""
+    return [sum(ring.widths[:i]) for i in range(len(ring.widths))]
+
+
 def _multiply_function(parts: Parts, ring: Ring, arguments: Sequence[str]) -> str:
-    given = ", ".join(["c", "outs", "lefts", "rights", "full", "empty", "rows", "columns", "depth",
-                       "WHICH: gl.constexpr", *arguments])
+    count = len(ring.widths)
+    shared = ["lefts", *(f"rights{i}" for i in range(count)), "full", "empty", "rows", "columns", "depth"]
+    given = ", ".join(["c", "out", *shared, *arguments])
     left = "lefts.index(place)" + (".permute((1, 0))" if parts.left.across else "")
-    right = "rights.index(place)" + (".permute((1, 0))" if parts.right.across else "")
-    layout = f"gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{ring.warps}, 1], instr_shape=[16, {ring.n}, " \
-             f"{32 // item_bytes(parts.factor)}])"
-    own = "\n".join(f"        {line}" for line in _pieces(ring, arguments))
-    numbers = f"gl.program_id(0) + WHICH * gl.num_programs(0), rows * columns, {ring.groups} * gl.num_programs(0)"
-    if ring.turns:
-        begin = f"""    turn = (depth + {ring.k - 1}) // {ring.k}
-    at = WHICH * turn
-    place = at % {ring.stages}
-    phase = (at // {ring.stages}) & 1"""
-        step = f"""        at += 2 * turn
-        place = at % {ring.stages}
-        phase = (at // {ring.stages}) & 1
-"""
+    kind, step = storage_type(parts.sum), 32 // item_bytes(parts.factor)
+    layouts: list[str] = []
+    begin: list[str] = []
+    turn: list[str] = []
+    end: list[str] = []
+    for i, (width, at) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
+        right = f"rights{i}.index(place)" + (".permute((1, 0))" if parts.right.across else "")
+        layouts.append(
+            f"layout{i}: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{ring.warps}, 1], "
+            f"instr_shape=[16, {width}, {step}])"
+        )
+        begin.append(f"r{i} = warpgroup_mma_init(gl.zeros(({ring.m}, {width}), {kind}, layout{i}))")
+        turn.append(f"r{i} = warpgroup_mma({left}, {right}, r{i}, use_acc=k > 0, is_async=True)")
+        end += _pieces(ring, f"acc{i}", width, at, arguments)
+    running = [f"r{i}" for i in range(count)]
+    if count == 1:
+        turn.append("r0 = warpgroup_mma_init(warpgroup_mma_wait(1, deps=[r0]))")
+        done = ["acc0 = warpgroup_mma_wait(0, deps=[r0])"]
     else:
-        begin, step = "    place = 0\n    phase = 0", ""
-    kind = storage_type(parts.sum)
+        names = [f"t{i}" for i in range(count)]
+        turn.append(f"{', '.join(names)} = warpgroup_mma_wait({count}, deps=[{', '.join(running)}])")
+        turn += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
+        done = [f"{', '.join(f'acc{i}' for i in range(count))} = warpgroup_mma_wait(0, deps=[{', '.join(running)}])"]
     return f'''@gluon.jit
 def multiply({given}):
-    layout: gl.constexpr = {layout}
-    out = outs.index(WHICH)
-{begin}
-    for number in range({numbers}):
+{_indented(layouts, 1)}
+    place = 0
+    phase = 0
+    for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
         pm, pn = tile(number, rows, columns)
-        running = warpgroup_mma_init(gl.zeros(({ring.m}, {ring.n}), {kind}, layout))
+{_indented(begin, 2)}
         last = 0
         for k in range(0, depth, {ring.k}):
             mbarrier.wait(full.index(place), phase)
-            running = warpgroup_mma({left}, {right}, running, use_acc=k > 0, is_async=True)
-            running = warpgroup_mma_init(warpgroup_mma_wait(1, deps=[running]))
+{_indented(turn, 3)}
             mbarrier.arrive(empty.index(last), pred=k > 0)
             last = place
             place += 1
             if place == {ring.stages}:
                 place = 0
                 phase ^= 1
-        acc = warpgroup_mma_wait(0, deps=[running])
+{_indented(done, 2)}
         mbarrier.arrive(empty.index(last))
-{step}{own}
+{_indented(end, 2)}
     tma.store_wait(0)'''
 
 
-def _pieces(ring: Ring, arguments: Sequence[str]) -> list[str]:
-    """The lines that take a tile apart along N, and finish its pieces."""
-    names, width = ["acc"], ring.n
+def _indented(lines: Sequence[str], level: int) -> str:
+    return "\n".join("    " * level + line for line in lines)
+
+
+def _pieces(ring: Ring, name: str, width: int, begin: int, arguments: Sequence[str]) -> list[str]:
+    """The lines that take part `name` of a tile, `width` columns from `begin` on, apart along N, and finish its
+    pieces."""
+    names = [name]
     lines: list[str] = []
-    while len(names) < ring.pieces:
+    while width > ring.piece:
         width //= 2
-        split: list[str] = []
-        for name in names:
-            lines.append(f"{name}0, {name}1 = {name}.reshape(({ring.m}, 2, {width})).permute((0, 2, 1)).split()")
-            split += [f"{name}0", f"{name}1"]
-        names = split
-    for number, name in enumerate(names):
-        place = f"pm * {ring.m}, pn * {ring.n} + {number * width}"
-        lines.append(f"finish({', '.join([name, place, 'c', 'out', f'{name}.type.layout', *arguments])})")
+        for each in names:
+            lines.append(f"{each}0, {each}1 = {each}.reshape(({ring.m}, 2, {width})).permute((0, 2, 1)).split()")
+        names = [f"{each}{half}" for each in names for half in (0, 1)]
+    for number, each in enumerate(names):
+        at = begin + number * width
+        given = [each, f"pm * {ring.m}", f"pn * {ring.n} + {at}", "c", "out", f"{each}.type.layout", *arguments]
+        lines.append(f"finish({', '.join(given)})")
     return lines
 
 
 def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, arguments: Sequence[str]) -> str:
     kind = storage_type(parts.factor)
-    width = ring.n // ring.pieces
     left = (ring.k, ring.m) if parts.left.across else (ring.m, ring.k)
-    right = (ring.n, ring.k) if parts.right.across else (ring.k, ring.n)
     lines = [
         f"la: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{left[0]}, {left[1]}], {kind})",
-        f"lb: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{right[0]}, {right[1]}], {kind})",
         f"a = tma.make_tensor_descriptor({parts.left.describe(w, {}, left)}, la)",
-        f"b = tma.make_tensor_descriptor({parts.right.describe(w, {}, right)}, lb)",
         f"lefts = gl.allocate_shared_memory({kind}, [{ring.stages}, {left[0]}, {left[1]}], la)",
-        f"rights = gl.allocate_shared_memory({kind}, [{ring.stages}, {right[0]}, {right[1]}], lb)",
     ]
+    for i, width in enumerate(ring.widths):
+        right = (width, ring.k) if parts.right.across else (ring.k, width)
+        lines += [
+            f"l{i}: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{right[0]}, {right[1]}], {kind})",
+            f"b{i} = tma.make_tensor_descriptor({parts.right.describe(w, {}, right)}, l{i})",
+            f"rights{i} = gl.allocate_shared_memory({kind}, [{ring.stages}, {right[0]}, {right[1]}], l{i})",
+        ]
     if parts.result is not None:
         out = storage_type(parts.result.place.dtype)
         lines += [
-            f"lc: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{ring.m}, {width}], {out})",
-            f"c = tma.make_tensor_descriptor({parts.result.describe(w, {}, (ring.m, width))}, lc)",
-            f"outs = gl.allocate_shared_memory({out}, [{ring.groups}, {ring.m}, {width}], lc)",
+            f"lc: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{ring.m}, {ring.piece}], {out})",
+            f"c = tma.make_tensor_descriptor({parts.result.describe(w, {}, (ring.m, ring.piece))}, lc)",
+            f"out = gl.allocate_shared_memory({out}, [{ring.m}, {ring.piece}], lc)",
         ]
     else:
-        lines += ["c = 0", "outs = lefts"]
+        lines += ["c = 0", "out = 0"]
     lines += [
         f"full = mbarrier.allocate_mbarrier(batch={ring.stages})",
         f"empty = mbarrier.allocate_mbarrier(batch={ring.stages})",
@@ -292,10 +332,11 @@ def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, argumen
         f"columns = tl.cdiv({short(w, parts.columns)}, {ring.n})",
         f"depth = {short(w, parts.depth)}",
     ]
-    shared = ["c", "outs", "lefts", "rights", "full", "empty", "rows", "columns", "depth"]
-    workers = [f"(multiply, ({', '.join([*shared, str(which), *arguments])}))" for which in range(ring.groups)]
-    workers.append("(fetch, (a, b, lefts, rights, full, empty, rows, columns, depth))")
-    warps, registers = ([4, 1], [_HALF, REGISTERS]) if ring.turns else ([1], [REGISTERS])
-    lines.append(f"gl.warp_specialize([{', '.join(workers)}], {warps}, {registers})")
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{body}"
+    numbers = range(len(ring.widths))
+    shared = ["lefts", *(f"rights{i}" for i in numbers), "full", "empty", "rows", "columns", "depth"]
+    workers = [
+        f"(multiply, ({', '.join(['c', 'out', *shared, *arguments])}))",
+        f"(fetch, ({', '.join(['a', *(f'b{i}' for i in numbers), *shared])}))",
+    ]
+    lines.append(f"gl.warp_specialize([{', '.join(workers)}], [1], [{_REGISTERS}])")
+    return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{_indented(lines, 1)}"

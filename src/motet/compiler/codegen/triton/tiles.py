@@ -28,8 +28,9 @@ _DEPTHS = {
 }
 _POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # of the largest tile; others: 128 * 256
 _SIDES = (16, 32, 64, 128, 256)
-_BEGIN = {"pointers": 1500, "descriptors": 3000, "stay": 2500}  # cycles until a program multiplies
+_BEGIN = {"pointers": 1500, "descriptors": 3000, "stay": 6000}  # cycles until a program multiplies
 _NARROW = 4  # times as long take loads of single elements
+_SHORT = 16  # turns, for which a deep pipeline takes longer to fill than it gains
 _HOPPER = 90
 
 
@@ -72,7 +73,7 @@ def stored_as(factor: str) -> str:
 def choose_tiles(problem: Problem, target: GpuTarget, most: int) -> list[Tile]:
     """The tiles that take the least, the best first, about `most`, of every kind one, and behind them smaller ones, for
     where those do not fit. None where the target has no room for any."""
-    tiles = sorted(_all(problem, target), key=lambda tile: (_cycles(problem, tile, target), tile.m * tile.n))
+    tiles = sorted(_all(problem, target), key=lambda tile: (cycles(problem, tile, target), tile.m * tile.n))
     kinds = {tile.kind: tile for tile in reversed(tiles)}  # the best of each
     best = [tile for number, tile in enumerate(tiles) if number <= most - len(kinds) or tile in kinds.values()]
     least = min((tile.m * tile.n for tile in best), default=0)
@@ -107,7 +108,8 @@ def _tiles(problem: Problem, m: int, n: int, kind: Kind, target: GpuTarget) -> l
     room = target.shared - 4096
     if kind == "stay":
         room -= m * n * 2  # where results wait to leave
-    stages = [min(4 if m * n > 64 * 128 else 6, max(1, -(-problem.k // k)), room // one)]
+    steps = -(-problem.k // k)
+    stages = [min(4 if m * n > 64 * 128 or steps <= _SHORT else 6, max(1, steps), room // one)]
     if m * n == 128 * 128 and kind != "stay":
         half = min(stages[0], (target.shared // 2 - 2048) // one)
         if 2 <= half < stages[0]:
@@ -132,7 +134,7 @@ def _warps(problem: Problem, m: int, n: int) -> int:
     return 8 if m * n >= 128 * 256 or (m * n >= 128 * 128 and m != n) else 4 if m * n >= 16 * 64 else 2
 
 
-def _cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
+def cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
     """What the product takes on the busiest processor. Arithmetic and reading overlap; a tile begins and ends with a
     latency of its own, which programs that stay hide in part. Fitted to what an H200 took for some 300 pairs of shapes
     and tiles."""
@@ -144,7 +146,7 @@ def _cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
     reading = (tile.m + tile.n) * tile.k * size / _CACHE_BYTES
     if problem.narrow and tile.kind == "pointers":
         reading *= _NARROW
-    overlap = {"pointers": 1.15, "descriptors": 1.1, "stay": 1.04}[tile.kind]
+    overlap = {"pointers": 1.1, "descriptors": 1.1, "stay": 1.07}[tile.kind]
     step = max(overlap * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
     ending = tile.m * tile.n * 4 / _CACHE_BYTES + 500
     beside = 2 if _two_fit(tile, size, target) else 1
