@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration.noise import install
 from tests.integration.placed import build_placed
 
 from motet.artifact.reader import Artifact
@@ -267,3 +269,21 @@ def test_loops_over_devices_with_unknown_or_many_turns_are_refused_at_their_plac
     assert caught.value.location.line == 6
     with pytest.raises(CompileError, match=r"placed on @a and @b.*at most 256 turns"):
         build_placed(handed_to_and_fro(257).text, ("a=host", "b=null"))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_devices_that_run_late_do_not_change_what_turns_give(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    program = PROGRAMS[name]
+    artifact = build_placed(
+        program.text, ("a=noisy-host", "b=noisy-null"), ("noisy-host:x86-64-v3", "noisy-null:x86-64-v3")
+    )
+    for seed in range(3):
+        late = f"delay=5e-4&seed={seed}"
+        devices = {"a": f"noisy-host?{late}", "b": f"noisy-null?{late}1&queues={seed + 1}"}
+        with load(artifact, devices=devices) as session:
+            for _ in range(2):
+                np.testing.assert_allclose(session(*program.inputs), program.expected, rtol=2e-5, atol=1e-5)
