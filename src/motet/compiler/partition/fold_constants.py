@@ -12,6 +12,7 @@ import numpy as np
 
 from motet.compiler.codegen.reader import CONSTANT
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.normalise.hoist_constants import add_parameter
 from motet.compiler.oracle import run_oracle
@@ -56,7 +57,8 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
             result.replace_all_uses_with(argument)
             _mark(argument, kernels)
         operation.erase()
-        kernel.erase()
+        if LAUNCH not in kernel.attributes:  # other calls may be of it, too
+            kernel.erase()
 
 
 def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:

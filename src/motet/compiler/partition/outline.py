@@ -48,6 +48,7 @@ class _Cut:
     operations: list[ir.Operation]
     arguments: list[ir.Value]
     results: list[ir.Value]
+    launch: tuple[str, ...] = ()  # of a launch alone: equal ones are one kernel
 
 
 class _Outliner:
@@ -62,6 +63,7 @@ class _Outliner:
         self.parameters = _parameters(function, self.block)
         self.replaced: dict[ir.Value, ir.Value] = {}
         self.settled: set[ir.Value] = set()
+        self.launches: dict[tuple[str, ...], str] = {}
 
     def run(self) -> None:
         for cut in [self._cut(group) for group in _in_order(self.grouping)]:
@@ -83,10 +85,27 @@ class _Outliner:
             )
         ]
         name = f"{self.name}_kernel_{self.grouping.groups.index(group)}"
-        return _Cut(name, group.role.value, group.operations[-1].location, operations, arguments, results)
+        launch: tuple[str, ...] = ()
+        if len(operations) == 1 and operations[0].name == "func.call":
+            places = [str(arguments.index(operand)) for operand in operations[0].operands]
+            launch = (ir.FlatSymbolRefAttr(operations[0].attributes["callee"]).value, *places)
+        return _Cut(name, group.role.value, group.operations[-1].location, operations, arguments, results, launch)
 
     def _outline(self, cut: _Cut) -> None:
         arguments = [self.replaced.get(argument, argument) for argument in cut.arguments]
+        name = self.launches.get(cut.launch) or self._kernel(cut, arguments)
+        if cut.launch:
+            self.launches[cut.launch] = name
+        for argument in arguments:
+            self._settle(argument)
+        with ir.InsertionPoint(self.terminator), cut.location:
+            call = func.CallOp([r.type for r in cut.results], name, arguments)
+        for result, replacement in zip(cut.results, call.results, strict=True):
+            result.replace_all_uses_with(replacement)
+            self.replaced[result] = replacement
+
+    def _kernel(self, cut: _Cut, arguments: list[ir.Value]) -> str:
+        """The name of a new function for `cut`."""
         with cut.location:
             kernel = func.FuncOp(
                 cut.name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in cut.results]),
@@ -105,14 +124,7 @@ class _Outliner:
                 else:
                     _clone(operation, mapping)
             func.ReturnOp([mapping[result] for result in cut.results])
-        for argument in arguments:
-            self._settle(argument)
-        name = kernel.operation.attributes["sym_name"].value
-        with ir.InsertionPoint(self.terminator), cut.location:
-            call = func.CallOp([r.type for r in cut.results], name, arguments)
-        for result, replacement in zip(cut.results, call.results, strict=True):
-            result.replace_all_uses_with(replacement)
-            self.replaced[result] = replacement
+        return kernel.operation.attributes["sym_name"].value
 
     def _take_launch(
         self, call: ir.Operation, cut: _Cut, kernel: ir.Operation, mapping: dict[ir.Value, ir.Value]

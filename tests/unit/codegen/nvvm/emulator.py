@@ -55,12 +55,14 @@ def run_launches(text: str, inputs: Sequence[Array], target: str = "cuda:sm_90a"
         "arena": [np.full(evaluate(schedule.arena, symbols) + 64, 0xA5, np.uint8)],
     }
     for command in schedule.commands:
-        assert command.op == "dispatch"
         places = [schedule.buffers[index] for index in command.buffers]
         pointers = [
             memories[place.kind][place.index if place.kind != "arena" else 0].ctypes.data
             + evaluate(place.offset, symbols) for place in places
         ]
+        if command.op == "copy":
+            ctypes.memmove(pointers[1], pointers[0], evaluate(places[1].bytes, symbols))
+            continue
         sizes = [evaluate(size, symbols) for size in command.sizes]
         _Block(made[command.kernel]).run(evaluate(command.tasks, symbols), pointers, sizes)
     for before, after in zip(inputs, given, strict=True):

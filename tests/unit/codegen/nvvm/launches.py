@@ -555,6 +555,54 @@ def dynamic_memory(blocks: int, threads: int) -> Case:
     )  # fmt: skip
 
 
+def relaxation(count: int, turns: int) -> Case:
+    """A loop of the host's side that hands memory on: each turn reads what the one before wrote."""
+    memory = f"memref<{count}xf32>"
+    kernel = f"""
+    gpu.func @step(%x: {memory}, %y: {memory}, %turn: index) workgroup(%s: memref<{count}xf32, {TILE}>) kernel {{
+      %t = gpu.thread_id x
+      %n = arith.constant {count} : index
+      %c1 = arith.constant 1 : index
+      %half = arith.constant 0.5 : f32
+      %v = memref.load %x[%t] : {memory}
+      memref.store %v, %s[%t] : memref<{count}xf32, {TILE}>
+      gpu.barrier
+      %o0 = arith.addi %t, %c1 : index
+      %o = arith.remui %o0, %n : index
+      %w = memref.load %s[%o] : memref<{count}xf32, {TILE}>
+      %a = arith.addf %v, %w : f32
+      %b = arith.mulf %a, %half : f32
+      %i = arith.index_cast %turn : index to i32
+      %f = arith.sitofp %i : i32 to f32
+      %r = arith.addf %b, %f : f32
+      memref.store %r, %y[%t] : {memory}
+      gpu.return
+    }}"""
+    body = f"""
+    %c0 = arith.constant 0 : index
+    %c2 = arith.constant 2 : index
+    %n = arith.constant {count} : index
+    %turns = arith.constant {turns} : index
+    %last:2 = scf.for %t = %c0 to %turns step %c1 iter_args(%a = %x, %b = %y) -> ({memory}, {memory}) {{
+      %half = arith.divui %t, %c2 : index
+      gpu.launch_func @k::@step blocks in (%c1, %c1, %c1) threads in (%n, %c1, %c1)
+        args(%a : {memory}, %b : {memory}, %half : index)
+      scf.yield %b, %a : {memory}, {memory}
+    }}"""
+
+    def expected(x: Array, y: Array) -> list[Array]:
+        given, other = x, y
+        for turn in range(turns):
+            other = ((given + np.roll(given, -1)) * np.float32(0.5) + np.float32(turn // 2)).astype(np.float32)
+            given, other = other, given
+        return [given, other] if turns % 2 == 0 else [other, given]
+
+    return Case(
+        f"relaxation_{count}x{turns}", program(kernel, f"%x: {memory}, %y: {memory}", body),
+        lambda: [values(count), np.zeros(count, np.float32)], expected, 1e-5,
+    )
+
+
 # -- loops that cannot be raised, whose turns are independent -------------------------------------------
 
 
@@ -643,5 +691,5 @@ CASES = [
     convolutions(2, 5, 9, False), convolutions(1, 3, 7, True, True), shuffles(3, 32),
     shuffles(2, 75), shuffles(1, 45, "f16"), shuffles(2, 70, "f64"),
     shuffles(2, 33, "i8"), subgroups(2, 32), subgroups(3, 77), subgroups(2, 50, 8), dynamic_memory(6, 37),
-    newton(17, 31), scatter(13, 29), scatter(1, 2),
+    relaxation(45, 6), relaxation(33, 3), newton(17, 31), scatter(13, 29), scatter(1, 2),
 ]  # fmt: skip

@@ -13,6 +13,8 @@ tensors.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.frontends.buffers import debufferise
 from motet.compiler.frontends.gpu.checks import find_kernel, is_token
 from motet.compiler.frontends.gpu.kernels import within
@@ -28,32 +30,47 @@ _VIEWS = (
 _NO_INLINE = "no_inline"
 
 
-def keep_launch(module: ir.Module, launch: ir.Operation) -> ir.Operation | None:
-    """The launch within the function that stands for `launch`, a `gpu.launch_func`, which a call before it now does.
+@dataclass(frozen=True)
+class Kept:
+    """`launch` is the one within the function that stands for it now, to be made loops; None where it has to stay, or
+    where the function that stands for another one is `known` to do the same."""
 
-    None where it has to stay: in loops and branches, and for numbers that are only known when running.
-    """
+    launch: ir.Operation | None = None
+    known: bool = False
+
+
+def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
+    """Put a call before `launch`, a `gpu.launch_func`, of a function that stands for it. It stays in loops and
+    branches, and where it takes numbers that are only known when running."""
     function = launch.parent.operation
     if function.name != "func.func" or len(list(function.regions[0].blocks)) != 1:
-        return None
+        return Kept()
     operands = [value for value in launch.operands if not is_token(value)]
     moved, leaves = closure(operands)
     if any(not isinstance(leaf.type, ir.MemRefType) and not isinstance(leaf.owner, ir.Block) for leaf in leaves):
-        return None
+        return Kept()
     kernel = find_kernel(module, launch)
     name = fresh_name(module, ir.StringAttr(kernel.attributes["sym_name"]).value)
     made = keep_function(module, name, leaves, launch.location)
     block = made.regions[0].blocks[0]
     inner = _fill(made, launch, moved, dict(zip(leaves, block.arguments, strict=True)))
-    keep_function(module, name, leaves, launch.location, made, _text(made, kernel))
+    text = _text(made, kernel)
+    same = next(
+        (each for each in launches(module) if ir.StringAttr(each.attributes[LAUNCH]).value == text), None
+    )
+    keep_function(module, name, leaves, launch.location, made, text)
     if AS_WRITTEN in kernel.attributes or any(op.name == "gpu.printf" for op in within(kernel)):
         made.attributes[AS_WRITTEN] = ir.UnitAttr.get()
     named = {a: launch.attributes[a] for a in launch.attributes if a.startswith("motet.")}
+    callee = name if same is None else same.name.value
     ir.Operation.create(
-        "func.call", operands=leaves, attributes={**named, "callee": ir.FlatSymbolRefAttr.get(name)},
+        "func.call", operands=leaves, attributes={**named, "callee": ir.FlatSymbolRefAttr.get(callee)},
         loc=launch.location, ip=ir.InsertionPoint(launch),
     )  # fmt: skip
-    return inner
+    if same is None:
+        return Kept(inner)
+    made.erase()
+    return Kept(known=True)
 
 
 def keep_function(

@@ -25,6 +25,7 @@ from motet.compiler.frontends.gpu.dynamic_memory import WORKGROUP
 from motet.compiler.frontends.gpu.keep_launches import keep_launch
 from motet.compiler.frontends.gpu.kernels import Kernel, read_kernel, within
 from motet.compiler.frontends.gpu.threads import Threads, create, loop
+from motet.compiler.frontends.gpu.unroll_loops import unroll_loops
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.errors import CompileError
@@ -44,6 +45,7 @@ def lower_launches(module: ir.Module) -> None:
             check_sizes(operation)
     run_pipeline(module, "gpu-kernel-outlining")
     inline_functions(module)
+    unroll_loops(module)
     functions = [entry for entry in module.body.operations if isinstance(entry, func.FuncOp)]
     for function in functions:
         operations = [op for op in within(function.operation) if op.name.startswith("gpu.")]
@@ -80,9 +82,10 @@ def _lower(module: ir.Module, operation: ir.Operation) -> None:
     match operation.name:
         case "gpu.launch_func":
             kept = keep_launch(module, operation)
-            _launch(kept or operation, read_kernel(find_kernel(module, operation)))
-            if kept is not None:
-                kept.erase()
+            if not kept.known:
+                _launch(kept.launch or operation, read_kernel(find_kernel(module, operation)))
+            if kept.launch is not None:
+                kept.launch.erase()
         case "gpu.alloc":
             sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0])}
             memory = create("memref.alloc", [operation.results[0].type], operands, operation, sizes)
