@@ -31,23 +31,34 @@ func.func @product(%a: memref<?x?xf32>, %b: memref<?x?xf32>) -> memref<?x?xf32> 
   return %c : memref<?x?xf32>
 }
 
-// CHECK-LABEL: func.func @inside
-// CHECK: tensor.insert_slice %{{.*}} into %arg1[1] [%{{.*}}] [1]
+// The stored rows are those up to the first of two ends.
+// CHECK-LABEL: func.func @first
+// CHECK: %[[LEAST:.*]] = arith.minsi
+// CHECK: %[[ROWS:.*]] = arith.maxsi %[[LEAST]]
+// CHECK: linalg.{{generic|matvec}}
+// CHECK: tensor.insert_slice %{{.*}} into %arg2[0] [%[[ROWS]]] [1]
 // CHECK-NOT: scf.
 // CHECK: return
-func.func @inside(%x: memref<?xf32>, %y: memref<?xf32>) {
+func.func @first(%x: memref<?x?xf32>, %v: memref<?xf32>, %y: memref<?xf32>) {
   %c0 = arith.constant 0 : index
-  %n = memref.dim %x, %c0 : memref<?xf32>
-  affine.for %i = 1 to affine_map<()[s0] -> (s0 - 1)>()[%n] {
-    %0 = affine.load %x[%i - 1] : memref<?xf32>
-    %1 = affine.load %x[%i + 1] : memref<?xf32>
-    %2 = arith.addf %0, %1 : f32
-    affine.store %2, %y[%i] : memref<?xf32>
+  %zero = arith.constant 0.0 : f32
+  %m = memref.dim %x, %c0 : memref<?x?xf32>
+  %k = memref.dim %v, %c0 : memref<?xf32>
+  %n = memref.dim %y, %c0 : memref<?xf32>
+  affine.for %i = 0 to min affine_map<()[s0, s1] -> (s0, s1)>()[%m, %n] {
+    %s = affine.for %p = 0 to %k iter_args(%t = %zero) -> f32 {
+      %0 = affine.load %x[%i, %p] : memref<?x?xf32>
+      %1 = affine.load %v[%p] : memref<?xf32>
+      %2 = arith.mulf %0, %1 : f32
+      %3 = arith.addf %t, %2 : f32
+      affine.yield %3 : f32
+    }
+    affine.store %s, %y[%i] : memref<?xf32>
   }
   return
 }
 
-// Which of two ends comes first is not known: the loop stays.
+// Little work on parts of sizes that are not known stays a loop.
 // CHECK-LABEL: func.func @shorter
 // CHECK: scf.for
 func.func @shorter(%x: memref<?xf32>, %y: memref<?xf32>) {

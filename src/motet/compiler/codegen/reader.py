@@ -278,17 +278,18 @@ class _Reader:
         for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
             coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
             inner.append(Affine(coefficients, offset))
-        shape: tuple[Size, ...] = tuple(
-            size if (size := sizes[axis]) is not None else self._whole(source, axis, offsets[axis], strides[axis])
-            for axis in kept
-        )
+        given = iter(list(operation.operands)[1:])  # offsets and strides are no operands: they are static
+        extents = [self._slice_extent(next(given)) if size is None else size for size in sizes]
+        shape = tuple(extents[axis] for axis in kept)
         map_ = tuple(substitute(expression, inner, len(kept)) for expression in source.map)
         self.sources[operation.results[0]] = View(source.base, map_, shape, source.padding)
 
-    def _whole(self, source: View, axis: int, offset: int, stride: int) -> Size:
-        if offset or stride != 1:
-            raise Unreadable("a slice of dynamic size")
-        return source.shape[axis]
+    def _slice_extent(self, value: ir.Value) -> Size:
+        """The extent of a slice whose size is computed: that of some tensor, or not to be told."""
+        extent = self.extents.get(value)
+        if extent is None:
+            raise Unreadable("a slice of a computed size")
+        return extent
 
     def _read_reshape(self, operation: ir.Operation) -> None:
         """A reshape that adds or drops unit dimensions."""
@@ -695,6 +696,8 @@ class _Body:
             if op.name == "linalg.yield":
                 self.yields = [position[operand] for operand in op.operands]
                 return
+            if op.name == "cf.assert" and self.reader.gathers:
+                continue  # that an index is inside: gathers bring those that are not to the border
             scalar = self._scalar(op, tuple(position[operand] for operand in op.operands))
             position[op.results[0]] = base + len(self.scalars)
             self.scalars.append(scalar)

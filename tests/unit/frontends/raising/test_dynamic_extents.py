@@ -140,7 +140,7 @@ func.func @main(%x: memref<?xf32>, %y: memref<?xf32>) {
 
 
 def test_the_inside_of_an_axis() -> None:
-    assert is_raised(STENCIL)
+    assert not is_raised(STENCIL)  # its parts would be copied, which is all there is to do
     calls, wanted = [], []
     for n in (0, 1, 2, 3, 4, 17, 1000):
         x, y = random(n, seed=1), random(n, seed=2)
@@ -224,6 +224,9 @@ func.func @main(%x: memref<?xf32>, %f: memref<5xf32>) -> memref<?xf32> {
 
 
 def test_windows_along_an_axis_of_any_extent() -> None:
+    assert not is_raised(WINDOWS)  # five terms are little work
+    longer = WINDOWS.replace("5xf32", "50xf32").replace("0 to 5", "0 to 50").replace("constant 4", "constant 49")
+    assert is_raised(longer)
     f = random(5)
     calls = [[random(n), f] for n in (5, 6, 9, 100, 1001)]
     check(WINDOWS, calls, [[np.correlate(x, f)] for x, f in calls])
@@ -256,14 +259,28 @@ def test_the_largest_of_every_row() -> None:
 
 
 BLOCKS = """
-func.func @main(%x: memref<?xf32>, %y: memref<?xf32>, %blocks: memref<?x1xf32>) {
+func.func @main(%x: memref<?x?xf32>, %v: memref<?xf32>, %y: memref<?xf32>, %blocks: memref<?xi8>) {
 """ + DIMS + """
-  %n = memref.dim %blocks, %c0 : memref<?x1xf32>
-  affine.for %b = 0 to %n {
+  %zero = arith.constant 0.0 : f32
+  %c128 = arith.constant 128 : index
+  %n = memref.dim %x, %c0 : memref<?x?xf32>
+  %k = memref.dim %x, %c1 : memref<?x?xf32>
+  %m = memref.dim %blocks, %c0 : memref<?xi8>
+  affine.for %b = 0 to %m {
     affine.for %t = 0 to 128 {
-      %0 = affine.load %x[%b * 128 + %t] : memref<?xf32>
-      %1 = arith.mulf %0, %0 : f32
-      affine.store %1, %y[%b * 128 + %t] : memref<?xf32>
+      %0 = arith.muli %b, %c128 : index
+      %i = arith.addi %0, %t : index
+      %in = arith.cmpi PREDICATE, %i, %n : index
+      scf.if %in {
+        %s = affine.for %p = 0 to %k iter_args(%before = %zero) -> f32 {
+          %1 = memref.load %x[%i, %p] : memref<?x?xf32>
+          %2 = memref.load %v[%p] : memref<?xf32>
+          %3 = arith.mulf %1, %2 : f32
+          %4 = arith.addf %before, %3 : f32
+          affine.yield %4 : f32
+        }
+        memref.store %s, %y[%i] : memref<?xf32>
+      }
     }
   }
   return
@@ -271,16 +288,18 @@ func.func @main(%x: memref<?xf32>, %y: memref<?xf32>, %blocks: memref<?x1xf32>) 
 """
 
 
-def test_blocks_of_one_index_are_one_loop() -> None:
-    assert is_raised(BLOCKS)
+@pytest.mark.parametrize("predicate", ["slt", "ult"])
+def test_blocks_and_threads_of_an_index_are_one_loop_up_to_its_guard(predicate: str) -> None:
+    """Where there are fewer blocks than it takes, rows are left; where there are more, nothing is read beyond."""
+    text = BLOCKS.replace("PREDICATE", predicate)
+    assert is_raised(text)
     calls, wanted = [], []
-    for blocks in (1, 3, 8):
-        x, y = random(128 * blocks + 5), random(128 * blocks + 3, seed=4)
-        calls.append([x, y, random(blocks, 1)])
-        want = y.copy()
-        want[: 128 * blocks] = x[: 128 * blocks] ** 2
-        wanted.append([want])
-    check(BLOCKS, calls, wanted)
+    for blocks, n, k in ((1, 128, 5), (1, 100, 20), (3, 257, 64), (1, 300, 3), (8, 1, 1)):
+        x, v, y = random(n, k), random(k), random(n, seed=4)
+        calls.append([x, v, y, np.zeros(blocks, np.int8)])
+        ran = np.arange(n) < 128 * blocks
+        wanted.append([np.where(ran, x @ v, y)])
+    check(text, calls, wanted)
 
 
 def nest(header: str, body: str, close: int = 1) -> str:
@@ -306,7 +325,7 @@ STAY = {
     "the shorter of two axes": (
         nest("affine.for %i = 0 to min affine_map<()[s0, s1] -> (s0, s1)>()[%m, %n] { affine.for %j = 0 to 2 {",
              COPY, 2),
-        lambda x, y: np.where(np.arange(2) < 2, x[:, :2], y[:, :2]),
+        lambda x, y: np.where((np.arange(len(x))[:, None] < x.shape[1]) & (np.arange(x.shape[1]) < 2), x, y),
     ),
     "a guard": (
         nest("affine.for %i = 0 to %m { affine.for %j = 0 to %n {",
@@ -327,11 +346,11 @@ STAY = {
 
 
 @pytest.mark.parametrize("name", STAY)
-def test_what_depends_on_how_large_extents_are_stays_a_loop(name: str) -> None:
+def test_what_is_little_work_or_depends_on_extents_stays_a_loop(name: str) -> None:
     text, expected = STAY[name]
     assert not is_raised(text)
-    shapes = [(2, 2)] if name.startswith("the shorter") else [(5, 5), (7, 7), (1, 1)]
-    if name in ("a guard", "rows backwards", "every third row"):
+    shapes = [(5, 5), (7, 7), (2, 2)]
+    if name != "a triangle":
         shapes += [(3, 8), (8, 3)]
     calls = [[random(*shape, seed=1), random(*shape, seed=2)] for shape in shapes]
     check(text, calls, [[expected(x, y)] for x, y in calls], oracle=False)

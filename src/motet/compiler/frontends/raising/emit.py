@@ -20,6 +20,7 @@ from motet.compiler.frontends.raising.nest import (
     Compute,
     Index,
     Load,
+    Nest,
     Node,
     Reduce,
     Scalar,
@@ -36,17 +37,32 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp", "arith.negf")
+_MUCH = 16  # terms of an element's sum for which a copy of a part of unknown size is worth its time
 _PADDED_WITH = {
     "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": -math.inf, "arith.maxnumf": -math.inf,
     "arith.minimumf": math.inf, "arith.minnumf": math.inf,
 }  # fmt: skip
 
 
-def emit_statement(statement: Statement, extents: Mapping[int, int], sizes: Sizes, before: ir.Operation) -> None:
-    """Create the operations of `statement` before `before`. Raises Unraisable, having created some of them."""
+def count_terms(nest: Nest) -> int:
+    """How many terms an element that is stored is the sum of, where they are most."""
+    found = [1]
+    for statement in nest.statements:
+        stored = frozenset[int]().union(*(index.dims for index in statement.indices))
+        over = {dim for dim in statement.dims if dim not in stored}
+        over.update(dim for node in nodes(statement.value) if isinstance(node, Reduce) for dim in node.dims)
+        found.append(math.prod(nest.extents[dim] for dim in over))
+    return max(found)
+
+
+def emit_statement(
+    statement: Statement, extents: Mapping[int, int], sizes: Sizes, terms: int, before: ir.Operation
+) -> None:
+    """Create the operations of `statement`, of a nest with so many `terms`, before `before`. Raises Unraisable, having
+    created some of them."""
     shaped, own = _shape(statement, dict(extents))
     if all(own[dim] > 0 for dim in shaped.dims):
-        _Emitter(own, sizes, before, shaped).run()
+        _Emitter(own, sizes, terms, before, shaped).run()
 
 
 # -- the statement's own box ---------------------------------------------------------------------------
@@ -178,10 +194,11 @@ class _Emitter:
     """Creates the operations of one statement."""
 
     def __init__(
-        self, extents: Mapping[int, int], sizes: Sizes, before: ir.Operation, statement: Statement
+        self, extents: Mapping[int, int], sizes: Sizes, terms: int, before: ir.Operation, statement: Statement
     ) -> None:
         self.extents = extents
         self.sizes = sizes
+        self.terms = terms
         self.before = before
         self.statement = statement
 
@@ -208,6 +225,8 @@ class _Emitter:
             low, high = index.range(self.extents)
             if low < 0 or self.sizes.beyond(high, extent):
                 raise Unraisable("a store outside of its memref")
+        if not all(map(is_known, shape)) and self.terms < _MUCH:
+            raise Unraisable("a store to a part of a size that is not known, for little work")
         attributes, values = self._slice(
             [index.constant for index in indices],
             [self.extents[index.terms[0][0]] if index.terms else 1 for index in indices],
@@ -226,6 +245,11 @@ class _Emitter:
             "static_strides": ir.DenseI64ArrayAttr.get(strides),
         }, values
 
+    def _check_worth(self, sizes: Sequence[int]) -> None:
+        """Raises Unraisable for tensors of computed sizes, which kernels cannot take as they are, for little work."""
+        if not all(is_known(size) or self.sizes.is_axis(size) for size in sizes) and self.terms < _MUCH:
+            raise Unraisable("a computed size, for little work")
+
     def _sizes(self, sizes: Sequence[int]) -> tuple[list[int], list[ir.Value]]:
         """Sizes as a type has them, and the values of those that are not known."""
         values = [self.sizes.create(size, self.before) for size in sizes if not is_known(size)]
@@ -243,7 +267,9 @@ class _Emitter:
         return self._generic(_Loops(dims, len(dims)), node, None, self._empty(axes, element), axes)
 
     def _empty(self, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
-        shape, values = self._sizes([1 if dim is None else self.extents[dim] for dim in axes])
+        extents = [1 if dim is None else self.extents[dim] for dim in axes]
+        self._check_worth(extents)
+        shape, values = self._sizes(extents)
         return self._create("tensor.empty", [ir.RankedTensorType.get(shape, element)], values, {}).result
 
     def _filled(self, node: Scalar, axes: Sequence[int | None], element: ir.Type) -> ir.Value:
@@ -357,6 +383,7 @@ class _Emitter:
         padded = [low + extent + high for low, extent, high in zip(lows, shape, highs, strict=True)]
         sizes = [window.size for window in windows]
         if sizes != padded or any(window.stride != 1 for window in windows):
+            self._check_worth(sizes)
             attributes, values = self._slice(
                 [window.offset for window in windows], sizes, [window.stride for window in windows]
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 
-from motet.compiler.frontends.raising.emit import emit_statement
+from motet.compiler.frontends.raising.emit import count_terms, emit_statement
 from motet.compiler.frontends.raising.nest import Nest, Unraisable
 from motet.compiler.frontends.raising.order import check_order
 from motet.compiler.frontends.raising.read import read_nest
@@ -36,8 +36,8 @@ def _raise_block(block: ir.Block, worthwhile: int) -> None:
             try:
                 sizes = Sizes()
                 nest = read_nest(op, sizes)
+                simplify(nest, sizes)
                 check_sizes(nest)
-                simplify(nest)
                 unflatten(nest, op)
                 check_order(nest)
                 if _iterations(nest) >= worthwhile:
@@ -61,8 +61,9 @@ def _emit(nest: Nest, sizes: Sizes, loop: ir.Operation) -> None:
     block = loop.block
     before = len(block.operations)
     try:
+        terms = count_terms(nest)
         for statement in nest.statements:
-            emit_statement(statement, nest.extents, sizes, loop)
+            emit_statement(statement, nest.extents, sizes, terms, loop)
     except Unraisable:
         for _ in range(len(block.operations) - before):
             _previous(block, loop).erase()

@@ -117,8 +117,9 @@ class _Reader:
         if step.terms or step.constant < 1:
             raise Unraisable("a step that is no positive constant")
         dim = len(self.extents)
-        unknown = not all(is_known(bound.constant) for bound in (*lowers, *uppers))
-        if unknown and (len(lowers) != 1 or len(uppers) != 1 or lowers[0].terms or uppers[0].terms):
+        bounds = [*lowers, *uppers]
+        unknown = not all(is_known(bound.constant) for bound in bounds)
+        if unknown and (len(lowers) != 1 or any(bound.terms for bound in bounds)):
             raise Unraisable("one of several bounds of a loop that is not known")
         if len(lowers) == 1:
             base = lowers[0]
@@ -126,14 +127,16 @@ class _Reader:
             base = Linear((), max(lower.range(self.extents)[0] for lower in lowers))
         else:
             raise Unraisable("several lower bounds of a loop with a step")
-        extent = min((upper - base).range(self.extents)[1] for upper in uppers)
+        extent, *others = [(upper - base).range(self.extents)[1] for upper in uppers]
+        for other in others:
+            extent = self.sizes.least(extent, other)
         self.extents[dim] = -(-extent // step.constant)
         if self.extents[dim] <= 0:
             raise Unraisable("a loop that never runs")
         value = base + Linear.dim(dim) * step.constant
         conditions = [value - lower for lower in lowers] + [(upper - value).plus(-1) for upper in uppers]
         if unknown:
-            conditions = []  # there is one bound on each side, which are the same in all iterations
+            conditions = []  # bounds are the same in all iterations
         new = tuple(condition for condition in conditions if condition.range(self.extents)[0] < 0)
         self.counters[counter] = value, dim, new
         return dim, new
@@ -159,7 +162,7 @@ class _Reader:
         predicate = ir.IntegerAttr(owner.attributes["predicate"]).value
         below, above = (right - left), (left - right)
         if not is_known(below.constant):
-            raise Unraisable("a condition on what is not known")
+            return (self._end(left, right, predicate),)
         found = {
             0: (below, above), 2: (below.plus(-1),), 3: (below,), 4: (above.plus(-1),), 5: (above,),
             6: (below.plus(-1), left), 7: (below, left), 8: (above.plus(-1), right), 9: (above, right),
@@ -170,6 +173,18 @@ class _Reader:
         if predicate in limits and limits[predicate].range(self.extents)[0] < 0:
             raise Unraisable("an unsigned comparison with what may be negative")
         return tuple(condition for condition in found if condition.range(self.extents)[0] < 0)
+
+    def _end(self, left: Linear, right: Linear, predicate: int) -> Linear:
+        """The condition that something known is less than something that is not: `if (i < n)`."""
+        if predicate in (4, 5, 8):
+            left, right, predicate = right, left, predicate - 2
+        if predicate not in (2, 3, 6) or right.terms or not is_known(left.constant):
+            raise Unraisable("a condition on what is not known")
+        if predicate == 6:
+            if left.range(self.extents)[0] < 0:
+                raise Unraisable("an unsigned comparison with what may be negative")
+            right = Linear((), self.sizes.unsigned(right.constant))
+        return right - left if predicate == 3 else (right - left).plus(-1)
 
     # -- linear expressions ----------------------------------------------------------------------
 
@@ -211,9 +226,7 @@ class _Reader:
             return True
         if self._is_inside(value):
             return False
-        if owner is None or owner.name not in _LINEAR:
-            return owner is None or owner.name != "arith.constant"
-        return not any(_is_constant(operand) for operand in owner.operands)
+        return owner is None or owner.name != "arith.constant"
 
     def _fits(self, found: Linear, value: ir.Value) -> Linear:
         """`found`, if narrow integers hold it: they would wrap."""
@@ -367,11 +380,6 @@ class _Reader:
 
 def _owner(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
-def _is_constant(value: ir.Value) -> bool:
-    owner = _owner(value)
-    return owner is not None and owner.name == "arith.constant"
 
 
 def _last(block: ir.Block) -> ir.Operation:

@@ -23,11 +23,12 @@ from motet.compiler.frontends.raising.nest import (
     statement_linears,
 )
 from motet.compiler.frontends.raising.order import root
+from motet.compiler.frontends.raising.sizes import Sizes, is_known
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.linear import Linear
 
 
-def simplify(nest: Nest) -> None:
+def simplify(nest: Nest, sizes: Sizes) -> None:
     """Change `nest` in place."""
     nest.statements = [replace(statement, value=_begin_with_what_is_added(statement.value))
                        for statement in nest.statements]  # fmt: skip
@@ -37,20 +38,32 @@ def simplify(nest: Nest) -> None:
         nest.extents[inner] *= nest.extents.pop(outer)
         _substitute(nest, {outer: Linear()})
     for dim in nest.extents:
-        _shorten(nest, dim)
+        _shorten(nest, dim, sizes)
 
 
-def _shorten(nest: Nest, dim: int) -> None:
-    """Let `dim` end where a condition on it alone, the same for all statements, ends it: `if (i < n)`."""
+def _shorten(nest: Nest, dim: int, sizes: Sizes) -> None:
+    """Let `dim` end where conditions on it alone, the same for all statements, end it: `if (i < n)`."""
     if any(isinstance(node, Reduce) and dim in node.dims for s in nest.statements for node in nodes(s.value)):
         return
-    ends = {
-        min([c.constant // -c.terms[0][1] + 1 for c in statement.conditions if _is_upper_bound(c, dim)], default=0)
+    found = {
+        frozenset(condition for condition in statement.conditions if _is_upper_bound(condition, dim))
         for statement in nest.statements if dim in statement.dims
-    }  # fmt: skip
-    end = ends.pop() if len(ends) == 1 else 0
-    if 0 < end < nest.extents[dim]:
+    }
+    if len(found) != 1:
+        return
+    ends = found.pop()
+    known = [end.constant // -end.terms[0][1] + 1 for end in ends if is_known(end.constant)]
+    if is_known(nest.extents[dim]) and 0 < (end := min(known, default=0)) < nest.extents[dim]:
         nest.extents[dim] = end
+    unknown = [end for end in ends if not (is_known(end.constant) and is_known(nest.extents[dim]))]
+    if any(end.terms[0][1] != -1 for end in unknown):
+        return
+    for end in unknown:
+        nest.extents[dim] = sizes.least(nest.extents[dim], end.constant + 1)
+    nest.statements = [
+        replace(statement, conditions=tuple(c for c in statement.conditions if c not in unknown))
+        for statement in nest.statements
+    ]
 
 
 def _is_upper_bound(condition: Linear, dim: int) -> bool:

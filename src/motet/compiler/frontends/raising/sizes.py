@@ -4,8 +4,8 @@
 
 Every such size is a number of its own, far larger than all that are known, so that linear expressions and ranges are
 those of known sizes; what is made of it, a multiple plus something known, is recognised again. A nest in which such a
-number is anywhere else than at the end of a loop is not raised, nor one with a condition on counters up to it: what
-comparisons with it say would hold for large sizes alone.
+number is anywhere else than at the end of a loop is not raised, nor one with a condition on counters up to it, but for
+those that end a loop: what comparisons with it say would hold for large sizes alone.
 """
 
 from __future__ import annotations
@@ -19,19 +19,50 @@ _LARGE = 1 << 36  # numbers from here on are not known
 _NEAR = 1 << 20  # what may be added to a size, at most
 _MOST = 1 << 12  # how many times a size may be taken
 
-_Axis = tuple[ir.Value, int | None]  # an axis of a memref, or, without one, a value of type index
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of a memref."""
+
+    memref: ir.Value
+    axis: int
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A value of type index; one that is compared as an unsigned number is larger than any size if it is negative."""
+
+    value: ir.Value
+    unsigned: bool = False
+
+
+@dataclass(frozen=True)
+class _Least:
+    """The smaller of a size and another, which may be negative."""
+
+    size: int
+    other: int
+
+
+_Size = _Axis | _Given | _Least
 
 
 @dataclass
 class Sizes:
     """The sizes of one nest."""
 
-    known: list[_Axis] = field(default_factory=list[_Axis])
+    known: list[_Size] = field(default_factory=list[_Size])
 
     def of_axis(self, memref: ir.Value, axis: int) -> int:
         """The extent of an axis of a memref, or what stands for it."""
         kind = ir.MemRefType(memref.type)
-        return self._number(_origin(memref, axis)) if kind.is_dynamic_dim(axis) else kind.shape[axis]
+        if not kind.is_dynamic_dim(axis):
+            return kind.shape[axis]
+        owner = None if isinstance(memref.owner, ir.Block) else memref.owner.operation
+        if owner is None or owner.name not in ("memref.alloc", "memref.alloca"):
+            return self._number(_Axis(memref, axis))
+        return self.of_value(owner.operands[sum(kind.is_dynamic_dim(earlier) for earlier in range(axis))])
 
     def of_shape(self, memref: ir.Value) -> list[int]:
         return [self.of_axis(memref, axis) for axis in range(ir.MemRefType(memref.type).rank)]
@@ -39,14 +70,42 @@ class Sizes:
     def of_value(self, value: ir.Value) -> int:
         """What stands for a value of type index, from outside the nest."""
         owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
-        if owner is not None and owner.name == "memref.dim" and (axis := _constant(owner.operands[1])) is not None:
-            return self.of_axis(owner.operands[0], axis)
-        return self._number((value, None))
+        if owner is None or len(owner.operands) != 2 or (number := _constant(owner.operands[1])) is None:
+            return self._number(_Given(value))
+        if owner.name == "memref.dim":
+            return self.of_axis(owner.operands[0], number)
+        if owner.name == "arith.addi":
+            return self.of_value(owner.operands[0]) + number
+        if owner.name == "arith.subi":
+            return self.of_value(owner.operands[0]) - number
+        if owner.name == "arith.muli" and number > 0:
+            return self.of_value(owner.operands[0]) * number
+        return self._number(_Given(value))
 
-    def _number(self, axis: _Axis) -> int:
-        if axis not in self.known:
-            self.known.append(axis)
-        return _stands_for(self.known.index(axis))
+    def is_axis(self, number: int) -> bool:
+        """Whether a size is the extent of an axis as it stands."""
+        times, size, more = self.parts(number)
+        return isinstance(size, _Axis) and times == 1 and not more
+
+    def unsigned(self, number: int) -> int:
+        """What stands for a size where it is compared as an unsigned number. Raises Unraisable."""
+        times, size, more = self.parts(number)
+        if isinstance(size, _Axis) and more >= 0:
+            return number
+        if not isinstance(size, _Given) or times != 1 or more:
+            raise Unraisable("an unsigned comparison with what may be negative")
+        return self._number(_Given(size.value, unsigned=True))
+
+    def least(self, size: int, other: int) -> int:
+        """What stands for the smaller of a size and another number, either of which may not be known."""
+        if is_known(size) and is_known(other):
+            return min(size, other)
+        return size if size == other else self._number(_Least(size, other))
+
+    def _number(self, size: _Size) -> int:
+        if size not in self.known:
+            self.known.append(size)
+        return _stands_for(self.known.index(size))
 
     def beyond(self, last: int, extent: int) -> int:
         """How far `last` is outside of an axis of `extent`, as far as can be told: a program keeps to its arrays."""
@@ -54,44 +113,73 @@ class Sizes:
             return max(0, last + 1 - extent)
         if is_known(last) or is_known(extent):
             return 0
-        (times, axis, more), (other_times, other, others) = self._parts(last + 1), self._parts(extent)
-        return max(0, more - others) if (times, axis) == (other_times, other) else 0
+        (times, size, more), (other_times, other, others) = self.parts(last + 1), self.parts(extent)
+        return max(0, more - others) if (times, size) == (other_times, other) else 0
 
     def create(self, number: int, before: ir.Operation) -> ir.Value:
-        """The value of a size that is not known."""
-        times, place, more = self._parts(number)
-        value, axis = self.known[place]
-        index = ir.IndexType.get()
+        """The value of a size, before an operation. Raises Unraisable."""
+        return _Maker(self, before).size(number)
 
-        def make(name: str, operands: list[ir.Value]) -> ir.Value:
-            return ir.Operation.create(
-                name, results=[index], operands=operands, loc=before.location, ip=ir.InsertionPoint(before)
-            ).result
-
-        def constant(of: int) -> ir.Value:
-            return ir.Operation.create(
-                "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, of)},
-                loc=before.location, ip=ir.InsertionPoint(before),
-            ).result
-
-        size = value if axis is None else make("memref.dim", [value, constant(axis)])
-        if times != 1:
-            size = make("arith.muli", [size, constant(times)])
-        if more:
-            size = make("arith.addi", [size, constant(more)])
-        return make("arith.maxsi", [size, constant(0)]) if axis is None or more < 0 else size
-
-    def _parts(self, number: int) -> tuple[int, int, int]:
-        """How many times which size, and what is added."""
-        found: list[tuple[int, int, int]] = []
-        for place in range(len(self.known)):
+    def parts(self, number: int) -> tuple[int, _Size, int]:
+        """How many times which size, and what is added. Raises Unraisable."""
+        found: list[tuple[int, _Size, int]] = []
+        for place, known in enumerate(self.known):
             size = _stands_for(place)
             times = (number + _NEAR) // size
             if 0 < times < _MOST and abs(number - times * size) < _NEAR:
-                found.append((times, place, number - times * size))
+                found.append((times, known, number - times * size))
         if len(found) != 1:
             raise Unraisable("a size made of several that are not known")
         return found[0]
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Creates the operations that compute sizes."""
+
+    sizes: Sizes
+    before: ir.Operation
+
+    def size(self, number: int) -> ir.Value:
+        """A size, 0 where what it is computed from gives less."""
+        if is_known(number):
+            return self._constant(max(0, number))
+        _, size, more = self.sizes.parts(number)
+        value = self._number(number)
+        return value if isinstance(size, _Axis) and more >= 0 else self._make("arith.maxsi", value, self._constant(0))
+
+    def _number(self, number: int) -> ir.Value:
+        if is_known(number):
+            return self._constant(number)
+        times, size, more = self.sizes.parts(number)
+        value = self._value(size)
+        if times != 1:
+            value = self._make("arith.muli", value, self._constant(times))
+        return self._make("arith.addi", value, self._constant(more)) if more else value
+
+    def _value(self, size: _Size) -> ir.Value:
+        if isinstance(size, _Axis):
+            return self._make("memref.dim", size.memref, self._constant(size.axis))
+        if isinstance(size, _Given):
+            return size.value
+        other = None if is_known(size.other) else self.sizes.parts(size.other)[1]
+        unsigned = isinstance(other, _Given) and other.unsigned
+        return self._make(
+            "arith.minui" if unsigned else "arith.minsi", self.size(size.size), self._number(size.other)
+        )
+
+    def _make(self, name: str, *operands: ir.Value) -> ir.Value:
+        return ir.Operation.create(
+            name, results=[ir.IndexType.get()], operands=list(operands), loc=self.before.location,
+            ip=ir.InsertionPoint(self.before),
+        ).result
+
+    def _constant(self, number: int) -> ir.Value:
+        index = ir.IndexType.get()
+        return ir.Operation.create(
+            "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, number)},
+            loc=self.before.location, ip=ir.InsertionPoint(self.before),
+        ).result
 
 
 def is_known(number: int) -> bool:
@@ -115,19 +203,6 @@ def check_sizes(nest: Nest) -> None:
 def _stands_for(place: int) -> int:
     """A number no small multiples of which are near small multiples of others."""
     return (1 << 40) + (place << 32) + (place * 0x9E3779B1 + 12345) % (1 << 31)
-
-
-def _origin(memref: ir.Value, axis: int) -> _Axis:
-    """The value that an axis of a memref was made of, or the axis itself."""
-    owner = None if isinstance(memref.owner, ir.Block) else memref.owner.operation
-    if owner is None or owner.name not in ("memref.alloc", "memref.alloca"):
-        return memref, axis
-    kind = ir.MemRefType(memref.type)
-    size = owner.operands[sum(kind.is_dynamic_dim(earlier) for earlier in range(axis))]
-    made = None if isinstance(size.owner, ir.Block) else size.owner.operation
-    if made is not None and made.name == "memref.dim" and (of := _constant(made.operands[1])) is not None:
-        return _origin(made.operands[0], of)
-    return size, None
 
 
 def _constant(value: ir.Value) -> int | None:
