@@ -19,6 +19,7 @@ from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
 from motet.errors import DeviceError, OptionError
+from motet.runtime.cpu_features import machine
 
 MEASURE = {"tune-schedule": "measure"}
 
@@ -161,6 +162,16 @@ def test_dynamic_extents_are_asked_for() -> None:
 def test_a_device_that_is_not_here_is_said_so() -> None:
     with pytest.raises(DeviceError, match=r"no device of riscv|no device of hip|no device of cuda"):
         motet.compile(branches(), devices="hip", options=MEASURE, cache=False)
+
+
+@pytest.mark.skipif(machine() == "aarch64", reason="this processor runs it")
+def test_code_for_other_processors_stays_as_planned(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DeviceError, match=r"no device of host runs any of the code: aarch64: for aarch64; compile for"):
+        motet.compile(branches(), devices="host{cpu=aarch64}", options=MEASURE, cache=False)
+    artifact = motet.compile(branches(), devices="host{cpu=x86-64-v3+aarch64}", options=MEASURE, cache=False)
+    tried = {variant.target: variant.schedules["main"].tried_on for variant in artifact.manifest.variants}
+    assert tried["x86-64-v3"].startswith("host, ") and tried["aarch64"] == ""
+    assert "not measured, and are as planned: aarch64: for aarch64" in caplog.text
 
 
 def test_off_measures_nothing() -> None:

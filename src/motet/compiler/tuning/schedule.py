@@ -27,7 +27,7 @@ from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.tuning.inputs import Given, Symbols, random_inputs, region_symbols
 from motet.errors import DeviceError
 from motet.runtime.device import DeviceInfo, probe
-from motet.runtime.selection import HOST, bind, needed_families, regions_of
+from motet.runtime.selection import HOST, bind, needed_families, processor_or_nothing, regions_of
 from motet.runtime.session import Session, load
 
 OPTION = "tune-schedule"
@@ -134,7 +134,11 @@ class _Trial:
         chosen = dict(self.variant.schedules)
         by_device: dict[str, list[str]] = {}
         for name in self.candidates:
-            by_device.setdefault(self.devices(name, self.variant.family).uri, []).append(name)
+            info = self.devices(name, self.variant.family)
+            obstacle = processor_or_nothing(info, self.variant)
+            if obstacle is not None:
+                raise _Refused(obstacle)
+            by_device.setdefault(info.uri, []).append(name)
         done = 0
         for uri, names in by_device.items():
             manifest = self._manifest(names)
@@ -145,7 +149,7 @@ class _Trial:
             try:
                 session = load(path, devices=uri)
             except DeviceError as error:
-                raise _Refused(str(error)) from None
+                raise _Refused(str(error).removeprefix(f"{path}: ")) from None
             with session:
                 for name in names:
                     self.progress(f"measure {name} for {self.variant.target}", done / len(self.candidates))
