@@ -12,6 +12,7 @@ from tests.unit.runtime.devices.cuda.opening import KERNELS, launch_of, load, op
 
 from motet.errors import DeviceError
 from motet.runtime.device import Reference, Work
+from motet.runtime.devices.cuda.commands import spread
 
 FOLDER = "executables/cuda/ptx70/"
 PTX = KERNELS[f"{FOLDER}count.ptx"]
@@ -215,3 +216,31 @@ def test_many_kernels_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert fake.alive["module"] == 0
     files["a/kernel7.ptx"] = b".version {"
     assert "a/kernel7.ptx" in failure(files)
+
+
+def test_what_is_independent_runs_at_once_while_it_is_profiled():
+    device = open_fake()
+    buffers = [device.allocate(8) for _ in range(3)]
+    whole = [Reference(index, 0, 8) for index in range(3)]
+    delay = 30_000  # microseconds
+    work = [Work("launch", (whole[number],), "spin", 1, (delay,)) for number in range(2)]
+    work += [Work("launch", (whole[2],), "spin", 1, (delay,), (0, 1))]
+    recorded = device.record(load(device), work, 3, 0)
+    device.profile(True)
+    device.submit(recorded, buffers, queue=1).wait()
+    one, other, last = device.profile(False)
+    assert {event.queue for event in (one, other, last)} == {1}
+    assert min(one.end, other.end) - max(one.begin, other.begin) > 0.5e-6 * delay
+    assert last.begin >= max(one.end, other.end)
+    device.close()
+
+
+@pytest.mark.parametrize(("after", "count", "lanes"), [
+    ([(), (), (0, 1)], 4, [0, 1, 0]),
+    ([(), (0,), (1,), (2,)], 4, [0, 0, 0, 0]),
+    ([(), (), (), ()], 2, [0, 1, 0, 1]),
+    ([(), (0,), (0,), (1, 2)], 3, [0, 0, 1, 0]),
+    ([], 3, []),
+])
+def test_commands_are_spread_by_what_they_need(after: list[tuple[int, ...]], count: int, lanes: list[int]):
+    assert spread(after, count) == lanes
