@@ -11,6 +11,7 @@ beside it are one serialised program (`motet/builder/serialized.py`), which the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -80,10 +81,24 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
 
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """The wheel's table, with attention left in the form that is compiled as one kernel."""
+    """The wheel's table, with attention in the form that is compiled as one kernel, and what its lowering makes
+    wrong."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # pyright: ignore
 
-    return {**get_decomposition_table(), torch.ops.aten.scaled_dot_product_attention.default: _attention}
+    own = {
+        torch.ops.aten.scaled_dot_product_attention.default: _attention,
+        torch.ops.aten.gelu.default: _gelu,
+    }
+    return {**get_decomposition_table(), **own}
+
+
+def _gelu(x: Any, approximate: str = "none") -> Any:
+    """By tanh, where that is asked for, as torch.nn.functional.gelu defines it: the wheel takes 0.797724 for √(2/π)."""
+    if approximate != "tanh":
+        return NotImplemented
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
+    return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
 
 
 def _attention(

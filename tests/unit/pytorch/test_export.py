@@ -131,6 +131,14 @@ def test_large_and_small_constants() -> None:
     check(Model(), [torch.tensor([3, 0, 39, 7])])
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_is_exact(approximate: str) -> None:
+    x = torch.linspace(-9, 9, 4001)
+    found = motet.load(motet.compile(Function(lambda x: F.gelu(x, approximate=approximate)), inputs=[x]))(x)
+    expected = F.gelu(x.double(), approximate=approximate)
+    assert (found - expected).abs().max() < 1e-6
+
+
 def test_infinities_and_quotients_by_zero() -> None:
     x = torch.tensor([0.0, -0.0, float("inf"), float("-inf"), float("nan"), 2.0])
     session = motet.load(motet.compile(Function(lambda x: (x.reciprocal(), x.rsqrt())), inputs=[x]))
