@@ -1,0 +1,99 @@
+"""Forms of GPU kernels chosen by what was measured, from the outside, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import Run
+from tests.unit.codegen.triton.texts import product
+
+from motet.artifact.candidates import INDEX, read_index
+from motet.artifact.reader import Artifact
+from motet.artifact.tunings import Tuning, Tunings, read_tunings
+
+DEVICE = "cuda{arch=sm_80}"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "product.mlir"
+    path.write_text(product(96, 72, 40, "f16", "f32"))
+    return path
+
+
+def compile_with(motet: Run, program: Path, output: str, *options: str) -> Artifact:
+    given = [word for option in options for word in ("--option", option)]
+    run = motet("compile", program, "--device", DEVICE, "-o", output, "--no-cache", *given)
+    assert run.returncode == 0, run.stderr
+    return Artifact.open(program.parent / output)
+
+
+def test_candidates_are_kept_and_tunings_choose_among_them(motet: Run, program: Path) -> None:
+    plain = compile_with(motet, program, "plain.motet")
+    several = compile_with(motet, program, "several.motet", "tune=candidates")
+    assert INDEX not in plain.manifest.members
+    (kernel,) = read_index(several)
+    labels = [candidate.label for candidate in kernel.candidates]
+    assert len(set(labels)) == len(labels) > 2
+    # The first is what is compiled without asking, so that the artifact runs as it would.
+    for name in plain.manifest.variants[0].objects:
+        assert bytes(plain.member(name)) == bytes(several.member(name))
+    wanted = kernel.candidates[-1]
+    measured = Tuning(kernel.key, f"{kernel.family}:{kernel.target}", "a GPU", wanted.label)
+    Tunings((measured,)).write(program.parent / "tunings.json")
+    tuned = compile_with(motet, program, "tuned.motet", "tuning=tunings.json")
+    source = next(name for name in wanted.members if name.endswith(".py"))
+    own = next(name for name in kernel.candidates[0].members if name.endswith(".py"))
+    assert bytes(tuned.member(own)) == bytes(several.member(source)) != bytes(plain.member(own))
+    (command,) = tuned.manifest.variants[0].schedules["main"].commands
+    assert command.tasks == wanted.tasks
+
+
+def test_a_form_that_is_not_made_any_more_is_passed_over(motet: Run, program: Path) -> None:
+    plain = compile_with(motet, program, "plain.motet")
+    (kernel,) = read_index(compile_with(motet, program, "several.motet", "tune=candidates"))
+    Tunings((Tuning(kernel.key, "cuda:sm_80", "a GPU", "of long ago"),)).write(program.parent / "tunings.json")
+    tuned = compile_with(motet, program, "tuned.motet", "tuning=tunings.json")
+    assert dict(tuned.manifest.members) == dict(plain.manifest.members)
+
+
+def test_equal_kernels_of_other_programs_have_equal_names(motet: Run, program: Path) -> None:
+    (one,) = read_index(compile_with(motet, program, "one.motet", "tune=candidates"))
+    program.write_text("// another file\n" + product(96, 72, 40, "f16", "f32"))
+    (other,) = read_index(compile_with(motet, program, "other.motet", "tune=candidates"))
+    program.write_text(product(96, 72, 48, "f16", "f32"))
+    (third,) = read_index(compile_with(motet, program, "third.motet", "tune=candidates"))
+    assert one.key == other.key != third.key
+
+
+def test_mistakes_are_one_error_each(motet: Run, fails: Callable[..., str], program: Path) -> None:
+    compile_with(motet, program, "plain.motet")
+    compile_with(motet, program, "several.motet", "tune=candidates")
+    assert "what is to become of the measurements? expected -o FILE" in fails("tune", "several.motet")
+    assert "it has one form of each kernel" in fails("tune", "plain.motet", "-o", "t.json")
+    assert "device cuda:0" in fails("tune", "several.motet", "-o", "t.json", "--device", "cuda:0")
+    assert "runs none of the code" in fails("tune", "several.motet", "-o", "t.json", "--device", "null")
+    assert not (program.parent / "t.json").exists()
+    (program.parent / "t.json").write_text(json.dumps({"motet_tunings": 7, "kernels": []}))
+    assert "t.json: tunings of version 7; expected 1" in fails("tune", "several.motet", "-o", "t.json")
+    compile_ = ("compile", program, "--device", DEVICE, "--no-cache")
+    assert "option tune=best: expected off, candidates or measure" in fails(*compile_, "--option", "tune=best")
+    assert "option tuning=none.json: cannot be read: no such file" in fails(*compile_, "--option", "tuning=none.json")
+    assert "tunings of version 7" in fails(*compile_, "--option", "tuning=t.json")
+    assert "option tune=measure: no device of cuda is here" in fails(*compile_, "--option", "tune=measure")
+
+
+def test_measuring_on_the_host_changes_nothing(motet: Run, program: Path) -> None:
+    run = motet("compile", program, "-o", "host.motet", "--no-cache", "--option", "tune=measure", "--option",
+                "tuning=t.json")
+    assert run.returncode == 0, run.stderr
+    assert read_tunings(program.parent / "t.json").kernels == ()
+
+
+def test_the_command_explains_itself(motet: Run) -> None:
+    run = motet("tune", "--help")
+    assert run.returncode == 0
+    assert "--option tune=candidates" in run.stdout and "--prune" in run.stdout
