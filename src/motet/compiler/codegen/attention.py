@@ -51,10 +51,22 @@ class Causal:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Keys from `first` to below `first + size`, with their values; both accesses are of positions among all keys."""
+
+    first: int
+    size: Size
+    keys: Access
+    values: Access
+
+
+@dataclass(frozen=True)
 class Attention:
     """All maps are over one space of loops of `sizes`. `batch` are those that q, k or v and the result run along
     together; `group` and `row` those of queries that share keys and values (`row` is along the sequence; None for one
     query); `key`, `depth` (of the first product) and `column` (of the second) are one loop each.
+
+    Keys and values may lie in several pieces, one after the other: what is kept of earlier queries, and what is new.
 
     `score` is the term whose softmax is taken; `scale` a positive factor that was taken out of it. `epilogue` is what
     is done with the result, over the dimensions of `main`, the second product, which come first in the space."""
@@ -70,8 +82,7 @@ class Attention:
     depth: int
     column: int
     query: Access
-    keys: Access
-    values: Access
+    pieces: tuple[Piece, ...]
     terms: tuple[Term, ...]
     score: int
     scale: float
@@ -81,6 +92,11 @@ class Attention:
     def dtype(self) -> str:
         """Of q, k and v."""
         return self.kernel.values[self.query.value].dtype
+
+    @property
+    def whole(self) -> Piece | None:
+        """All keys and values, where they are one tensor each."""
+        return self.pieces[0] if len(self.pieces) == 1 else None
 
     @property
     def reads(self) -> bool:
@@ -141,8 +157,7 @@ def _is_product(kernel: Kernel, stage: Stage) -> bool:
 class _Found:
     follower: _Follower
     query: Access
-    keys: Access
-    values: Access
+    pieces: tuple[Piece, ...]
     score: int
 
 
@@ -174,15 +189,59 @@ class _Follower:
             score = self._softmax(weight)
         except _NoAttention:
             return None
-        values = self._widened(self.main.inputs[1 - self.side])
-        if score is None or not self.factors or values.value in self.made:
+        if score is None or not self.factors:
             return None
         query, keys_ = self.factors
         if self._runs(query, self.key):
             query, keys_ = keys_, query
-        if self._runs(query, self.key) or not self._runs(keys_, self.key) or not self._runs(values, self.key):
+        if self._runs(query, self.key) or query.value in self.made:
             return None
-        return _Found(self, query, keys_, values, score)
+        found = self._parts(keys_), self._parts(self._widened(self.main.inputs[1 - self.side]))
+        if None in found or [part[:2] for part in found[0] or ()] != [part[:2] for part in found[1] or ()]:
+            return None
+        pieces = (
+            Piece(first, size, keys, values)
+            for (first, size, keys), (_, _, values) in zip(found[0] or (), found[1] or (), strict=True)
+        )
+        return _Found(self, query, tuple(pieces), score)
+
+    def _parts(self, access: Access) -> list[tuple[int, Size, Access]] | None:
+        """What `access` reads of keys or values, piece by piece where it was put together of several: the first
+        position, how many, and the access to what was put there."""
+        axes = [axis for axis, entry in enumerate(access.map) if entry.coefficients[self.key]]
+        if len(axes) != 1 or access.map[axes[0]].single != self.key:
+            return None
+        count = self.main.sizes[self.key]
+        if access.value not in self.made:
+            return [(0, count, access)]
+        shape = self.kernel.values[access.value].shape
+        found: list[tuple[int, Size, Access]] = []
+        for stage in self.kernel.stages:
+            if all(output.value != access.value for output in stage.outputs):
+                continue
+            if stage.body or stage.reductions or len(stage.inputs) != 1 or stage.inputs[0].value in self.made:
+                return None
+            at = [Affine((0,) * self.rank)] * len(stage.sizes)
+            part: tuple[int, Size] = (0, 0)
+            for axis, entry in enumerate(stage.outputs[0].map):
+                dims = [d for d, c in enumerate(entry.coefficients) if c]
+                if len(dims) != 1 or entry.coefficients[dims[0]] != 1:
+                    return None
+                if axis == axes[0]:
+                    part = (entry.constant, stage.sizes[dims[0]])
+                elif entry.constant or stage.sizes[dims[0]] != shape[axis]:
+                    return None
+                here = access.map[axis]
+                at[dims[0]] = replace(here, constant=here.constant - entry.constant)
+            source = stage.inputs[0]
+            if source.padding is not None:
+                return None
+            moved = replace(source, map=tuple(substitute(entry, at, self.rank) for entry in source.map))
+            found.append((part[0], part[1], moved))
+        ends = [first + size if isinstance(size, int) else -1 for first, size, _ in found]
+        if [first for first, _, _ in found] != [0, *ends[:-1]] or ends[-1] != count:
+            return None
+        return found
 
     def _runs(self, access: Access, dim: int) -> bool:
         return any(entry.coefficients[dim] for entry in access.map)
@@ -239,7 +298,7 @@ class _Follower:
             replace(access, map=tuple(substitute(entry, at, self.rank) for entry in access.map))
             for access in self.first.inputs
         )
-        if self.factors not in ((), factors) or any(access.value in self.made for access in factors):
+        if self.factors not in ((), factors):
             raise _NoAttention
         self.factors = factors
         return self._term(Term("product"))
@@ -336,11 +395,15 @@ def _unit(dim: int, rank: int) -> Affine:
 def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: _Found) -> Attention | None:
     follower = found.follower
     sizes = main.sizes + tuple(follower.first.sizes[d] for d in follower.first.reductions)
-    used = [_dims(access) for access in (found.query, found.keys, found.values)]
+    reads = [found.query, *(access for piece in found.pieces for access in (piece.keys, piece.values))]
+    used = [
+        _dims(found.query), _together([piece.keys for piece in found.pieces]),
+        _together([piece.values for piece in found.pieces]),
+    ]
     depth = [d for d in range(len(main.sizes), len(sizes)) if sizes[d] != 1]
     parallel = [d for d, kind in enumerate(main.iterators) if kind == "parallel" and sizes[d] != 1]
     column = [d for d in parallel if d not in used[0] | used[1]]
-    dtypes = {kernel.values[access.value].dtype for access in (found.query, found.keys, found.values)}
+    dtypes = {kernel.values[access.value].dtype for access in reads}
     if len(depth) != 1 or len(column) != 1 or column[0] not in used[2] or len(dtypes) != 1:
         return None
     shared = [d for d in parallel if d not in used[1] | used[2] and d not in column]
@@ -352,13 +415,17 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: _Found) ->
     score, scale = scorer.without_scale(wanted)
     return Attention(
         kernel, main, epilogue, sizes, tuple(batch), tuple(d for d in shared if d != row), row, follower.key, depth[0],
-        column[0], found.query, found.keys, found.values, tuple(scorer.terms), score, scale,
+        column[0], found.query, found.pieces, tuple(scorer.terms), score, scale,
         causal[1] if causal is not None else None,
     )
 
 
 def _dims(access: Access) -> set[int]:
     return {d for entry in access.map for d, coefficient in enumerate(entry.coefficients) if coefficient}
+
+
+def _together(accesses: Sequence[Access]) -> set[int]:
+    return {d for access in accesses for d in _dims(access)}
 
 
 def _innermost(follower: _Follower, shared: Sequence[int]) -> int | None:

@@ -108,7 +108,7 @@ class _Function:
         operands = list(operation.operands)
         if operation.name == "linalg.generic":
             return operands[: next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))]
-        return operands[:1]
+        return operands if operation.name == "tensor.concat" else operands[:1]
 
     def users(self, position: int) -> set[int]:
         return {
@@ -254,6 +254,8 @@ def _is_cheap(f: _Function, position: int, slices: bool) -> bool:
         return operation.name != "tensor.cast"
     if role is Role.VIEW:
         return operation.name == "linalg.generic" or (slices and _is_known_slice(operation))
+    if operation.name == "tensor.concat":  # read in pieces, but only where it is not made in memory anyway
+        return slices and operation.results[0].type.has_static_shape and len(list(operation.results[0].uses)) == 1
     if role is not Role.ELEMENTWISE:
         return False
     return all(
@@ -397,6 +399,8 @@ class _Builder:
             e.declare(f"r{number}.{k}", ir.RankedTensorType(result.type))
         if operation.name == "linalg.generic":
             self._declare_loops(number, operation, names)
+        elif operation.name == "tensor.concat":
+            e.concatenate(f"r{number}.0", names, ir.IntegerAttr(operation.attributes["dim"]).value)
         elif operation.name == "tensor.extract_slice":
             e.slices.append(Slice(names[0], f"r{number}.0", operation))
         else:
@@ -484,7 +488,16 @@ class _Builder:
         if operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
             return operands  # both sides have the same extents now
         if operation.name == "tensor.extract_slice":
-            return [self.extents.slice(operands[0], operation, self._names(number, operation)[0], f"r{number}.0")]
+            names = self._names(number, operation)
+            return [_marked(self.extents.slice(operands[0], operation, names[0], f"r{number}.0"), mark)]
+        if operation.name == "tensor.concat":
+            axis = ir.IntegerAttr(operation.attributes["dim"]).value
+            names = self._names(number, operation)
+            parts = [
+                _marked(part, mark) if part != operand else part
+                for operand, part in zip(operands, self.extents.with_axis(operands, names, axis), strict=True)
+            ]
+            return [_marked(self.extents.concatenation(parts, f"r{number}.0", axis, operation), mark)]
         return self._generic(number, operation, operands, unknown, mark)
 
     def _generic(
@@ -522,8 +535,7 @@ class _Builder:
         copy.regions[0].blocks[0].append_to(created.regions[0])
         copy.operation.erase()
         _own_captures(created, loops)
-        if self.candidate.inner[number] or role_of(created) is not Role.VIEW:
-            created.attributes[MARK] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), mark)
+        _marked(created.results[0], mark)
         return list(created.results)
 
     def _sizes(self, number: int, unknown: dict[Axis, ir.Value]) -> list[int | ir.Value]:
@@ -593,8 +605,12 @@ class _Builder:
             return ir.Operation.create("arith.select", results=[element], operands=[seen, *values]).results[0]
 
         made = _loops([], empty, [ir.AffineMap.get_identity(2)], body)
-        made.owner.attributes[MARK] = _i64(mark)
-        return made
+        return _marked(made, mark)
+
+
+def _marked(value: ir.Value, mark: int) -> ir.Value:
+    ir.OpResult(value).owner.attributes[MARK] = _i64(mark)
+    return value
 
 
 def _constant(value: ir.Value) -> float | int | None:

@@ -55,6 +55,7 @@ class Extents:
     slices: list[Slice] = field(default_factory=list[Slice])
     parent: dict[Axis, Axis] = field(default_factory=dict[Axis, Axis])
     cuts: dict[Axis, set[int]] = field(default_factory=dict[Axis, set[int]])
+    uncut: list[Axis] = field(default_factory=list[Axis])
     leads: dict[Axis, Axis] = field(default_factory=dict[Axis, Axis])  # axes whose outermost part is another's
 
     def declare(self, name: str, kind: ir.RankedTensorType) -> None:
@@ -109,6 +110,8 @@ class Extents:
         changed = True
         while changed:
             changed = any([*map(self._carry, self.reshapes), *map(self._carry_slice, self.slices)])
+        if any(self.cuts[self._root(axis)] for axis in self.uncut):
+            raise NoRefinement
         for name, sizes in self.tensors.items():
             for axis, size in enumerate(sizes):
                 self._check(self._ordered((name, axis)), size)
@@ -212,6 +215,39 @@ class Extents:
                 "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
             },
         ).results[0]
+
+    # -- concatenations --
+
+    def concatenate(self, result: str, parts: Sequence[str], axis: int) -> None:
+        """`result` is `parts` one after the other along `axis`, which none of them may have cut."""
+        for part in parts:
+            for other in range(len(self.tensors[result])):
+                if other != axis:
+                    self.join(result, other, part, other)
+            self.uncut.append((part, axis))
+        self.uncut.append((result, axis))
+
+    def with_axis(self, values: Sequence[ir.Value], names: Sequence[str], axis: int) -> list[ir.Value]:
+        """Tensors with axis `axis` of the original ones also where it is of extent 1."""
+        found: list[ir.Value] = []
+        for value, name in zip(values, names, strict=True):
+            if self.tensors[name][axis] != 1:
+                found.append(value)
+                continue
+            position = sum(len(self.parts((name, other))) for other in range(axis))
+            kind = ir.RankedTensorType(value.type)
+            shape = list(kind.shape)
+            shape.insert(position, 1)
+            groups = _around([a for a in range(len(shape)) if a != position], len(shape))
+            found.append(_expand(value, ir.RankedTensorType.get(shape, kind.element_type), groups))
+        return found
+
+    def concatenation(self, parts: Sequence[ir.Value], name: str, axis: int, operation: ir.Operation) -> ir.Value:
+        position = sum(len(self.parts((name, other))) for other in range(axis))
+        kind = self.refined(name, operation.results[0].type).kind
+        dim = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), position)
+        created = ir.Operation.create("tensor.concat", results=[kind], operands=list(parts), attributes={"dim": dim})
+        return created.results[0]
 
     # -- what came of it --
 

@@ -32,6 +32,7 @@ class Form:
     named: bool = False  # linalg.softmax
     past: int = 0
     dynamic: bool = False
+    fresh: int = 0  # the last keys and values that come as tensors of their own, the last two
 
     @property
     def total(self) -> int:
@@ -45,10 +46,12 @@ def shapes(form: Form) -> list[tuple[int, ...]]:
     def tensor(heads: int, length: int, width: int) -> tuple[int, ...]:
         return (f.batch, length, heads, width) if f.swapped else (f.batch, heads, length, width)
 
-    found = [tensor(f.total, f.queries, f.depth), tensor(f.heads, f.keys, f.depth), tensor(f.heads, f.keys, f.width)]
+    kept = f.keys - f.fresh
+    found = [tensor(f.total, f.queries, f.depth), tensor(f.heads, kept, f.depth), tensor(f.heads, kept, f.width)]
     masks = {"float": (f.batch, 1, f.queries, f.keys), "rows": (f.batch, 1, 1, f.keys),
              "bool": (f.queries, f.keys), "both": (f.batch, 1, 1, f.keys)}
-    return found + ([masks[f.mask]] if f.mask in masks else [])
+    found += [masks[f.mask]] if f.mask in masks else []
+    return found + ([tensor(f.heads, f.fresh, f.depth), tensor(f.heads, f.fresh, f.width)] if f.fresh else [])
 
 
 class _Text:
@@ -125,7 +128,7 @@ def text(form: Form) -> str:
     arguments: list[str] = []
     tensors: list[Tensor] = []
     for i, shape in enumerate(shapes(f)):
-        kind = dtype if i < 3 else "i1" if f.mask in ("bool", "both") else "f32"
+        kind = dtype if i != 3 or f.mask in ("none", "causal") else "i1" if f.mask in ("bool", "both") else "f32"
         sizes: list[int | str] = list(shape)
         if f.dynamic:
             dynamic = {0, 1 if f.swapped else 2} if i < 3 else {0}
@@ -138,6 +141,9 @@ def text(form: Form) -> str:
     q, k, v = tensors[:3]
     if f.swapped:
         q, k, v = (_transposed(p, x) for x in (q, k, v))
+    if f.fresh:
+        last = [_transposed(p, x) if f.swapped else x for x in tensors[-2:]]
+        k, v = (_joined(p, *pair) for pair in zip((k, v), last, strict=True))
     if f.groups > 1:
         k, v = (_repeated(p, x, f.groups) for x in (k, v))
     b, h, m, _ = q[1]
@@ -200,6 +206,16 @@ def _repeated(p: _Program, x: Tensor, groups: int) -> Tensor:
     sizes: list[int | str] = [b, h * groups, n, d]
     name = p.t.add(
         f"tensor.collapse_shape {y[0]} [[0], [1, 2], [3], [4]] : {_type(y[1], x[2])} into {_type(sizes, x[2])}"
+    )
+    return name, sizes, x[2]
+
+
+def _joined(p: _Program, x: Tensor, y: Tensor) -> Tensor:
+    b, h, n, d = x[1]
+    assert isinstance(n, int)
+    sizes: list[int | str] = [b, h, n + p.f.fresh, d]
+    name = p.t.add(
+        f"tensor.concat dim(2) {x[0]}, {y[0]} : ({_type(x[1], x[2])}, {_type(y[1], y[2])}) -> {_type(sizes, x[2])}"
     )
     return name, sizes, x[2]
 
@@ -270,6 +286,9 @@ def expected(form: Form, inputs: list[np.ndarray]) -> np.ndarray:
     """In f64."""
     f = form
     q, k, v = (x.astype("f8") for x in inputs[:3])
+    if f.fresh:
+        along = 1 if f.swapped else 2
+        k, v = (np.concatenate(pair, along) for pair in zip((k, v), inputs[-2:], strict=True))
     if f.swapped:
         q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))
     k, v = (np.repeat(x, f.groups, axis=1) for x in (k, v))

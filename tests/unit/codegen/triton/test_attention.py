@@ -33,7 +33,8 @@ def inputs_of(form: Form, seed: int = 0) -> list[np.ndarray]:
             mask[..., 0] = True
             found.append(mask)
         else:
-            dtype = DTYPES[form.dtype] if i < 3 else np.dtype("f4")
+            masked = i == 3 and form.mask not in ("none", "causal")
+            dtype = np.dtype("f4") if masked else DTYPES[form.dtype]
             found.append((generator.standard_normal(shape) * 1.5).astype(dtype))
     return found
 
@@ -72,6 +73,11 @@ FORMS = {
     "decoding in groups": Form(groups=4, queries=1, keys=1400, depth=24, width=40, batch=1),
     "decoding some": Form(groups=2, queries=3, keys=999, mask="causal", past=996, swapped=True),
     "decoding masked": Form(groups=2, queries=1, keys=999, mask="rows"),
+    "one fresh key": Form(queries=1, keys=1025, fresh=1, depth=32, width=32, batch=1),
+    "one fresh key of groups": Form(groups=3, queries=1, keys=90, fresh=1, swapped=True, collapsed=True, batch=1),
+    "many fresh keys": Form(queries=70, keys=150, fresh=70, mask="causal", past=80),
+    "fresh keys and a mask": Form(queries=5, keys=99, fresh=5, mask="rows", swapped=True),
+    "decoding with fresh keys": Form(groups=4, queries=2, keys=1200, fresh=2, mask="causal", past=1198, swapped=True),
     "dynamic": Form(dynamic=True, queries=21, keys=45),
     "dynamic and collapsed": Form(dynamic=True, collapsed=True, swapped=True, queries=21, keys=45),
     "dynamic and causal": Form(dynamic=True, mask="causal", queries=45, keys=45),

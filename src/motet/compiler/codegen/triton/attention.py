@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.attention import Attention, Term
+from motet.compiler.codegen.attention import Attention, Piece, Term
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, item_bytes
 from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, total
@@ -145,7 +145,9 @@ def _shared(space: Space, tile: Tile, width: int) -> int:
 def describable(space: Space) -> bool:
     """Whether keys and values lie so that the copying unit can read tiles of them."""
     a = space.attention
-    return lies_flat(a, a.keys, a.key, a.depth) and lies_flat(a, a.values, a.key, a.column)
+    return a.whole is not None and (
+        lies_flat(a, a.whole.keys, a.key, a.depth) and lies_flat(a, a.whole.values, a.key, a.column)
+    )
 
 
 def lies_flat(a: Attention, access: Access, outer: int, inner: int) -> bool:
@@ -302,24 +304,33 @@ class Flash:
         return {dim: Coordinate(inner, frozenset({axis}))}
 
     def _load(self, access: Access, at: Mapping[int, Coordinate]) -> str:
-        return self.w.read(source_of(self.attention.kernel, access, self.attention.sizes), at, other="0", raw=True)
+        """A tile of a factor. One key alone stands for all, of which the first one exists."""
+        w, a = self.w, self.attention
+        source = source_of(a.kernel, access, a.sizes)
+        value = w.read(source, at, other="0", raw=True)
+        if access is a.query or source.place.strides[a.key].factor:
+            return value
+        (axis,) = at[a.key].axes
+        exists = f"tl.where({w.masks[axis]}, {value}, 0)" if axis in w.masks else value
+        return w.define("x", f"tl.broadcast_to({exists}, {w.tile}).to({self.float})")
 
     # -- keys --
 
     def all_keys(self) -> None:
         """All keys that the tile's queries see."""
-        w = self.w
-        length = w.extent(self.space.keys)
-        whole, end = self.bounds("0", length)
-        self.keys_between("0", whole, end)
+        for piece in self.attention.pieces:
+            begin, end = str(piece.first), self.w.extent(self.space.keys)
+            if isinstance(piece.size, int):
+                end = str(piece.first + piece.size)
+            self.keys_between(piece, begin, *self.bounds(begin, end))
 
     def bounds(self, begin: str, length: str) -> tuple[str, str]:
         """Where tiles of keys from `begin` on end that are seen by all, and where those that are seen at all."""
         w, keys, causal = self.w, self.tile.keys, self.attention.causal
-        known = length.isdigit() and begin == "0"
+        if causal is None and length.isdigit() and begin.isdigit():
+            return str(int(begin) + (int(length) - int(begin)) // keys * keys), length
         if causal is None:
-            whole = str(int(length) // keys * keys) if known else f"{begin} + ({length} - {begin}) // {keys} * {keys}"
-            return whole if known else w.define("n", whole), length
+            return w.define("n", f"{begin} + ({length} - {begin}) // {keys} * {keys}"), length
         seen = w.define("n", f"tl.maximum(tl.minimum({self.first} + {causal.offset + 1}, {length}), {begin})")
         whole = w.define("n", f"{begin} + ({seen} - {begin}) // {keys} * {keys}")
         if not causal.certain:
@@ -327,14 +338,14 @@ class Flash:
         end = w.define("n", f"tl.maximum(tl.minimum({self.last} + {causal.offset + 1}, {length}), {begin})")
         return whole, end
 
-    def keys_between(self, begin: str, whole: str, end: str) -> None:
+    def keys_between(self, piece: Piece, begin: str, whole: str, end: str) -> None:
         """The tiles from `begin` to `whole` without masks, then those to `end` with them."""
         w, tile = self.w, self.tile
         if w.wide:  # positions take 32 bits, what they are multiplied by 64
             begin, whole, end = (
                 one if one.isdigit() else w.define("n", f"({one}).to(tl.int32)") for one in (begin, whole, end)
             )
-        descriptors = self.describe(end) if tile.descriptors else None
+        descriptors = self.describe(piece, end) if tile.descriptors else None
         if tile.specialised and whole != end:
             whole = begin
         for start, stop, careful in ((begin, whole, False), (whole, end, True)):
@@ -343,15 +354,15 @@ class Flash:
             extra = ", warp_specialize=True" if tile.specialised else ""
             w.line(f"for j in tl.range({start}, {stop}, {tile.keys}{extra}):")
             w.level += 1
-            self.step(careful, end, descriptors)
+            self.step(piece, careful, end, descriptors)
             w.level -= 1
 
-    def describe(self, end: str) -> tuple[str, str]:
+    def describe(self, piece: Piece, end: str) -> tuple[str, str]:
         """Descriptors of this program's keys and values; what lies behind `end` reads as 0."""
         a = self.attention
         return (
-            self._descriptor(a.keys, a.depth, self.space.depth, self.depth, end),
-            self._descriptor(a.values, a.column, self.space.columns, self.columns, end),
+            self._descriptor(piece.keys, a.depth, self.space.depth, self.depth, end),
+            self._descriptor(piece.values, a.column, self.space.columns, self.columns, end),
         )
 
     def _descriptor(self, access: Access, inner: int, extent: int, padded: int, end: str) -> str:
@@ -366,7 +377,7 @@ class Flash:
             f"[{self.tile.keys}, {padded}])",
         )
 
-    def step(self, careful: bool, end: str, descriptors: tuple[str, str] | None) -> None:
+    def step(self, piece: Piece, careful: bool, end: str, descriptors: tuple[str, str] | None) -> None:
         """One tile of keys."""
         a, w, tile = self.attention, self.w, self.tile
         w.remembered, w.masks = {}, {}
@@ -378,13 +389,13 @@ class Flash:
         else:
             w.masks = {} if exists is None else {1: exists}
             at = self.at | {a.key: Coordinate(key, frozenset({1}))}
-            keys = self._load(a.keys, at | self._inner(a.depth, self.space.depth, self.depth, 0))
+            keys = self._load(piece.keys, at | self._inner(a.depth, self.space.depth, self.depth, 0))
         product = w.define("s", f"tl.dot({self.query}, {keys}{self.precision})")
         power, ratio = self.powers(product, key, exists, careful)
         if descriptors is not None:
             values = w.define("v", f"{descriptors[1]}.load([j, 0])")
         else:
-            values = self._values(careful, end)
+            values = self._values(piece, careful, end)
         w.line(f"acc = acc * {ratio}[:, None]")
         factor = power if a.dtype == "f32" else w.define("e", f"{power}.to({self.float})")
         w.line(f"acc = tl.dot({factor}, {values}, acc{self.precision})")
@@ -415,14 +426,14 @@ class Flash:
         w.line(f"high = {new}")
         return power, ratio
 
-    def _values(self, careful: bool, end: str) -> str:
+    def _values(self, piece: Piece, careful: bool, end: str) -> str:
         a, w = self.attention, self.w
         w.shape, w.remembered, w.masks = (self.tile.keys, self.columns), {}, {}
         key = self._key(0)
         if careful:
             w.masks[0] = w.define("b", f"{key} < {end}")
         at = self.at | {a.key: Coordinate(key, frozenset({0}))}
-        return self._load(a.values, at | self._inner(a.column, self.space.columns, self.columns, 1))
+        return self._load(piece.values, at | self._inner(a.column, self.space.columns, self.columns, 1))
 
     # -- results --
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.attention import Attention
-from motet.compiler.codegen.kernel import Value
+from motet.compiler.codegen.cpu.extents import Extent
+from motet.compiler.codegen.kernel import Size, Value
 from motet.compiler.codegen.triton.attention import (
     LEAST,
     LOG2_E,
@@ -40,7 +41,7 @@ _SIDES = (128, 64, 32)  # keys of a tile
 
 @dataclass(frozen=True)
 class Parts:
-    """`keys` of each part, `count` of them for each batch."""
+    """`keys` of each part of the first piece, `count` parts for each batch."""
 
     keys: int
     count: Expr
@@ -48,7 +49,7 @@ class Parts:
 
 def parts_of(space: Space, target: GpuTarget) -> Parts | None:
     """The parts that keep all processors busy; None where whole attentions do."""
-    batches, rows, keys = total(space.batch), space.row_count, space.keys
+    batches, rows, keys = total(space.batch), space.row_count, Extent.of(space.attention.pieces[0].size)
     if rows.known is None or rows.factor > 4 * LEAST or not (space.merged or rows.factor <= LEAST):
         return None
     if (batches.known or 1) >= target.processors:
@@ -94,11 +95,17 @@ def _part(
     program = w.program()
     count = _count(w, space, parts)
     flash.begin_at(w.define("p", f"{program} // ({count})"), "0")
-    begin = w.define("n", f"({program} % ({count})).to(tl.int32) * {parts.keys}")
-    length = w.extent(space.keys)
+    first, *rest = space.attention.pieces
+    number = w.define("n", f"({program} % ({count})).to(tl.int32)")
+    begin = w.define("n", f"{number} * {parts.keys}")
+    length = w.extent(Extent.of(first.size))
     end = w.define("n", f"tl.minimum({begin} + {parts.keys}, {length})")
     even = length.isdigit() and not int(length) % parts.keys and space.attention.causal is None
-    flash.keys_between(begin, *((end, end) if even else flash.bounds(begin, end)))
+    flash.keys_between(first, begin, *((end, end) if even else flash.bounds(begin, end)))
+    for piece in rest:  # the last part has those as well
+        start = str(piece.first)
+        end = w.define("n", f"tl.where({number} == {count} - 1, {piece.first + _known(piece.size)}, {start})")
+        flash.keys_between(piece, start, *flash.bounds(start, end))
     row = f"({program} * {tile.rows} + tl.arange(0, {tile.rows}))"
     column = f"tl.arange(0, {flash.columns})"
     w.line(f"tl.store(v{spaces[0]} + ({row}[:, None] * {flash.columns} + {column}[None, :]), acc)")
@@ -108,10 +115,16 @@ def _part(
     return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, f"{tile.label} parts={parts.keys}")
 
 
+def _known(size: Size) -> int:
+    if not isinstance(size, int):
+        raise ValueError("a piece of unknown size beside others")
+    return size
+
+
 def _count(w: Writer, space: Space, parts: Parts) -> str:
     if isinstance(parts.count, int):
         return str(parts.count)
-    return f"tl.cdiv({w.extent(space.keys)}, {parts.keys})"
+    return f"tl.cdiv({w.extent(Extent.of(space.attention.pieces[0].size))}, {parts.keys})"
 
 
 @dataclass

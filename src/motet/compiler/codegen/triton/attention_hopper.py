@@ -79,9 +79,9 @@ def forms_of(
     a = space.attention
     if target.architecture != _HOPPER or not target.is_cuda or item_bytes(a.dtype) != 2 or len(space.rows) != 1:
         return []
-    if (space.row_count.known or _LEAST_QUERIES) < _LEAST_QUERIES or a.row is None:
+    if (space.row_count.known or _LEAST_QUERIES) < _LEAST_QUERIES or a.row is None or a.whole is None:
         return []
-    flat = [(a.query, a.row, a.depth), (a.keys, a.key, a.depth), (a.values, a.key, a.column)]
+    flat = [(a.query, a.row, a.depth), (a.whole.keys, a.key, a.depth), (a.whole.values, a.key, a.column)]
     if not all(lies_flat(a, access, outer, inner) for access, outer, inner in flat):
         return []
     return [_Program(space, groups, buffers, symbol, about).form() for groups in _groups(space)]
@@ -354,7 +354,8 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
             w.line("count = tl.cast(count, tl.int32)")
             w.line("whole = tl.cast(whole, tl.int32)")
         blocks = {"q": (_OWN, self.depth), "k": (groups.keys, self.depth), "v": (groups.keys, self.columns)}
-        accesses = {"q": (a.query, a.row, a.depth), "k": (a.keys, a.key, a.depth), "v": (a.values, a.key, a.column)}
+        keys, values = a.pieces[0].keys, a.pieces[0].values
+        accesses = {"q": (a.query, a.row, a.depth), "k": (keys, a.key, a.depth), "v": (values, a.key, a.column)}
         for name, block in blocks.items():
             access, outer, inner = accesses[name]
             shape = f"[{block[0]}, {block[1]}]"
