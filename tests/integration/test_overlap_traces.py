@@ -13,7 +13,7 @@ from tests.integration.conftest import Run
 from motet.runtime.device import probe
 
 RISCV = next((info.reason for info in probe("riscv") if not info.available and info.uri == "riscv:qemu"), "")
-ATTEMPTS = 5  # a thread that another process keeps from running overlaps with nothing
+ATTEMPTS = 8  # a thread that another process keeps from running overlaps with nothing
 needs_riscv = pytest.mark.skipif(bool(RISCV), reason=RISCV)
 
 
@@ -140,7 +140,7 @@ def test_branches_overlap_across_the_host_and_the_accelerator(motet: Run, tmp_pa
 
 
 def test_branches_overlap_on_two_instances_of_the_host(motet: Run, tmp_path: Path) -> None:
-    text, given = branches(64, 384, 320, 6, devices=True), inputs(64, 384, 320)
+    text, given = branches(512, 384, 320, 6, devices=True), inputs(512, 384, 320)
     for _ in range(ATTEMPTS):
         shown = run_traced(
             motet, tmp_path, text, ["--device", "a=host", "--device", "b=host"],
