@@ -106,7 +106,7 @@ class _Emitter:
         place = source_location(written.launch)
         threads = _threads(written)
         blocks = _blocks(written, self.arguments)
-        total = _total_function(written) if blocks is None else None
+        total = None if isinstance(blocks, int) else _total_function(written)
         shared = constant(written.shared) if written.shared is not None else 0
         if shared is None:
             raise CompileError(
@@ -129,14 +129,14 @@ class _Emitter:
         tasks: Expr = blocks if blocks is not None else _TURNS * self.target.processors
         if blocks is None:
             mode = "turns"
-        elif isinstance(blocks, int) and alone and (threads < _PLAIN_THREADS or threads % 32):
-            mode, tasks = "packed", -(-blocks * threads // PACKED)
+        elif alone and (threads < _PLAIN_THREADS or threads % 32):
+            mode, tasks = "packed", apply("ceildiv", apply("*", blocks, threads), PACKED)
         if isinstance(tasks, int) and tasks > _MOST_BLOCKS:
             raise CompileError(
                 f"gpu.launch_func: a grid of {tasks} blocks; expected at most {_MOST_BLOCKS} altogether for cuda "
                 "devices", place,
             )
-        count: int | str = _TOTAL if blocks is None else blocks if isinstance(blocks, int) else 0
+        count = blocks if isinstance(blocks, int) else _TOTAL
         buffers = tuple(sorted({argument.buffer for argument in self.arguments}))
         entry = entry_text(self.symbol, buffers, self.sizes, self.arguments, mode, threads, count)
         return Function(

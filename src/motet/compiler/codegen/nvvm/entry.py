@@ -44,7 +44,7 @@ def entry_text(
     mode: Literal["plain", "packed", "turns"], threads: int, blocks: int | str,
 ) -> str:
     """LLVM IR of the function `symbol`, which takes `buffers` of the kernel's. `blocks` is the number of blocks of
-    the launch; in turns, the name of a function that gives it, of the body's arguments without the last two."""
+    the launch, or the name of a function that gives it, of the body's arguments without the last two."""
     lines: list[str] = []
     operands: list[str] = []
     for number, argument in enumerate(arguments):
@@ -53,12 +53,17 @@ def entry_text(
     if mode == "plain":
         lines += [f"  call void @{BODY}({', '.join([*operands, 'i32 %bid', 'i32 %tid'])})", "  ret void"]
     elif mode == "packed":
-        total = int(blocks) * threads
+        known = blocks * threads if isinstance(blocks, int) else None
+        total = "%total" if known is None else str(known)
+        if known is None:
+            lines += [
+                f"  %blocks = call i64 @{blocks}({', '.join(operands)})", f"  %total = mul i64 %blocks, {threads}",
+            ]
         lines += [
             "  %bid64 = zext i32 %bid to i64", "  %tid64 = zext i32 %tid to i64",
             f"  %first = mul nuw nsw i64 %bid64, {PACKED}", "  %number = add nuw nsw i64 %first, %tid64",
             f"  %there = icmp ult i64 %number, {total}", "  br i1 %there, label %work, label %done", "work:",
-            *_packed_numbers(threads, total),
+            *_packed_numbers(threads, known),
             f"  call void @{BODY}({', '.join([*operands, 'i32 %block', 'i32 %thread'])})",
             "  br label %done", "done:", "  ret void",
         ]
@@ -136,11 +141,11 @@ def _before(name: str) -> str:
     return f"next{number}_{step - 1}" if step else f"begin{number}"
 
 
-def _packed_numbers(threads: int, total: int) -> list[str]:
-    """The block and thread of the launch that `%number` is."""
+def _packed_numbers(threads: int, total: int | None) -> list[str]:
+    """The block and thread of the launch that `%number` is, of `total`."""
     if threads == 1:
         return ["  %block = trunc i64 %number to i32", "  %thread = add i32 0, 0"]
-    if total < 1 << 32:
+    if total is not None and total < 1 << 32:
         return [
             "  %short = trunc i64 %number to i32", f"  %block = udiv i32 %short, {threads}",
             f"  %thread = urem i32 %short, {threads}",
