@@ -17,6 +17,13 @@ def _unraised(text: str) -> str:
     """The program as loops that carry tensors, whatever could be made of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(normal_form, "raise_loops", lambda function: None)
+        return _whole(text)
+
+
+def _whole(text: str) -> str:
+    """The program with its loops where they are: none is a function of its own, for GPUs to have it as a launch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normal_form, "keep_loops", lambda module, lower: None)
         return str(load_mlir(text, "test.mlir").module)
 
 
@@ -55,7 +62,7 @@ def _blocks(count: int, length: int, index: str, n: int) -> str:
 @pytest.mark.parametrize(("count", "length"), [(3, 8), (5, 7), (1, 4), (4, 1)])
 def test_blocks_with_memory_of_their_own_are_tasks(count: int, length: int) -> None:
     n = count * length
-    text = str(load_mlir(_blocks(count, length, f"%b * {length} + %t", n), "test.mlir").module)
+    text = _whole(_blocks(count, length, f"%b * {length} + %t", n))
     x, y = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
     assert emit(text).code.phases[0].tasks == count
     (found,) = run(text, [x, y], [(n,)], splits=count)
@@ -63,7 +70,7 @@ def test_blocks_with_memory_of_their_own_are_tasks(count: int, length: int) -> N
 
 
 def test_blocks_that_overlap_are_one_task() -> None:
-    text = str(load_mlir(_blocks(3, 8, "%b * 7 + %t", 24), "test.mlir").module)
+    text = _whole(_blocks(3, 8, "%b * 7 + %t", 24))
     assert emit(text).code.phases[0].tasks == 1
     x, want = np.arange(24, dtype=np.int32), np.zeros(24, np.int32)
     for block in range(3):
