@@ -11,15 +11,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.errors import CallError
+from motet.runtime import dlpack
 from motet.runtime.device import Buffer, Device
 
 Array = np.ndarray[Any, Any]
+
+_DLPACK_CUDA = 2
+_LEGACY_STREAM = 1  # where 0 may not be said
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A contiguous tensor at an address of a device, as an argument or `out` of a call, or for `Session.wrap`. `dtype`
+    is MLIR's spelling or what numpy takes; `owner` is kept while the tensor is used, so that the memory is there.
+
+        session(Pointer(address, (64, 128), "f32"), stream=handle)
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: Any
+    device: str = "cuda:0"
+    owner: object = None
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        family, _, number = self.device.partition(":")
+        if family != "cuda" or not number.isdigit():
+            raise BufferError(f"a pointer on {self.device}: expected a GPU, such as cuda:0")
+        return _DLPACK_CUDA, int(number)
 
 
 class DeviceArray:
@@ -65,26 +91,56 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """For other libraries, which may use the memory in place while this object is there. Calls have ended when they
-        return, so there is nothing to wait for. Only of tensors on NVIDIA's GPUs of dtypes that numpy has."""
+        """For other libraries, which may use the memory in place while this object is there, behind the stream that it
+        is used on last. Only of tensors on NVIDIA's GPUs of dtypes that numpy has."""
         if self.device.info.family != "cuda" or self.dtype.kind not in "biufc":
             raise AttributeError(f"{self!r}: it has no CUDA array interface")
         data = (self.buffer.address if self.nbytes else 0, False)
-        return {"version": 3, "shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": None}
+        stream = getattr(self.buffer, "stream", None)
+        own = {} if stream is None else {"stream": stream or _LEGACY_STREAM}
+        return {"version": 3, "shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": None} | own
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if self.device.info.family != "cuda":
+            raise BufferError(f"{self!r}: DLPack has no word for its device")
+        return _DLPACK_CUDA, self.device.info.ordinal
+
+    def __dlpack__(
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any:
+        """For other libraries, as the array interface is, of all dtypes; `stream` is the one that they use it on.
+        Raises BufferError for a copy or another device."""
+        here = self.__dlpack_device__()
+        if copy or dl_device not in (None, here):
+            raise BufferError(f"{self!r}: given out where it is, without a copy; expected device {here}")
+        pending = getattr(self.buffer, "stream", None)
+        if pending is not None and stream != -1:
+            let_wait: Any = self.device
+            let_wait.let_stream_wait(_LEGACY_STREAM if stream is None else stream, pending)
+        address = self.buffer.address if self.nbytes else 0
+        versioned = max_version is not None and max_version >= (1, 0)
+        return dlpack.make_capsule(address, self.shape, self.dtype, here, self, versioned=versioned)
 
     def __repr__(self) -> str:
         extents = "".join(f"{extent}x" for extent in self.shape)
         return f"<DeviceArray {extents}{spelling(self.dtype)} on {self.device.info.uri}>"
 
 
-def allocate_on(device: Device, shape: Sequence[int], dtype: Any) -> DeviceArray:
-    """Memory for a tensor, not cleared. `dtype` is MLIR's spelling or what numpy takes. Raises CallError for a shape
-    or dtype that cannot be, OutOfMemoryError."""
+def dtype_of(dtype: Any) -> np.dtype[Any]:
+    """What MLIR's spelling, or what numpy takes, means. Raises CallError."""
     try:
         kind = DTYPES[dtype] if isinstance(dtype, str) and dtype in DTYPES else np.dtype(dtype)
         spelling(kind)
     except (KeyError, TypeError, ValueError):
         raise CallError(f"dtype {dtype!r}: unknown; expected one of {', '.join(DTYPES)}") from None
+    return kind
+
+
+def allocate_on(device: Device, shape: Sequence[int], dtype: Any) -> DeviceArray:
+    """Memory for a tensor, not cleared. `dtype` is MLIR's spelling or what numpy takes. Raises CallError for a shape
+    or dtype that cannot be, OutOfMemoryError."""
+    kind = dtype_of(dtype)
     if any(extent < 0 for extent in shape):
         raise CallError(f"shape {'x'.join(map(str, shape))}: expected no negative extent")
     buffer = device.allocate(math.prod(shape) * kind.itemsize)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +136,79 @@ def export_from(value: Any, where: str, stream: int) -> Exported:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise CallError(f"{where}: cannot be taken through DLPack: {error}") from error
     return _read(capsule, where)
+
+
+def make_capsule(
+    address: int, shape: Sequence[int], dtype: np.dtype[Any], device: tuple[int, int], owner: object, *,
+    versioned: bool,
+) -> Any:
+    """A capsule of a contiguous tensor at `address` for another library, which keeps `owner` alive as long as it uses
+    it. `device` is DLPack's kind and number. Raises BufferError for a dtype that DLPack has no word for."""
+    code, bits = _code_of(dtype)
+    extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    tensor = _Tensor(address, *device, len(shape), code, bits, 1, extents, None, 0)
+    held = _Held(owner, extents)
+    if versioned:
+        managed = _Versioned(1, 0, id(held), ctypes.cast(_RELEASE_VERSIONED, ctypes.c_void_p), 0, tensor)
+    else:
+        managed = _Managed(tensor, id(held), ctypes.cast(_RELEASE_PLAIN, ctypes.c_void_p))
+    held.managed = managed
+    name = _VERSIONED if versioned else _PLAIN
+    capsule = _new_capsule(ctypes.addressof(managed), name, ctypes.cast(_DESTROY, ctypes.c_void_p))
+    _increase(held)  # until the deleter is called
+    return capsule
+
+
+def _code_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+    for (code, bits), extended in _EXTENDED.items():
+        if dtype == extended:
+            return code, bits
+    for code, kind in ((0, "i"), (1, "u"), (2, "f"), (6, "b")):
+        if dtype.kind == kind:
+            return code, 8 * dtype.itemsize
+    raise BufferError(f"DLPack has no dtype for {dtype}")
+
+
+class _Held:
+    """What a capsule that was handed out needs."""
+
+    def __init__(self, owner: object, extents: object) -> None:
+        self.owner = owner
+        self.extents = extents
+        self.managed: object = None
+
+
+def _release_plain(managed: int) -> None:
+    _decrease(ctypes.cast(_Managed.from_address(managed).context, ctypes.py_object).value)
+
+
+def _release_versioned(managed: int) -> None:
+    _decrease(ctypes.cast(_Versioned.from_address(managed).context, ctypes.py_object).value)
+
+
+def _destroy(capsule: int) -> None:
+    """Of a capsule that nobody took, the tensor goes too."""
+    for name, release in ((_PLAIN, _release_plain), (_VERSIONED, _release_versioned)):
+        if _is_valid_at(capsule, name):
+            release(_get_pointer_at(capsule, name))
+
+
+# As any library may call them: from any thread, with or without the interpreter's lock.
+_RELEASE_PLAIN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release_plain)
+_RELEASE_VERSIONED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release_versioned)
+_DESTROY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_destroy)
+_PLAIN, _VERSIONED = ctypes.c_char_p(b"dltensor"), ctypes.c_char_p(b"dltensor_versioned")
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+_is_valid_at = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_get_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_increase = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+_decrease = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 
 def read_cuda_interface(interface: Mapping[str, Any], owner: object, where: str) -> Exported:

@@ -367,12 +367,14 @@ class Function:
 
 def _lies_on_gpu(value: Any) -> bool:
     """Whether an argument is another library's tensor on a GPU of NVIDIA's, or claims to be."""
+    if type(value) is DeviceArray:
+        return False  # unless the caller names a stream, a call with them has ended when it returns
     if hasattr(value, "__dlpack_device__"):
         try:
             return int(value.__dlpack_device__()[0]) == _DLPACK_CUDA
         except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
             return False  # the error is told where it is read
-    return type(value) is not DeviceArray and hasattr(value, "__cuda_array_interface__")
+    return hasattr(value, "__cuda_array_interface__")
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

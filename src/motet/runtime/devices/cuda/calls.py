@@ -22,8 +22,8 @@ from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError
 from motet.runtime import dlpack, tensors
 from motet.runtime.concrete import Shape
-from motet.runtime.device_array import DeviceArray
-from motet.runtime.devices.cuda import libraries
+from motet.runtime.device_array import DeviceArray, Pointer
+from motet.runtime.devices.cuda import external, libraries
 from motet.runtime.devices.cuda.device import CudaDevice
 from motet.runtime.devices.cuda.direct import DirectWork
 from motet.runtime.devices.cuda.libraries import Library
@@ -195,7 +195,9 @@ class _Call:
 
     def _exported(self, value: Any, where: str) -> OnGpu:
         producer: int | None = None
-        if hasattr(value, "__dlpack__"):
+        if type(value) is Pointer:
+            ordinal, found = value.__dlpack_device__()[1], external.pointed(value)
+        elif hasattr(value, "__dlpack__"):
             ordinal = int(value.__dlpack_device__()[1])
             found = dlpack.export_from(value, where, self.stream or _LEGACY_STREAM)
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from motet.errors import CallError
 from motet.runtime import dlpack
+from motet.runtime.device_array import Pointer, dtype_of
 from motet.runtime.dlpack import Exported
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ _LEGACY_STREAM = 1  # the handle of the stream that others wait for by default
 def exported(device: CudaDevice, tensor: Any, ordinal: int) -> Exported:
     """A tensor in the memory of GPU `ordinal`, contiguous and aligned. Raises CallError for any other."""
     where = f"a {type(tensor).__name__} for {device.info.uri}"
-    if hasattr(tensor, "__dlpack__"):
+    stream: Any = None
+    if type(tensor) is Pointer:
+        found = pointed(tensor)
+    elif hasattr(tensor, "__dlpack__"):
         kind, number = (int(part) for part in tensor.__dlpack_device__())
         if (kind, number) != (_DLPACK_CUDA, ordinal):
             raise CallError(f"{where}: lies on device {number} of kind {kind}; expected {ordinal} of {_DLPACK_CUDA}")
@@ -40,6 +44,11 @@ def exported(device: CudaDevice, tensor: Any, ordinal: int) -> Exported:
     if stream is not None:
         device.let_queues_wait_for(int(stream))
     return found
+
+
+def pointed(pointer: Pointer) -> Exported:
+    """A tensor of which the caller says all there is to know. Raises CallError."""
+    return Exported(pointer.address, tuple(pointer.shape), None, dtype_of(pointer.dtype), False, pointer)
 
 
 def _check(found: Exported, where: str) -> None:

@@ -137,7 +137,8 @@ class FakeApi(CudaApi):
         self._random = random.Random(20)
         self.gates: list[threading.Event] = []
         self._handles = itertools.count(1000)
-        self.streams: dict[int, Stream] = {0: Stream(self)}  # by handle; 0 is the legacy default stream
+        legacy = Stream(self)
+        self.streams: dict[int, Stream] = {0: legacy, 1: legacy}  # by handle; these are the legacy default stream
         self.stream_contexts: dict[int, str] = {}
         self.pools: list[Pool] = []
         self.foreign: list[tuple[int, int, int]] = []  # memory of other libraries: address, bytes, GPU

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,8 @@ from tests.unit.runtime.devices.cuda.fake import FakeApi, Fault
 from tests.unit.runtime.devices.cuda.handmade import affine_chain, expected_chain
 
 from motet.errors import CallError, DeviceError, DeviceLost, OutOfMemoryError
-from motet.runtime import load
-from motet.runtime.device_array import DeviceArray
+from motet.runtime import dlpack, load
+from motet.runtime.device_array import DeviceArray, Pointer
 from motet.runtime.devices.cuda import driver
 from motet.runtime.session import Session
 
@@ -253,6 +254,49 @@ def test_on_a_captured_stream_commands_become_part_of_the_others_graph(opened: O
     np.testing.assert_array_equal(y.array, expected_chain(x.array, 4))
     fake.stream_synchronize(stream)
     fake.stream_destroy(stream)
+
+
+def test_addresses_are_tensors_where_the_caller_says_what_lies_there(opened: Open, fake: FakeApi):
+    session = opened(2, rows=6)
+    x, y = Tensor(numbers(6)), Tensor(np.zeros(6, np.int32))
+    given, out = (Pointer(tensor.array.ctypes.data, (6,), "i32", owner=tensor) for tensor in (x, y))
+    assert session(given, out=out) is out
+    fake.stream_synchronize(0)
+    np.testing.assert_array_equal(y.array, expected_chain(x.array, 2))
+    with pytest.raises(CallError, match=r"dtype f32 given, i32 expected"):
+        session(Pointer(x.array.ctypes.data, (6,), np.float32))
+    with pytest.raises(CallError, match=r"lies on cuda:1; this session works on cuda:0"):
+        session(Pointer(x.array.ctypes.data, (6,), "i32", "cuda:1"))
+    with pytest.raises(CallError, match=r"shape 5 given, 6 expected"):
+        session(Pointer(x.array.ctypes.data, (5,), "i32"))
+    with pytest.raises(CallError, match=r"dtype 'i7': unknown"):
+        session(Pointer(x.array.ctypes.data, (6,), "i7"))
+
+
+def test_results_say_which_stream_they_are_used_on(opened: Open, fake: FakeApi):
+    session = opened(2, rows=6)
+    stream, consumer = fake.stream_create(), fake.stream_create()
+    x = Tensor(numbers(6))
+    release = fake.hold(stream)
+    y = session(x, stream=stream)
+    assert y.__cuda_array_interface__["stream"] == stream
+    assert session(x, stream=0).__cuda_array_interface__["stream"] == 1  # as 0 may not be said
+    assert "stream" not in session.empty((3,), np.int32).__cuda_array_interface__
+    assert y.__dlpack_device__() == (2, 0)
+    taken = dlpack.export_from(y, "a test", consumer)
+    seen: list[list[int]] = []
+    memory = np.frombuffer((ctypes.c_uint8 * 24).from_address(taken.address), np.int32)
+    fake.streams[consumer].work.put(lambda: seen.append(memory.tolist()))
+    assert not seen
+    release()
+    fake.stream_synchronize(consumer)
+    assert seen == [expected_chain(x.array, 2).tolist()]
+    with pytest.raises(BufferError, match="expected device"):
+        y.__dlpack__(dl_device=(1, 0))
+    del y, taken
+    for each in (stream, consumer):
+        fake.stream_synchronize(each)
+        fake.stream_destroy(each)
 
 
 def test_too_much_memory_is_named_with_its_size(opened: Open):
