@@ -20,6 +20,7 @@ from motet.runtime.devices.cuda.lifetime import Current, Resources
 
 _ELF = b"\x7fELF"
 _MOST_THREADS = 8
+_NO_BINARY, _PTX_TOO_NEW = 209, 222  # codes of the driver's
 
 
 class Modules:
@@ -85,4 +86,15 @@ class Modules:
     def _refused(self, what: str, error: CudaError) -> Exception:
         if faults.is_final(error):
             return error
-        return DeviceError(f"device {self._device}: load: {what}: {error}")
+        reason = str(error)
+        level = f"{self._capability[0]}{self._capability[1]}"
+        if error.code == _PTX_TOO_NEW:
+            version = self._api.version()
+            own = f"sm_{level}" + "a" * (self._capability >= (9, 0))
+            reason = (
+                f"its PTX is newer than this driver, for CUDA {version // 1000}.{version % 1000 // 10}, can compile; "
+                f"update the driver, or compile for cuda{{arch={own}}}"
+            )
+        elif error.code == _NO_BINARY:
+            reason = f"it has no code for this GPU, sm_{level} ({error.name})"
+        return DeviceError(f"device {self._device}: load: {what}: {reason}")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.runtime.devices.cuda.fake import FakeApi
+from tests.unit.runtime.devices.cuda.fake import FakeApi, Function
 from tests.unit.runtime.devices.cuda.opening import KERNELS, launch_of, load, open_fake
 
 from motet.errors import DeviceError
 from motet.runtime.device import Reference, Work
+from motet.runtime.devices.cuda.api import CudaError
 from motet.runtime.devices.cuda.commands import spread
 
 FOLDER = "executables/cuda/ptx70/"
@@ -198,6 +199,27 @@ def test_code_loads_where_the_cache_cannot_be_written(monkeypatch: pytest.Monkey
     fake = FakeApi()
     open_affine(fake)
     assert fake.calls["compile_ptx"] == 1 and fake.calls["module_load"] == 1
+
+
+@pytest.mark.parametrize(("code", "message"), [
+    (222, r"a/k.ptx: its PTX is newer than this driver, for CUDA 12\.2, can compile; update the driver, or compile for "
+          r"cuda{arch=sm_90a}"),
+    (209, r"a/k.ptx: it has no code for this GPU, sm_90 \(NAME\)"),
+])
+def test_drivers_that_cannot_take_the_code_say_what_to_do(code: int, message: str):
+    class Unwilling(FakeApi):
+        def compile_ptx(self, text: bytes) -> bytes:
+            raise CudaError(code, "NAME", "cuLinkAddData")
+
+        def module_load(self, image: bytes) -> dict[str, Function]:
+            raise CudaError(code, "NAME", "cuModuleLoadDataEx")
+
+    fake = Unwilling()
+    fake.driver_version = 12020
+    device = open_fake(fake)
+    with pytest.raises(DeviceError, match=message):
+        device.load([PTX, described()], ["a/k.ptx", "a/k.json"])
+    device.close()
 
 
 def test_many_kernels_are_loaded_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
