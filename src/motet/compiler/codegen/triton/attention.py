@@ -129,8 +129,11 @@ def _tiles(space: Space, width: int, target: GpuTarget) -> list[Tile]:
     long = (space.keys.known or _LONG) > _SHORT
     if hopper:
         usual = [Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)]
-        if width <= 64:
-            usual = [Tile(128, 64, 4, 3), Tile(128, 64, 8, 3), *usual] if long else usual
+        if not long and (space.keys.known or 0) % 64:
+            usual = [Tile(64, 32, 4, 4), *usual]
+        elif width <= 64 and long:
+            wide = [Tile(128, 64, 4, 3), Tile(128, 64, 8, 3)]
+            usual = [*(wide if space.attention.causal is None else wide[::-1]), *usual]
         elif width <= 128 and long and describable(space):
             usual = [Tile(64, 64, 4, 3, descriptors=True), *usual]
         return [*usual, Tile(64, 64, 4, 2), *small]
