@@ -55,7 +55,8 @@ _LEAST_QUERIES = 256
 
 @dataclass(frozen=True)
 class Groups:
-    """`count` groups of warps (two: more leave them too few registers), tiles of `keys`, and places for `stages` tiles of keys and values."""
+    """`count` groups of warps (two: more leave them too few registers), tiles of `keys`, and places for `stages` tiles
+    of keys and values."""
 
     count: int
     keys: int
