@@ -4,7 +4,8 @@
     gpu.func @k(%x, %n) kernel { %i = gpu.block_id x … }
       →  gpu.func @body(%x: memref<…>, %block: i32, %thread: i32) { %n = memref.dim %x …; %i = <%block modulo …> … }
 
-The grid and the block are numbered in one dimension, x fastest, as the driver launches them.
+The driver launches both in one dimension. Threads are numbered x fastest. Blocks may run in any order: fastest is the
+axis that is deepest in the indices of what is stored, so that blocks that run together write what lies together.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from motet.compiler.ir.remap import remap
 
 BODY = "motet_body"
 SUBGROUP = 32  # threads
+_STORES = ("memref.store", "affine.store", "vector.store")
+_DEEP = 64  # deeper than any index is
 _IDS = (
     "gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim", "gpu.global_id", "gpu.lane_id", "gpu.subgroup_id",
     "gpu.num_subgroups", "gpu.subgroup_size",
@@ -84,17 +87,54 @@ def make_body(written: Written) -> ir.Operation:
     for block in list(kernel.regions[0].blocks)[1:]:
         block.append_to(body.regions[0])
     numbers = list(entry.arguments)[len(inputs) - 2 : len(inputs)]
-    _Ids(moved[0], [values[v] for v in written.grid], [values[v] for v in written.block], numbers).run(body)
+    sizes = [values[v] for v in written.grid], [values[v] for v in written.block]
+    _Ids(moved[0], *sizes, numbers, _block_order(body)).run(body)
     kernel.erase()
     return body
 
 
+def _block_order(body: ir.Operation) -> list[int]:
+    """The axes of the grid, fastest first."""
+    depth = [-_DEEP] * 3
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name in _STORES:
+            _, _, *indices = op.operation.operands
+            for position, index in enumerate(indices):
+                for axis in _block_axes(index, set()):
+                    depth[axis] = max(depth[axis], position + 1 - len(indices))
+        return ir.WalkResult.ADVANCE
+
+    body.walk(visit)
+    return sorted(range(3), key=lambda axis: (-depth[axis], axis))
+
+
+def _block_axes(value: ir.Value, seen: set[ir.Value]) -> set[int]:
+    """The axes of the grid whose block's number `value` is computed from."""
+    if value in seen or isinstance(value.owner, ir.Block):
+        return set()
+    seen.add(value)
+    owner = value.owner.operation
+    if owner.name in ("gpu.block_id", "gpu.global_id"):
+        return {_axis(owner)}
+    if not owner.name.startswith(("arith.", "affine.apply", "index.")):
+        return set()
+    return set[int]().union(*(_block_axes(operand, seen) for operand in owner.operands))
+
+
+def _axis(operation: ir.Operation) -> int:
+    written = str(operation.attributes["dimension"])
+    return next(axis for axis, letter in enumerate("xyz") if f"dim {letter}>" in written)
+
+
 class _Ids:
-    """Computes who a thread is, before `first`."""
+    """Computes who a thread is, before `first`. `order` is that of the axes of the grid, fastest first."""
 
     def __init__(
-        self, first: ir.Operation, grid: list[ir.Value], block: list[ir.Value], numbers: Sequence[ir.Value]
+        self, first: ir.Operation, grid: list[ir.Value], block: list[ir.Value], numbers: Sequence[ir.Value],
+        order: Sequence[int],
     ) -> None:
+        self.order = {"gpu.block_id": list(order), "gpu.thread_id": [0, 1, 2]}
         self.builder = Builder(first)
         self.word = numbers[0].type
         self.sizes = {"gpu.grid_dim": grid, "gpu.block_dim": block}
@@ -116,10 +156,7 @@ class _Ids:
             operation.erase()
 
     def _value(self, operation: ir.Operation) -> ir.Value:
-        axis = 0
-        if "dimension" in operation.attributes:
-            written = str(operation.attributes["dimension"])
-            axis = next(axis for axis, letter in enumerate("xyz") if f"dim {letter}>" in written)
+        axis = _axis(operation) if "dimension" in operation.attributes else 0
         key = (operation.name, axis)
         if key not in self.made:
             self.made[key] = self.builder.cast(self._number(*key), operation.results[0].type)
@@ -153,15 +190,16 @@ class _Ids:
         return self.builder.cast(size, self.word) if number is None else self.builder.constant(number, self.word)
 
     def _id(self, name: str, axis: int) -> ir.Value:
-        """The digit of a number whose places are as large as the sizes in x, y and z."""
+        """The digit of a number whose places are as large as the sizes of the axes, in their order."""
         of = "gpu.grid_dim" if name == "gpu.block_id" else "gpu.block_dim"
         sizes = [constant(size) for size in self.sizes[of]]
         if sizes[axis] == 1:
             return self.builder.constant(0, self.word)
-        number = self.numbers[name]
-        for lower in range(axis):
+        number, order = self.numbers[name], self.order[name]
+        place = order.index(axis)
+        for lower in order[:place]:
             if sizes[lower] != 1:
                 number = self.builder.binary("arith.divui", number, self._size(of, lower))
-        if all(size == 1 for size in sizes[axis + 1 :]):
+        if all(sizes[higher] == 1 for higher in order[place + 1 :]):
             return number
         return self.builder.binary("arith.remui", number, self._size(of, axis))
