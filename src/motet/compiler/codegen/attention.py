@@ -25,7 +25,8 @@ from motet.compiler.codegen.reader import substitute
 
 FLOATS = ("f16", "bf16", "f32")
 LARGEST_HEAD = 256
-HIDING = -1e30  # scores from here down leave nothing of a key beside one that has a usual score
+HIDING = -1e8  # a mask's numbers from here down leave nothing of a key beside one that has a usual score
+_LOWEST = -1e30  # of numbers in place of scores, so that a factor does not make them infinite
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,7 @@ class _Follower:
         if isinstance(init, Access) or init is None:
             raise _NoAttention
         kind = {"addf": "sum", "maximumf": "max", "maxnumf": "max"}.get(name)
-        begins = init == 0 if kind == "sum" else init <= HIDING or (name == "maxnumf" and init != init)
+        begins = init == 0 if kind == "sum" else init <= _LOWEST or (name == "maxnumf" and init != init)
         if kind is None or not begins or term == inputs:
             raise _NoAttention
         return self._term(Term(kind, (self._body(stage, at, position)[term],)))
@@ -474,10 +475,23 @@ class _Scorer:
                 rest, scale = self.without_scale(kept)
                 if scale == 1:
                     continue
-                constant = self._number(max(value, HIDING) / scale if value != -math.inf else value)
+                constant = self._scaled(value, scale)
                 pair = (rest, constant) if kept == yes else (constant, rest)
                 return self._new(replace(term, operands=(condition, *pair))), scale
+        if term.op == "arith.addf":
+            for inner, mask in (term.operands, term.operands[::-1]):
+                added = self.terms[mask]
+                values = [self.constant(operand) for operand in added.operands[1:]]
+                if added.op != "arith.select" or None in values:
+                    continue
+                rest, scale = self.without_scale(inner)
+                numbers = tuple(self._scaled(value or 0.0, scale) for value in values)
+                select = self._new(replace(added, operands=(added.operands[0], *numbers)))
+                return self._new(replace(term, operands=(rest, select))), scale
         return number, 1.0
+
+    def _scaled(self, value: float, scale: float) -> int:
+        return self._number(value if value == -math.inf else max(value, _LOWEST) / scale)
 
     def _number(self, value: float) -> int:
         return self._new(Term("arith.constant", (), Scalar("arith.constant", (), "f32", value)))

@@ -166,9 +166,10 @@ def test_nothing_is_fused_where_what_lies_between_is_also_a_result(change: str) 
     assert "attention" not in generate(whole).kinds
 
 
-def test_a_triangular_constant_is_a_causal_mask() -> None:
+@pytest.mark.parametrize("hidden", [-np.inf, -1e9, -10.0])
+def test_a_triangular_constant_is_a_comparison_of_positions(hidden: float) -> None:
     form = Form(mask="float", batch=1, queries=40, keys=40)
-    mask = np.where(np.tri(40, dtype=bool), 0, -np.inf).astype("f4").reshape(1, 1, 40, 40)
+    mask = np.where(np.tri(40, dtype=bool), 0, hidden).astype("f4").reshape(1, 1, 40, 40)
     numbers = str(mask.tolist()).replace("-inf", "0xFF800000")
     source = text(form).replace(", %arg3: tensor<1x1x40x40xf32>", "").replace("%arg3", "%mask")
     head, brace, rest = source.partition("{\n")
