@@ -68,6 +68,7 @@ def test_the_entry_may_have_another_name_than_the_kernel():
     ({"a/k.ptx": PTX, "a/k.json": described(shared=1 << 20)}, ["1,048,576 bytes of shared memory", "204,800"]),
     ({"a/k.ptx": PTX, "a/k.json": described(ctas=2)}, ["2 blocks a cluster"]),
     ({"a/k.ptx": PTX, "a/k.json": described(warps=33)}, ["33 warps"]),
+    ({"a/k.ptx": PTX, "a/k.json": described(warps=2, threads=65)}, ["65 threads", "0 to 64", "2 warps"]),
     ({"a/k.ptx": PTX, "a/k.json": described(sizes=["f32"])}, ["type f32", "i32 or i64"]),
     ({"a/k.ptx": PTX, "a/k.json": described(), "b/l.ptx": PTX, "b/l.json": described()}, ["affine", "twice"]),
 ], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
@@ -88,6 +89,15 @@ def test_launches_that_do_not_fit_their_kernel_are_refused(work: Work, message: 
     device = open_fake()
     with pytest.raises(DeviceError, match=f"command 0: kernel affine: {message}"):
         device.record(load(device), [work], 3, 0)
+    device.close()
+
+
+def test_a_block_has_the_threads_that_its_description_says():
+    device = open_fake()
+    files = {"a/affine.ptx": PTX, "a/affine.json": described(warps=3)}
+    assert device.load(list(files.values()), list(files)).by_name["affine"].threads == 96
+    files["a/affine.json"] = described(warps=3, threads=77)
+    assert device.load(list(files.values()), list(files)).by_name["affine"].threads == 77
     device.close()
 
 
