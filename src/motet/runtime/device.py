@@ -274,9 +274,14 @@ def driver_names() -> list[str]:
     return ["host", *sorted(_entries().keys() - {"host"})]
 
 
+def is_family(name: str) -> bool:
+    """Whether there is a driver of this name."""
+    return name in BUILT_IN or name in _entries()
+
+
 def probe(family: str) -> list[DeviceInfo]:
     """The devices of one family; a driver that fails is one unavailable device that says why."""
-    if family not in _entries():
+    if not is_family(family):
         return [DeviceInfo(family, family, available=False, reason="there is no driver for it", family=family)]
     try:
         found: list[object] = list(load_driver(family).probe())
@@ -324,7 +329,10 @@ def numbered_instance(info: DeviceInfo, uri: str) -> DeviceInfo | None:
 
 def load_driver(family: str) -> Driver:
     """The driver of a family. Raises DeviceError for one that is not there or not of this version."""
-    entry = _entries().get(family)
+    if family in BUILT_IN:  # which others do not replace, so that nobody has to be asked
+        entry = metadata.EntryPoint(family, BUILT_IN[family], GROUP)
+    else:
+        entry = _entries().get(family)
     if entry is None:
         raise DeviceError(f"device {family}: no driver of that name; there are: {', '.join(driver_names())}")
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime import cpu_features
-from motet.runtime.device import DeviceInfo, driver_names, find_device, numbered_instance
+from motet.runtime.device import DeviceInfo, driver_names, find_device, is_family, numbered_instance
 from motet.runtime.uri import family_of, split_uri
 
 HOST = "host"
@@ -153,9 +153,8 @@ def needed_families(
     if not devices:
         named = [_family(variant.family) for variant in variants]
     asked = [family_of(uri) for uri in bindings.values()]
-    names = driver_names() if asked else []
-    if any(family not in names for family in asked):
-        return names  # a UUID does not say whose it is
+    if any(not is_family(family) for family in asked):
+        return driver_names()  # a UUID does not say whose it is
     return list(dict.fromkeys([*named, *asked]))
 
 

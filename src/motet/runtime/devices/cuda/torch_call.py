@@ -69,9 +69,10 @@ def torch_call(
     tensor_type, stream_type = torch.Tensor, torch.cuda.Stream
     ready, lock, launch = direct.ready, direct.device.lock, direct.launch_ready
     known: dict[int, bool] = {}
-    is_capturing = direct.device.api.is_capturing
+    is_capturing, stream_is_capturing = torch.cuda.is_current_stream_capturing, direct.device.api.is_capturing
+    is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", is_capturing)
 
-    def core(arguments: Sequence[Any], stream: int, given: Any) -> Any:
+    def core(arguments: Sequence[Any], stream: int, given: Any, is_captured: bool) -> Any:
         has_out = takes_out and len(arguments) == count + 1
         if len(arguments) != count and not has_out:
             return fallback(arguments, given)
@@ -96,8 +97,8 @@ def torch_call(
                 addresses.append(result.data_ptr())
                 results.append(result)
             value = results[0] if len(results) == 1 else tuple(results) or None
-        found = ready.get((*addresses, stream))
-        if found is not None and not is_capturing(stream):
+        found = None if is_captured else ready.get((*addresses, stream))
+        if found is not None:
             with lock:  # it is not set for other addresses meanwhile
                 if found.handle and not launch(found.handle, stream):
                     return value
@@ -110,7 +111,7 @@ def torch_call(
         return value
 
     def short(*arguments: Any) -> Any:
-        return core(arguments, stream_of(ordinal), None)
+        return core(arguments, stream_of(ordinal), None, is_capturing())
 
     def on_stream(arguments: Sequence[Any], stream: Any) -> Any:
         handle = stream.cuda_stream if type(stream) is stream_type else stream
@@ -118,7 +119,7 @@ def torch_call(
         makes_nothing = len(places) == len(made) or len(arguments) > count
         if not is_current and not (makes_nothing and type(handle) is int and _is_known(handle)):
             return fallback(arguments, stream)
-        return core(arguments, handle, stream)
+        return core(arguments, handle, stream, stream_is_capturing(handle))
 
     def _is_known(handle: int) -> bool:
         if handle not in known:

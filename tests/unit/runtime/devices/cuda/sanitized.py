@@ -19,7 +19,7 @@ def main(device: str) -> None:
             for rows in (1, 33, 4001, 33, 600_000):
                 x = np.random.default_rng(rows).integers(-99, 99, rows, np.int32)
                 there = session.put(x)
-                for y in (session(x), session(there).numpy(), session(there, stream=0).numpy()):
+                for y in (session(x), session(there), session(there, stream=0).numpy()):
                     np.testing.assert_array_equal(y, expected_chain(x, length))
     print("nothing went wrong")
 

@@ -14,6 +14,7 @@ from motet.errors import DeviceError
 from motet.runtime.device import Reference, Work
 from motet.runtime.devices.cuda.api import CudaError
 from motet.runtime.devices.cuda.commands import spread
+from motet.runtime.devices.cuda.program import CudaExecutable
 
 FOLDER = "executables/cuda/ptx70/"
 PTX = KERNELS[f"{FOLDER}count.ptx"]
@@ -94,10 +95,10 @@ def test_launches_that_do_not_fit_their_kernel_are_refused(work: Work, message: 
 
 def test_a_block_has_the_threads_that_its_description_says():
     device = open_fake()
-    files = {"a/affine.ptx": PTX, "a/affine.json": described(warps=3)}
-    assert device.load(list(files.values()), list(files)).by_name["affine"].threads == 96
-    files["a/affine.json"] = described(warps=3, threads=77)
-    assert device.load(list(files.values()), list(files)).by_name["affine"].threads == 77
+    for description, threads in ((described(warps=3), 96), (described(warps=3, threads=77), 77)):
+        executable = device.load([PTX, description], ["a/affine.ptx", "a/affine.json"])
+        assert isinstance(executable, CudaExecutable)
+        assert executable.by_name["affine"].threads == threads
     device.close()
 
 

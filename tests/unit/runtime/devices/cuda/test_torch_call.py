@@ -37,6 +37,10 @@ class CpuTorch:
         def device_count() -> int:
             return 2
 
+        @staticmethod
+        def is_current_stream_capturing() -> bool:
+            return False
+
     _C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 0)
 
     @staticmethod
