@@ -29,6 +29,7 @@ from motet.compiler.targets.gpu import GpuTarget
 _LEAST = 8  # of M, N and K, for which matrix units pay
 _SIDE = 64  # of the tiles that small results are made of
 _LEAST_DEPTH = 128  # of one piece of a product
+_LONG = 1024  # products of each result, from which on they are parted
 _GUESS = 1024  # a dynamic extent
 _FORMS = 8
 _LOAD = 8  # bytes that a load should have at least
@@ -178,6 +179,8 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     if any(not isinstance(size, int) for size in stage.sizes):
         return 1
     batch, m, n, k = (_known(stage, dims) for dims in classes)
+    if k < _LONG:
+        return 1
     tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
     return min(k // _LEAST_DEPTH, 2 * target.processors // tiles)
 
