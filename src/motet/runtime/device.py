@@ -329,10 +329,8 @@ def numbered_instance(info: DeviceInfo, uri: str) -> DeviceInfo | None:
 
 def load_driver(family: str) -> Driver:
     """The driver of a family. Raises DeviceError for one that is not there or not of this version."""
-    if family in BUILT_IN:  # which others do not replace, so that nobody has to be asked
-        entry = metadata.EntryPoint(family, BUILT_IN[family], GROUP)
-    else:
-        entry = _entries().get(family)
+    own = BUILT_IN.get(family)  # which others do not replace, so that nobody has to be asked
+    entry = metadata.EntryPoint(family, own, GROUP) if own is not None else _entries().get(family)
     if entry is None:
         raise DeviceError(f"device {family}: no driver of that name; there are: {', '.join(driver_names())}")
     try:
