@@ -69,11 +69,20 @@ def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
     """`order` of an argument as the first stage that reads it hands it on: a transposition moves it along."""
     for stage in kernel.stages:
         for access in stage.inputs:
-            read = [entry.single for entry in access.map]
-            written = [entry.single for entry in stage.outputs[0].map]
-            if access.value == value and None not in read and sorted(read, key=str) == sorted(written, key=str):
-                return tuple(written.index(read[axis]) for axis in order)
+            if access.value == value and (axes := _axes(access, stage.outputs[0])) is not None:
+                return tuple(axes[axis] for axis in order)
     return order
+
+
+def _axes(read: Access, written: Access) -> list[int] | None:
+    """For each axis of what is read the one of what is written that runs with it; those that do not run, of extent 1,
+    in their order. None where some axis of either has none."""
+    before, after = ([entry.single for entry in access.map] for access in (read, written))
+    still = iter([axis for axis, dim in enumerate(after) if dim is None])
+    running = [dim for dim in before if dim is not None]
+    if len(before) != len(after) or len(set(running)) != len(running) or set(running) != {*after} - {None}:
+        return None
+    return [next(still) if dim is None else after.index(dim) for dim in before]
 
 
 def order_temporaries(kernel: Kernel) -> Kernel:

@@ -369,15 +369,19 @@ func.func @main(%x: {table}, %i: {ids}) -> {result} {{
     np.testing.assert_array_equal(got[:2], 2 * x[[0, -1]])
 
 
-@pytest.mark.parametrize("op, value", [("math.powf", 2.0), ("math.powf", 3.0), ("arith.divf", 8.0), ("arith.divf", 3.0)])
+@pytest.mark.parametrize("op, value", [
+    ("math.powf", 2.0), ("math.powf", 3.0), ("arith.divf", 8.0), ("arith.divf", 3.0), ("math.fpowi", 2),
+])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_powers_and_quotients_by_constants(op: str, value: float, dtype: str) -> None:
     kind = tensor((200,), dtype)
-    text = nest([(kind, "i")], [(kind, "i", "")], "p", [f"%c = arith.constant {value} : {dtype}",
-                                                        f"%z = {op} %x0, %c : {dtype}"], ["%z"])
+    second = "i64" if op == "math.fpowi" else dtype
+    kinds = f"{dtype}, i64" if op == "math.fpowi" else dtype
+    lines = [f"%c = arith.constant {value} : {second}", f"%z = {op} %x0, %c : {kinds}"]
+    text = nest([(kind, "i")], [(kind, "i", "")], "p", lines, ["%z"])
     x = (random(200) * 3).astype(DTYPES[dtype])
     x[:5] = np.array([0.0, -0.0, np.inf, -np.inf, np.nan]).astype(x.dtype)
     (y,) = interpret(generate(text), [x])
-    function = np.power if op == "math.powf" else np.divide
+    function = np.divide if op == "arith.divf" else np.power
     wanted = function(x.astype("f4"), np.float32(value)).astype(x.dtype)
     np.testing.assert_allclose(y.astype("f4"), wanted.astype("f4"), rtol=1e-6)

@@ -109,13 +109,13 @@ def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[
     """A power or quotient whose second operand is a constant, as what takes less and gives the same: squares, and
     products with reciprocals where these are exact or the result is rounded to a short float. `first` is the number
     of the body's first operation. A square root would differ for -0 and -inf."""
-    if scalar.op not in ("math.powf", "arith.divf") or scalar.operands[1] < first:
+    if scalar.op not in ("math.powf", "math.fpowi", "arith.divf") or scalar.operands[1] < first:
         return None
     constant_ = body[scalar.operands[1] - first]
     if constant_.op != "arith.constant" or not constant_.value:
         return None
     value = float(constant_.value)
-    if scalar.op == "math.powf":
+    if scalar.op != "arith.divf":
         return rounded(f"{x[0]} * {x[0]}", scalar.dtype) if value == 2 else None
     exact = abs(math.frexp(value)[0]) == 0.5 and 2.0**-60 < abs(value) < 2.0**60
     if exact or (scalar.dtype in ("f16", "bf16") and 1e-30 < abs(value) < 1e30):
