@@ -128,9 +128,12 @@ def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> M
 def _source_class(function: Any) -> Any:
     """What Triton compiles a function as: one of its own language, or of Gluon's."""
     from triton.compiler import ASTSource
-    from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 
-    return GluonASTSource if isinstance(function, GluonJITFunction) else ASTSource
+    if "gluon" not in type(function).__module__:  # which takes its time to import
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource
 
 
 def load(source: str, symbol: str, file: Path) -> Any:
