@@ -79,3 +79,11 @@ def two_gpus(rows: int, result: int = 1) -> Artifact:
         plans={"main": plan}, regions=regions,
     )
     return write_artifact(manifest, KERNELS, {})
+
+
+def faulty(kernel: str) -> Artifact:
+    """A function of nothing whose one kernel, with one buffer, goes wrong."""
+    schedule = Schedule([Buffer("result", 64, 0)], [Command("dispatch", [0], kernel, 1)])
+    variant = Variant("cuda", "ptx70", "nvptx64-nvidia-cuda", ["ptx70"], sorted(KERNELS), {"main": schedule})
+    signature = Signature("main", [TensorSpec("x", [16], "i32")], [TensorSpec("y", [16], "i32")])
+    return write_artifact(Manifest(SCHEMA_VERSION, "a test", [signature], [variant], [], {}), KERNELS, {})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.runtime.devices.cuda.fake import FakeApi, Fault
-from tests.unit.runtime.devices.cuda.handmade import affine_chain, expected_chain
+from tests.unit.runtime.devices.cuda.handmade import affine_chain, expected_chain, faulty
 
 from motet.errors import CallError, DeviceError, DeviceLost, OutOfMemoryError
 from motet.runtime import dlpack, load
@@ -337,3 +337,15 @@ def test_tensors_for_sessions_on_the_host_are_refused(fake: FakeApi):
     message = r"lies on cuda:0, and nothing of this session does; load it with"
     with load(compile(graph)) as session, pytest.raises(CallError, match=message):
         session(Tensor(numbers(6)))
+
+
+def test_faults_of_whole_functions_are_named(fake: FakeApi):
+    session = load(faulty("wild"), devices="cuda:0")
+    x = Tensor(numbers(16))
+    session(x)
+    fake.stream_synchronize_quietly(0)
+    for _ in range(2):
+        with pytest.raises(DeviceLost, match="an access to memory that is not there"):
+            session(x)
+    fake.broken = 0
+    session.close()

@@ -228,6 +228,31 @@ with load(affine_chain(40), devices="cuda:0") as session:
     assert f"then: {expected_chain(np.arange(7, dtype=np.int32), 40).tolist()}" in said, said
 
 
+@pytest.mark.parametrize(("kernel", "reason"), [("trap", "it failed"), ("wild", "memory that is not there")])
+def test_a_kernel_that_goes_wrong_is_told_by_the_next_call(kernel: str, reason: str):
+    said = in_a_process(f"""
+import torch, motet.errors
+from tests.unit.runtime.devices.cuda.handmade import affine_chain, faulty
+from motet.runtime import load
+x = torch.zeros(16, dtype=torch.int32, device="cuda")
+session, other = load(faulty({kernel!r}), devices="cuda:0"), load(affine_chain(1), devices="cuda:0")
+other(x)
+session(x)
+try:
+    torch.cuda.synchronize()
+except RuntimeError:
+    pass
+for call in (session, other, session):
+    try:
+        call(x)
+    except (motet.errors.DeviceError, RuntimeError) as error:
+        print("said:", type(error).__name__, error)
+session.close()
+print("closed")
+""")
+    assert "said: DeviceLost device cuda:0: lost: " in said and reason in said and "closed" in said, said
+
+
 @two
 @pytest.mark.parametrize("result", [0, 1])
 def test_values_go_from_gpu_to_gpu(result: int):
