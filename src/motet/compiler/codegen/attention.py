@@ -559,6 +559,8 @@ class _Scorer:
                 place = self.terms[inner].place
                 if self.constant(other) in (1, -1) and self.terms[inner].op == "inside" and place is not None:
                     return self._outside(place)
+        if (truth := self._truth(term, operands)) is not None:
+            return truth
         if term.op == "arith.select":  # what is hidden comes last
             place = self.terms[operands[0]].place if self.terms[operands[0]].op == "inside" else None
             yes, no = (self.constant(operand) for operand in operands[1:])
@@ -573,6 +575,22 @@ class _Scorer:
                     Term("inside", place=replace(greater, constant=greater.constant - int(predicate[2] == "t")))
                 )
         return number if operands == term.operands else self._new(replace(term, operands=operands))
+
+    def _truth(self, term: Term, operands: Sequence[int]) -> int | None:
+        """The condition that a choice between true and false is, or a conjunction with true."""
+        if term.scalar is None or term.scalar.dtype != "i1":
+            return None
+        values = [self.constant(operand) for operand in operands]
+        if term.op == "arith.select" and None not in values[1:]:
+            place = self.terms[operands[0]].place if self.terms[operands[0]].op == "inside" else None
+            if values[1] and not values[2]:
+                return operands[0]
+            return self._outside(place) if values[2] and not values[1] and place is not None else None
+        if term.op == "arith.select" and values[2] == 0:
+            return self._new(replace(term, op="arith.andi", operands=(operands[0], operands[1])))
+        if term.op == "arith.andi" and any(values):
+            return next(other for other, value in zip(operands[::-1], values, strict=True) if value)
+        return None
 
     def _outside(self, place: Affine) -> int:
         """Whether `place` is below 0."""

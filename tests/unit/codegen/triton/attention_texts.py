@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-Mask = Literal["none", "causal", "float", "rows", "bool", "both"]
+Mask = Literal["none", "causal", "ahead", "float", "rows", "bool", "both"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def text(form: Form) -> str:
     arguments: list[str] = []
     tensors: list[Tensor] = []
     for i, shape in enumerate(shapes(f)):
-        kind = dtype if i != 3 or f.mask in ("none", "causal") else "i1" if f.mask in ("bool", "both") else "f32"
+        kind = dtype if i != 3 or f.mask in ("none", "causal", "ahead") else "i1" if f.mask in ("bool", "both") else "f32"
         sizes: list[int | str] = list(shape)
         if f.dynamic:
             dynamic = {0, 1 if f.swapped else 2} if i < 3 else {0}
@@ -258,6 +258,17 @@ def _masked(p: _Program, s: Tensor, tensors: list[Tensor]) -> Tensor:
     if f.mask == "causal":
         body = [*position, f"%z = arith.select %c, %x0, {hidden} : f32"]
         return p.nest([(s, "abcd")], s[1], "f32", "abcd", body, "pppp")
+    if f.mask == "ahead":  # as a tensor of truth values, of which those that are true hide
+        truth = p.t.add("arith.constant true")
+        n, m = s[1][3], s[1][2]
+        ahead = [
+            "%i = linalg.index 0 : index", "%j = linalg.index 1 : index", f"%p = arith.constant {f.past + 1} : index",
+            "%l = arith.addi %i, %p : index", "%c = arith.cmpi sge, %j, %l : index", "%n = arith.constant false",
+            f"%z = arith.select %c, {truth}, %n : i1",
+        ]
+        mask = p.nest([], [m, n], "i1", "ab", ahead, "pp")
+        body = [f"%z = arith.select %x1, {hidden}, %x0 : f32"]
+        return p.nest([(s, "abcd"), (mask, "cd")], s[1], "f32", "abcd", body, "pppp")
     if f.mask == "bool":
         body = [f"%z = arith.select %x1, %x0, {hidden} : f32"]
         return p.nest([(s, "abcd"), (tensors[3], "cd")], s[1], "f32", "abcd", body, "pppp")
@@ -298,7 +309,7 @@ def expected(form: Form, inputs: list[np.ndarray]) -> np.ndarray:
         hidden = -np.inf if f.hidden == "0xFF800000" else float(f.hidden)
         if f.mask in ("float", "rows"):
             scores = scores + inputs[3]
-        elif f.mask == "causal":
+        elif f.mask in ("causal", "ahead"):
             scores = np.where(seen, scores, hidden)
         elif f.mask == "bool":
             scores = np.where(inputs[3], scores, hidden)

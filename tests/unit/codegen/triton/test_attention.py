@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.codegen.triton.attention_texts import Form, expected, shapes, text
+from tests.unit.codegen.triton.attention_texts import Form, Mask, expected, shapes, text
 from tests.unit.codegen.triton.building import generate, interpret
 
 from motet.artifact.dtypes import DTYPES
@@ -33,7 +33,7 @@ def inputs_of(form: Form, seed: int = 0) -> list[np.ndarray]:
             mask[..., 0] = True
             found.append(mask)
         else:
-            masked = i == 3 and form.mask not in ("none", "causal")
+            masked = i == 3 and form.mask not in ("none", "causal", "ahead")
             dtype = np.dtype("f4") if masked else DTYPES[form.dtype]
             found.append((generator.standard_normal(shape) * 1.5).astype(dtype))
     return found
@@ -65,6 +65,7 @@ FORMS = {
     "causal with a large number": Form(mask="causal", queries=37, keys=37, hidden="-3.4028234663852886E+38"),
     "causal with a past": Form(mask="causal", queries=5, keys=70, past=65),
     "causal and grouped": Form(mask="causal", groups=2, queries=8, keys=40, past=32),
+    "causal by a tensor": Form(mask="ahead", queries=70, keys=75, past=5),
     "added mask": Form(mask="float", queries=34, keys=71),
     "added row": Form(mask="rows", queries=34, keys=71, collapsed=True),
     "truth": Form(mask="bool", queries=34, keys=71),
@@ -141,6 +142,14 @@ def test_forms_that_are_taken_do_not_spill(form: Form, target: str) -> None:
     for taken in compile_programs(list(made.programs.values()), resolved, 1):
         assert taken[0].code
         assert taken[0].spills == 0
+
+
+@pytest.mark.parametrize("mask", ["causal", "ahead"])
+def test_keys_that_positions_hide_are_left_out(mask: Mask) -> None:
+    (program,) = generate(text(Form(mask=mask, queries=500, keys=500))).programs.values()
+    assert "tl.range(0, 500" not in program.forms[0].source
+    (program,) = generate(text(Form(mask="float", queries=500, keys=500))).programs.values()
+    assert "tl.range(0, 480" in program.forms[0].source
 
 
 def test_hopper_has_groups_of_warps_where_tensors_lie_in_lines() -> None:
