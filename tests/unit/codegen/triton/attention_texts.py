@@ -128,7 +128,8 @@ def text(form: Form) -> str:
     arguments: list[str] = []
     tensors: list[Tensor] = []
     for i, shape in enumerate(shapes(f)):
-        kind = dtype if i != 3 or f.mask in ("none", "causal", "ahead") else "i1" if f.mask in ("bool", "both") else "f32"
+        masked = i == 3 and f.mask not in ("none", "causal", "ahead")
+        kind = dtype if not masked else "i1" if f.mask in ("bool", "both") else "f32"
         sizes: list[int | str] = list(shape)
         if f.dynamic:
             dynamic = {0, 1 if f.swapped else 2} if i < 3 else {0}
