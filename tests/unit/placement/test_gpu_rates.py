@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from motet.artifact.schema import Alternative, LogicalDevice
 from motet.compiler.frontends import load_source
-from motet.compiler.placement.machine import rates_of_families
+from motet.compiler.placement.machine import ProgramMachine, rates_of_families
 from motet.compiler.placement.place import placer
 from motet.compiler.targets.cuda import CUDA
 
@@ -41,3 +42,13 @@ def test_the_first_target_counts_and_a_file_says_otherwise():
     assert rates_of_families().of("cuda") == CUDA.target_rates["sm_90a"]
     changed = rates_of_families({"cuda": {"memory": 7.0}}, ["cuda:sm_80"]).of("cuda")
     assert changed.memory == 7.0 and changed.contraction == first.contraction
+
+
+def test_values_go_from_gpu_to_gpu_at_once():
+    families = {"a": "cuda", "b": "cuda", "c": "null"}
+    devices = [LogicalDevice(name, [Alternative(family)]) for name, family in families.items()]
+    places = ProgramMachine(devices, [], rates_of_families()).machine
+    rates = CUDA.target_rates["sm_90a"]
+    assert places.per_byte[0][1] == places.per_byte[1][0] == pytest.approx(1 / rates.peer)
+    assert places.latency[0][1] == rates.latency
+    assert places.per_byte[0][2] > 1 / rates.download  # through the host

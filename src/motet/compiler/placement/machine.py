@@ -115,6 +115,10 @@ class ProgramMachine:
             for link in self.links
         ):
             return 0.0, 0.0
+        if self.memory not in (source, target):
+            families = {self._family(self.devices[number]) for number in (source, target)}
+            if len(families) == 1 and (peer := self.rates[source].peer):
+                return self.rates[source].latency, 1 / peer
         latency = per_byte = 0.0
         if source != self.memory and not self.rates[source].shared:
             latency, per_byte = self.rates[source].latency, 1 / self.rates[source].download

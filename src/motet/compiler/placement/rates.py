@@ -23,7 +23,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A kernel takes `launch` and the longer of computing and of moving its bytes through the device's memory; each step
     of a plan takes `submit` besides. A device with `shared` works in the host's memory, and a plan that needs no other
     device is called, not submitted; others are sent bytes at `upload`, and give them back at `download`, both after
-    `latency`.
+    `latency`. Between two devices of the family bytes go at `peer`, where that is not 0, else through the host.
     """
 
     contraction: float
@@ -38,6 +38,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upload: float = inf
     download: float = inf
     latency: float = 0.0
+    peer: float = 0.0
 
 
 # Measured with `motet devices --measure` on four cores of an x86-64 server's processor with AVX-512.

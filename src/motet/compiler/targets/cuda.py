@@ -38,7 +38,7 @@ def _rates(teraflops: float, terabytes: float, bus: float) -> Rates:
     return Rates(
         contraction=0.6 * peak, convolution=0.4 * peak, elementwise=0.2 * peak, reduction=0.2 * peak,
         generic=0.01 * peak, memory=0.88e12 * terabytes, launch=2.5e-6, submit=1e-5, upload=bus * 1e9,
-        download=bus * 1e9, latency=1.2e-5,
+        download=bus * 1e9, latency=1.2e-5, peer=bus * 1e9,
     )
 
 
