@@ -26,7 +26,9 @@ from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.hoist_constants import hoist_constants
+from motet.compiler.normalise.resolve_extracts import resolve_extracts
 from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
+from motet.compiler.normalise.simplify_sizes import simplify_sizes
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
@@ -48,6 +50,7 @@ from motet.version import VERSION
 
 Progress = Callable[[str, float], None]
 
+CLEAN = "canonicalize,cse"
 NORMALISE = "func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"
 
 
@@ -168,6 +171,12 @@ def normalise(program: Program) -> None:
     for function in public_functions(program.module):
         resolve_reshapes(function)
     run_pipeline(program.module, NORMALISE)
+    simplified = [simplify_sizes(function) for function in public_functions(program.module)]
+    if any(simplified):
+        run_pipeline(program.module, CLEAN)
+    resolved = [resolve_extracts(function) for function in public_functions(program.module)]
+    if any(resolved):
+        run_pipeline(program.module, CLEAN)
     hoist_constants(program)
 
 

@@ -198,7 +198,7 @@ class _Reader:
             self.sources[operation.results[0]] = self.source_of(operation.operands[0])
         elif name == "tensor.dim":
             self._read_dim(operation)
-        elif name == "affine.apply" or (name.startswith("arith.") and str(operation.results[0].type) == "index"):
+        elif name == "affine.apply" or (name.startswith("arith.") and _is_size(operation.results[0].type)):
             pass  # sizes: they follow from the operands' shapes
         else:
             raise Unreadable(f"operation {name}")
@@ -451,7 +451,8 @@ class _Reader:
                 if isinstance(source, View):
                     extent = source.shape[axis]
                 elif isinstance(operand.type, ir.RankedTensorType):
-                    extent = _extent(ir.RankedTensorType(operand.type), axis)
+                    made = self.shapes.get(operand, ())
+                    extent = made[axis] if axis < len(made) else _extent(ir.RankedTensorType(operand.type), axis)
                 else:
                     extent = None
                 if extent is not None:
@@ -753,6 +754,10 @@ class _Body:
         if not known:
             raise Unreadable(f"operation {op.name} inside a linalg body")
         return Scalar(op.name, operands, dtype)
+
+
+def _is_size(kind: ir.Type) -> bool:
+    return isinstance(kind, (ir.IndexType, ir.IntegerType))
 
 
 def reassociation(operation: ir.Operation) -> list[list[int]]:

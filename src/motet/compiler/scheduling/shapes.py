@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 from motet.artifact.schema import Expr, Symbol
-from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number, reassociation
+from motet.compiler.codegen.reader import constant_number, reassociation
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS
 from motet.compiler.scheduling.carried import written_into
@@ -115,17 +116,12 @@ class Shapes:
     def _read_apply(self, operation: ir.Operation) -> None:
         map_ = ir.AffineMapAttr(operation.attributes["map"]).value
         operands = [self.numbers.get(operand) for operand in operation.operands]
-        if map_.n_symbols or any(operand is None for operand in operands):
+        known = [operand for operand in operands if operand is not None]
+        if len(known) != len(operands):
             return
-        try:
-            affine = affine_of(map_.results[0], map_.n_dims)
-        except Unreadable:
-            return
-        total: Expr = affine.constant
-        for coefficient, operand in zip(affine.coefficients, operands, strict=True):
-            if coefficient and operand is not None:
-                total = apply("+", total, apply("*", operand, coefficient))
-        self.numbers[operation.results[0]] = total
+        value = _evaluated(map_.results[0], known[: map_.n_dims], known[map_.n_dims :])
+        if value is not None:
+            self.numbers[operation.results[0]] = value
 
     def _read_expand(self, operation: ir.Operation) -> None:
         source = self.tensors[operation.operands[0]]
@@ -284,6 +280,23 @@ def _may_be_negative(expression: Expr) -> bool:
     if isinstance(expression, str):
         return False
     return expression[0] == "-" or any(_may_be_negative(part) for part in expression[1:])
+
+
+def _evaluated(expression: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr | None:
+    """An affine expression of numbers; None for a remainder."""
+    if isinstance(expression, ir.AffineConstantExpr):
+        return ir.AffineConstantExpr(expression).value
+    if isinstance(expression, ir.AffineDimExpr):
+        return dims[ir.AffineDimExpr(expression).position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return symbols[ir.AffineSymbolExpr(expression).position]
+    kinds = {ir.AffineAddExpr: "+", ir.AffineMulExpr: "*", ir.AffineFloorDivExpr: "//", ir.AffineCeilDivExpr: "ceildiv"}
+    name = next((name for kind, name in kinds.items() if isinstance(expression, kind)), None)
+    if name is None:
+        return None
+    pair = ir.AffineBinaryExpr(expression)
+    left, right = (_evaluated(side, dims, symbols) for side in (pair.lhs, pair.rhs))
+    return None if left is None or right is None else apply(name, left, right)
 
 
 def _names(attribute: ir.DictAttr | None) -> list[str]:
