@@ -258,6 +258,26 @@ def test_mistakes_are_one_error_with_their_place(text: str, message: str) -> Non
     assert caught.value.location.line > 0
 
 
+@pytest.mark.parametrize(("text", "message"), [
+    (_launch(blocks=0), "gpu.launch_func: the grid has size 0 in x"),
+    (_launch(threads=1025), "gpu.launch_func: the block has size 1025 in x"),
+    (_launch(launch=LAUNCH.replace("@k::@scale", "@k::@other")), "kernel function '@k::@other' is undefined"),
+    (_launch(launch=LAUNCH.replace(", %c1 : index)", ")")), "got 2 kernel operands but expected 3"),
+    (_launch(before="%p = gpu.wait async [%q]\n%q = gpu.wait async [%p]\n", extra="async [%q]",
+             launch="%r = " + LAUNCH), "operand #0 does not dominate this use"),
+    (_launch(extra="async [%s]", launch="%r = " + LAUNCH).replace("%y: memref<9xf32>)", "%y: memref<9xf32>, %s: "
+             "!gpu.async.token)"), "gpu.launch_func: a token from outside of this function"),
+    (INLINE.replace("gpu.wait [%t5]", "gpu.memcpy %h, %m : memref<6x5xf32>, memref<6x5xf32>\ngpu.wait [%t5]"),
+     "gpu.memcpy: memory is used after gpu.dealloc has freed it"),
+])  # fmt: skip
+def test_the_pass_says_the_same_of_mistakes(text: str, message: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        optimise(text, "test.mlir", "gpu-concurrency")
+    assert message in caught.value.message
+    assert caught.value.location is not None
+    assert caught.value.location.line > 0
+
+
 # -- gpu-concurrency -------------------------------------------------------------------------------------
 
 

@@ -16,14 +16,19 @@ _NAMED = {
 }  # fmt: skip
 
 
+def combining(name: str, kind: ir.Type) -> str:
+    """The operation that combines two values of type `kind` in the way `name`; empty where there is none."""
+    of_integers, of_floats = _NAMED.get(name, ("", ""))
+    return of_integers if isinstance(kind, (ir.IntegerType, ir.IndexType)) else of_floats
+
+
 def combine(reduction: ir.Operation, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
     """`left` and `right` as `reduction` combines them, before `at`. Raises CompileError for ways that there are no
     operations for."""
     if "op" not in reduction.attributes:
         return _by_region(reduction, left, right, at)
     written = str(reduction.attributes["op"])
-    match = next((name for name in _NAMED if f"all_reduce_op {name}>" in written), None)
-    name = _NAMED[match][not isinstance(left.type, (ir.IntegerType, ir.IndexType))] if match else ""
+    name = combining(written.partition("all_reduce_op ")[2].rstrip(">"), left.type)
     if not name:
         raise CompileError(
             f"{reduction.name}: this way to combine values of type {left.type} is not supported; expected one of "

@@ -6,6 +6,7 @@ Counts and types of arguments, and tokens that would wait for themselves, are re
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +16,9 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.errors import CompileError
 
+_LOG = logging.getLogger("motet")
 AXES = "xyz"
+LAUNCHES = ("gpu.launch", "gpu.launch_func")
 # CUDA C++ Programming Guide, technical specifications per compute capability (the same from 5.0 to 12.0).
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _BLOCK_LIMITS = (1024, 1024, 64)
@@ -37,6 +40,23 @@ def constant(value: ir.Value) -> int | None:
         return None
     attribute = value.owner.operation.attributes["value"]
     return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
+
+
+def check_function(operations: Sequence[ir.Operation]) -> None:
+    """Raises CompileError for tokens from elsewhere and for memory that is used after it is freed, among the
+    operations of a function; warns of memory that is never freed."""
+    check_tokens(operations)
+    returned = [value for op in operations if op.name == "func.return" for value in op.operands]
+    freed = [value for op in operations if op.name == "gpu.dealloc" for value in op.operands]
+    for operation in operations:
+        if operation.name == "gpu.alloc" and not any(operation.results[0] == value for value in (*returned, *freed)):
+            _LOG.warning(
+                "%s: gpu.alloc: memory that is never freed; expected a gpu.dealloc of it; it is freed when the "
+                "function returns", locate(operation.location) or "gpu.alloc",
+            )
+    for operation in operations:
+        if operation.name == "gpu.dealloc":
+            check_freed(operation)
 
 
 def check_sizes(launch: ir.Operation) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from motet.compiler.frontends.gpu.checks import check_tokens, is_token
+from motet.compiler.frontends.gpu.checks import LAUNCHES, check_function, check_sizes, is_token
 from motet.compiler.frontends.gpu.effects import Effects, effects_of, has_launches
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import ir
@@ -37,7 +37,7 @@ class _Running:
 
 
 class GpuConcurrency:
-    """The pass. Raises CompileError for tokens that are not of operations of gpu."""
+    """The pass. Raises CompileError for what launches, tokens and memory have to keep to (`checks.py`)."""
 
     name = "gpu-concurrency"
 
@@ -45,7 +45,11 @@ class GpuConcurrency:
         for entry in module.body.operations:
             function = entry.operation
             if function.name == "func.func" and has_launches(function):
-                check_tokens(within(function))
+                operations = within(function)
+                check_function(operations)
+                for operation in operations:
+                    if operation.name in LAUNCHES:
+                        check_sizes(operation)
                 for region in function.regions:
                     for block in list(region.blocks):
                         _Block(module, block).run()

@@ -9,14 +9,12 @@ only be waited for by what comes after. So tokens vanish, and so does what only 
 
 from __future__ import annotations
 
-import logging
-
 from motet.compiler.frontends.gpu.calls import inline_functions
 from motet.compiler.frontends.gpu.checks import (
+    LAUNCHES,
     axis_of,
-    check_freed,
+    check_function,
     check_sizes,
-    check_tokens,
     find_kernel,
     is_token,
     segments,
@@ -30,7 +28,6 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.errors import CompileError
 
-_LOG = logging.getLogger("motet")
 _FORGOTTEN = ("gpu.wait", "gpu.host_register", "gpu.host_unregister", "gpu.set_default_device")
 _WORKGROUP_BYTES = 232448  # of one block at most: 227 KiB, as on compute capability 9.0
 
@@ -41,7 +38,7 @@ def lower_launches(module: ir.Module) -> None:
     Raises CompileError, at the operation, for launches that no GPU would take and for what the host cannot run.
     """
     for operation in within(module.operation):
-        if operation.name in ("gpu.launch", "gpu.launch_func"):
+        if operation.name in LAUNCHES:
             check_sizes(operation)
     run_pipeline(module, "gpu-kernel-outlining")
     inline_functions(module)
@@ -49,11 +46,7 @@ def lower_launches(module: ir.Module) -> None:
     functions = [entry for entry in module.body.operations if isinstance(entry, func.FuncOp)]
     for function in functions:
         operations = [op for op in within(function.operation) if op.name.startswith("gpu.")]
-        check_tokens(within(function.operation))
-        _warn_of_leaks(function, operations)
-        for operation in operations:
-            if operation.name == "gpu.dealloc":
-                check_freed(operation)
+        check_function(within(function.operation))
         for operation in operations:
             _lower(module, operation)
         for operation in reversed(operations):
@@ -63,17 +56,6 @@ def lower_launches(module: ir.Module) -> None:
             entry.operation.erase()
     if "gpu.container_module" in module.operation.attributes:
         del module.operation.attributes["gpu.container_module"]
-
-
-def _warn_of_leaks(function: func.FuncOp, operations: list[ir.Operation]) -> None:
-    returned = [value for op in within(function.operation) if op.name == "func.return" for value in op.operands]
-    freed = [value for op in operations if op.name == "gpu.dealloc" for value in op.operands]
-    for operation in operations:
-        if operation.name == "gpu.alloc" and not any(operation.results[0] == value for value in (*returned, *freed)):
-            _LOG.warning(
-                "%s: gpu.alloc: memory that is never freed; expected a gpu.dealloc of it; it is freed when the "
-                "function returns", locate(operation.location) or function.name.value,
-            )
 
 
 def _lower(module: ir.Module, operation: ir.Operation) -> None:

@@ -10,15 +10,10 @@ from collections.abc import Callable
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.reductions import combining
 from motet.errors import CompileError
 
 _MOST = 64  # elements
-_COMBINING = {
-    "add": ("arith.addi", "arith.addf"), "mul": ("arith.muli", "arith.mulf"), "and": ("arith.andi", ""),
-    "or": ("arith.ori", ""), "xor": ("arith.xori", ""), "minsi": ("arith.minsi", ""), "maxsi": ("arith.maxsi", ""),
-    "minui": ("arith.minui", ""), "maxui": ("arith.maxui", ""), "minnumf": ("", "arith.minnumf"),
-    "maxnumf": ("", "arith.maxnumf"), "minimumf": ("", "arith.minimumf"), "maximumf": ("", "arith.maximumf"),
-}  # fmt: skip
 
 
 def make_scalar(holder: ir.Module) -> None:
@@ -170,10 +165,9 @@ class _Scalars:
 
     def _reduction(self, operation: ir.Operation) -> None:
         written = str(operation.attributes["kind"])
-        match = next((name for name in _COMBINING if f"kind<{name}>" in written), None)
+        name = combining(written.partition("kind<")[2].rstrip(">"), operation.results[0].type)
         elements = list(self._of(operation.operands[0], operation))
         kind = operation.results[0].type
-        name = _COMBINING[match][not isinstance(kind, (ir.IntegerType, ir.IndexType))] if match else ""
         if not name:
             raise self._refused(operation)
         elements += list(operation.operands)[1:]
