@@ -19,7 +19,7 @@ from motet.compiler.codegen.triton import vectors
 from motet.compiler.codegen.triton.alignment import aligned
 from motet.compiler.codegen.triton.loops import Loop, Task, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
-from motet.compiler.codegen.triton.products import Contraction, product_form
+from motet.compiler.codegen.triton.products import Contraction, is_plain, product_form
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import ring_cycles, ring_form, rings
 from motet.compiler.codegen.triton.tiles import Problem, choose_tiles, cycles, stored_as
@@ -215,11 +215,12 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     if found is None:
         return ()
     if not _worth_matrix_units(task.kernel, task.stage):
-        return vectors.emit(found)
+        return vectors.emit(found, target)
     left, right = _described(found)
     m, n, k, batch = (total(loops).known or _GUESS for loops in (found.m, found.n, found.k, found.batch))
     narrow = _is_narrow(found.left, found.m, found.k) or _is_narrow(found.right, found.k, found.n)
-    problem = Problem(m, n, k, batch, found.factor, left is not None and right is not None, narrow)
+    described = left is not None and right is not None
+    problem = Problem(m, n, k, batch, found.factor, described, narrow, is_plain(found))
     tiles = choose_tiles(problem, target, _FORMS)
     forms = [product_form(found, tile, left, right, target) for tile in tiles]
     around = rings(found, left, right, problem, target)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.extents import Extent, Place
+from motet.compiler.codegen.cpu.extents import ZERO, Extent, Place
 from motet.compiler.codegen.kernel import Kernel
-from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, total
+from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import carried_type, constant, rounded, to_storage
@@ -17,7 +17,7 @@ from motet.compiler.codegen.triton.tiles import PRECISIONS, Tile, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
 from motet.compiler.targets.gpu import GpuTarget
 
-GROUP = 8  # rows of tiles that share columns in the cache
+_TOGETHER = 128  # tiles that are made at a time
 _LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
 
 
@@ -68,6 +68,19 @@ def leaving(c: Contraction) -> Matrix | None:
     places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
     found = (matrix_of(Source(place), c.m, c.n, c.batch) for place in places)
     return next((matrix for matrix in found if matrix is not None and not matrix.across), None)
+
+
+def is_plain(c: Contraction) -> bool:
+    """Whether the only tile that is read or written after the sum is the one that the copy engine stores. Triton gets
+    the order of others wrong where it parts the warps of programs that stay."""
+    result = leaving(c)
+    task = c.task
+    read = [*(task.epilogue.places if task.epilogue is not None else []),
+            *(init.place for init in task.inits if isinstance(init, Source))]
+    places = [place for place in (*read, *task.stored.values()) if result is None or place != result.place]
+    return result is not None and not any(
+        all(any(place.strides[dim] != ZERO for _, dim in loops) for loops in (c.m, c.n)) for place in places
+    )
 
 
 def times(a: Expr, b: Expr) -> Expr:
@@ -152,10 +165,17 @@ def _numbers(w: Writer, c: Contraction, tile: Tile, p: str) -> tuple[dict[int, C
         p = w.define("p", f"{p} % ({m} * {n})")
     if m == "1" or n == "1":
         return (at, "0", p) if m == "1" else (at, p, "0")
-    first = w.define("g", f"{p} // ({GROUP} * {n}) * {GROUP}")
-    height = w.define("g", f"tl.minimum({m} - {first}, {GROUP})")
-    rest = w.define("g", f"{p} % ({GROUP} * {n})")
+    group = group_of(tile.m, tile.n)
+    first = w.define("g", f"{p} // ({group} * {n}) * {group}")
+    height = w.define("g", f"tl.minimum({m} - {first}, {group})")
+    rest = w.define("g", f"{p} % ({group} * {n})")
     return at, w.define("p", f"{first} + {rest} % {height}"), w.define("p", f"{rest} // {height}")
+
+
+def group_of(m: int, n: int) -> int:
+    """How many rows of tiles go over their columns together: so many that what all processors make at a time is about
+    as high as it is wide."""
+    return power_of_two(round((_TOGETHER * n / m) ** 0.5 * 0.75))
 
 
 def _blocks(w: Writer, count: Extent, block: int) -> str:

@@ -16,7 +16,7 @@ from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix, short
-from motet.compiler.codegen.triton.products import GROUP, Contraction, finish, leaving, stay, times
+from motet.compiler.codegen.triton.products import Contraction, finish, group_of, leaving, stay, times
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.tiles import Problem, Tile, cycles, stored_as
@@ -171,7 +171,7 @@ def _module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) ->
     body = body.replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
-        _finish_function(arguments, body), _tile_function(GROUP), _fetch_function(parts, ring),
+        _finish_function(arguments, body), _tile_function(group_of(ring.m, ring.n)), _fetch_function(parts, ring),
         _multiply_function(parts, ring, arguments), _main_function(w, parts, ring, symbol, arguments),
     ]
     return f'"""{about}\n\n{w.described()}"""\n\n{_HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"

@@ -28,8 +28,9 @@ _DEPTHS = {
 }
 _POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # of the largest tile; others: 128 * 256
 _SIDES = (16, 32, 64, 128, 256)
-_BEGIN = {"pointers": 1500, "descriptors": 3000, "stay": 6000}  # cycles until a program multiplies
+_BEGIN = {"pointers": 1500, "descriptors": 3000, "stay": 8500}  # cycles until a program multiplies
 _NARROW = 4  # times as long take loads of single elements
+_ENGINE = 0.93  # of the time of threads that load takes the copy engine
 _SHORT = 16  # turns, for which a deep pipeline takes longer to fill than it gains
 _HOPPER = 90
 
@@ -53,8 +54,9 @@ class Tile:
 @dataclass(frozen=True)
 class Problem:
     """What is to be multiplied: how many rows, columns, products of each and how many times (guesses where dynamic),
-    the `factor`s' kind (see `products.Contraction`), whether both factors can be described, and whether threads can
-    only load one of them element by element."""
+    the `factor`s' kind (see `products.Contraction`), whether both factors can be described, whether threads can
+    only load one of them element by element, and whether what follows the sum is `plain`: reads no other tile, and
+    leaves by the copy engine alone."""
 
     m: int
     n: int
@@ -63,6 +65,7 @@ class Problem:
     factor: str
     described: bool
     narrow: bool = False
+    plain: bool = True
 
 
 def stored_as(factor: str) -> str:
@@ -100,7 +103,7 @@ def _all(problem: Problem, target: GpuTarget) -> list[Tile]:
 def _tiles(problem: Problem, m: int, n: int, kind: Kind, target: GpuTarget) -> list[Tile]:
     """The tiles of `m` by `n`: as deep in flight as there is room, and, of a middle size, so that two programs have
     room on one processor."""
-    if kind != "pointers" and (m < 64 or (kind == "stay" and (m < 128 or n < 64))):
+    if kind != "pointers" and (m < 64 or n < 64 or (kind == "stay" and (m < 128 or not problem.plain))):
         return []
     k = _depth(problem, m, n)
     warps = 4 if kind == "stay" else _warps(problem, m, n)
@@ -109,7 +112,8 @@ def _tiles(problem: Problem, m: int, n: int, kind: Kind, target: GpuTarget) -> l
     if kind == "stay":
         room -= m * n * 2  # where results wait to leave
     steps = -(-problem.k // k)
-    stages = [min(4 if m * n > 64 * 128 or steps <= _SHORT else 6, max(1, steps), room // one)]
+    most = 3 if problem.factor == "f32" else 4 if m * n > 64 * 128 or steps <= _SHORT else 6
+    stages = [min(most, max(1, steps), room // one)]
     if m * n == 128 * 128 and kind != "stay":
         half = min(stages[0], (target.shared // 2 - 2048) // one)
         if 2 <= half < stages[0]:
@@ -144,7 +148,9 @@ def cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
     share = min(1.0, tile.m * tile.n / (64 * 64), max(tile.m, 16) / 64)
     arithmetic = tile.m * tile.n * tile.k / (_RATES[problem.factor] * share)
     reading = (tile.m + tile.n) * tile.k * size / _CACHE_BYTES
-    if problem.narrow and tile.kind == "pointers":
+    if tile.kind != "pointers":
+        reading *= _ENGINE
+    elif problem.narrow:
         reading *= _NARROW
     overlap = {"pointers": 1.1, "descriptors": 1.1, "stay": 1.07}[tile.kind]
     step = max(overlap * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
@@ -160,5 +166,5 @@ def cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
 def _two_fit(tile: Tile, size: int, target: GpuTarget) -> bool:
     """Whether two programs have room on one processor."""
     ring = tile.stages * (tile.m + tile.n) * tile.k * size
-    return 2 * ring <= target.shared and tile.m * tile.n // tile.warps <= 128 * 128 // 4
+    return 2 * ring <= target.shared and tile.m * tile.n <= 128 * 128
 

@@ -16,6 +16,7 @@ from motet.compiler.codegen.triton.products import Contraction, finish, times
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import FLOATS, carried_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed
+from motet.compiler.targets.gpu import GpuTarget
 
 _MOST = 7  # vectors
 _LEAST = 64  # results of each, and products of each result
@@ -37,8 +38,9 @@ class _Block:
 
 
 # For a matrix that lies along the sum, and across it; the best first, as measured on an H200 with bf16.
-_ALONG = (_Block(8, 512, 4, 3), _Block(4, 1024, 4, 3), _Block(4, 1024, 4, 1), _Block(2, 2048, 4, 1))
-_ACROSS = (_Block(32, 512, 8, 1), _Block(32, 256, 4, 3), _Block(64, 256, 8, 1), _Block(16, 512, 8, 3))
+_ALONG = (_Block(2, 2048, 4, 1), _Block(8, 512, 4, 3), _Block(4, 1024, 4, 3), _Block(4, 1024, 4, 1))
+_ACROSS = (_Block(32, 512, 8, 1), _Block(32, 256, 4, 3), _Block(16, 512, 8, 3))
+_WIDE = _Block(64, 256, 8, 1)  # across, where there are so many results that all processors have some
 
 
 def takes(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...] | None) -> bool:
@@ -65,12 +67,13 @@ def _count(stage: Stage, dims: list[int]) -> int | None:
     return count
 
 
-def emit(c: Contraction) -> tuple[Form, ...]:
+def emit(c: Contraction, target: GpuTarget) -> tuple[Form, ...]:
     """Forms of a product that `takes` holds of. Raises `Unsupported`."""
     if (total(c.m).known or 0) > (total(c.n).known or 0):
         c = replace(c, left=c.right, right=c.left, m=c.n, n=c.m)
     along = bool(c.k) and c.right.place.strides[c.k[-1][1]] == ONE
-    blocks = _ALONG if along else _ACROSS
+    many = (total(c.n).known or 0) // _WIDE.results * (total(c.batch).known or 1) >= target.processors
+    blocks = _ALONG if along else (_WIDE, *_ACROSS) if many else (*_ACROSS, _WIDE)
     return tuple(_form(c, block, along) for block in blocks)
 
 
