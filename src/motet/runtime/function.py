@@ -148,15 +148,20 @@ class Function:
                 return self._on_stream(arguments if out is None else (*arguments, out), stream)
         return self._call(arguments, out, stream)
 
-    def submit(self, *arguments: Any, out: Any = None) -> Future[Any]:
+    def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
         """Runs the function on a thread of the session; returns at once.
 
         Up to `in_flight` calls of a session (see `load`) run at once, begun in the order of submission; one that
         writes what an earlier one reads or writes, or reads what that one writes (`out`, destinations), waits for it.
         The arguments must not change until the future is done. Errors are in the future; cancelling it works as long
-        as the call has not begun. Raises CallError where the session is closed.
+        as the call has not begun. Of tensors on a GPU the stream is the one that is current now, and the future is
+        done when the work is on it. Raises CallError where the session is closed.
         """
-        call = functools.partial(self, *arguments, out=out)
+        if stream is None and any(type(value) is not np.ndarray and _lies_on_gpu(value) for value in arguments):
+            from motet.runtime.devices.cuda import calls  # which nobody else needs
+
+            stream = calls.current_stream(arguments)
+        call = functools.partial(self, *arguments, out=out, stream=stream)
         return self._in_flight.submit(call, lambda: ranges_of(arguments), self._written(arguments, out))
 
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:

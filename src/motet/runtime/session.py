@@ -115,9 +115,9 @@ class Session:
         """Calls the default function; see `Function.__call__`."""
         return self._default(*arguments, out=out, stream=stream)
 
-    def submit(self, *arguments: Any, out: Any = None) -> Future[Any]:
+    def submit(self, *arguments: Any, out: Any = None, stream: Any = None) -> Future[Any]:
         """Calls the default function on a thread of the session; see `Function.submit`."""
-        return self._default.submit(*arguments, out=out)
+        return self._default.submit(*arguments, out=out, stream=stream)
 
     def profile(self, *arguments: Any) -> list[tuple[str, float]]:
         """Calls the default function and says how long each kernel took; see `Function.profile`."""

@@ -100,6 +100,14 @@ def call(
     return _Call(signature, where, arguments, out, stream).run(find, fallback)
 
 
+def current_stream(arguments: Sequence[Any]) -> int:
+    """The stream that a call with these arguments in this thread is put on."""
+    loaded = libraries.loaded()
+    there = [value for value in arguments if is_on_gpu(value)]
+    library = next((library for library in loaded if any(library.owns(value) for value in there)), None)
+    return 0 if library is None else library.current_stream(_home(there, loaded, ""))
+
+
 class _Call:
     def __init__(
         self, signature: Signature, where: Sequence[str], arguments: Sequence[Any], out: Sequence[Any], stream: Any

@@ -173,6 +173,17 @@ def test_destinations_are_written_in_place(opened: Open, fake: FakeApi):
         session(x, np.zeros(9, np.int32))
 
 
+def test_submitted_calls_are_on_a_stream_too(opened: Open, fake: FakeApi):
+    session = opened(2, rows=6)
+    x = Tensor(numbers(6))
+    stream = fake.stream_create()
+    for given in (None, stream):
+        y = session.submit(x, stream=given).result()
+        assert y.buffer.stream == (given or 0)
+        np.testing.assert_array_equal(y.numpy(), expected_chain(x.array, 2))
+    fake.stream_destroy(stream)
+
+
 def test_arguments_of_the_host_are_sent(opened: Open, fake: FakeApi):
     session = opened(1, in_place=True, rows=9)
     x, y = numbers(9), Tensor(numbers(9, 1))

@@ -68,6 +68,18 @@ def test_calls_are_ordered_by_the_current_stream_and_wait_for_nothing(length: in
                     assert torch.equal(y, expected(value, length))
 
 
+def test_submitted_calls_are_on_the_stream_that_was_current():
+    with load(affine_chain(3, rows=1000), devices="cuda:0") as session:
+        value = vector(1000, 1)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x = torch.zeros_like(value)
+            for _ in range(4):
+                x.zero_()
+                late(x, value)
+                assert torch.equal(session.submit(x).result(), expected(value, 3))
+
+
 def test_an_explicit_stream_is_used():
     with load(affine_chain(3, rows=1000), devices="cuda:0") as session:
         side = torch.cuda.Stream()
