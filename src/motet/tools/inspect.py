@@ -110,9 +110,9 @@ def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Meas
 def _source_lines(artifact: Artifact, kernel: str) -> list[str]:
     """What a launch of each of the kernel's programs takes, and its source, for every target that has it. Kernels of
     equal structure share the programs of one of them."""
-    sources = [name for name in artifact.manifest.members if name.endswith(".py")]
+    sources = [name for name in artifact.manifest.members if name.endswith((".py", ".llir"))]
     symbols = sorted({PurePosixPath(name).stem for name in sources})
-    wanted = [symbol for symbol in symbols if re.fullmatch(re.escape(kernel) + r"(_\d+)?", symbol)]
+    wanted = [symbol for symbol in symbols if re.fullmatch(re.escape(kernel) + r"(_\d+|_keep)?", symbol)]
     if kernel in symbols:
         wanted = [symbol for symbol in wanted if symbol == kernel or not _is_kernel(artifact, symbol)]
     if not wanted:
@@ -121,7 +121,7 @@ def _source_lines(artifact: Artifact, kernel: str) -> list[str]:
     lines: list[str] = []
     for name in sources:
         if PurePosixPath(name).stem in wanted:
-            facts = bytes(artifact.member(f"{name.removesuffix('.py')}.json")).decode()
+            facts = bytes(artifact.member(str(PurePosixPath(name).with_suffix(".json")))).decode()
             lines += [f"# {name}", f"# {' '.join(facts.split())}", bytes(artifact.member(name)).decode()]
     return lines
 

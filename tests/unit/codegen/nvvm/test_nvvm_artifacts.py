@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +61,15 @@ def test_workgroup_memory_beyond_48_kib_is_asked_for() -> None:
     text = tree(4, 512).text.replace(f"512xf32, {TILE}", f"50000xf32, {TILE}")
     artifact = motet.compile(text, devices={"": "cuda{arch=sm_90a}"}, cache=False)
     assert described(artifact, "sm_90a")["main_kernel_0"]["shared"] == 200000
+
+
+def test_inspect_shows_the_code_and_what_a_launch_takes(tmp_path: Path) -> None:
+    file = tmp_path / "a.motet"
+    motet.compile(launches.all_reduce(3, 45).text, devices={"": "cuda{arch=sm_90a}"}, cache=False).save(file)
+    command = [sys.executable, "-m", "motet", "inspect", str(file), "--kernel", "main_kernel_0"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "define ptx_kernel void @main_kernel_0(" in found
+    assert '"threads": 45' in found
 
 
 def test_results_are_written_in_place_where_they_may_be() -> None:
