@@ -11,7 +11,7 @@ elements, `firsts`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from motet.compiler.codegen.kernel import Kernel, Scalar, Size, Value, row_major
@@ -31,12 +31,14 @@ _KINDS: dict[str, Kind] = {"tm_tensor.scan": "scan", "tm_tensor.sort": "sort", "
 
 @dataclass(frozen=True)
 class Operand:
-    """A value of the kernel, or a number in all places of a tensor of `shape`; None where contents do not matter."""
+    """A value of the kernel, or a number in all places of a tensor of `shape`, None where contents do not matter; or,
+    where `axis` is given, positions along it."""
 
     shape: tuple[Size, ...]
     dtype: str
     value: int = -1
     number: float | int | None = None
+    axis: int = -1
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,9 @@ class _Reader:
             self.operands[operation.results[0]] = self._like(operation.results[0], None)
         elif name == "linalg.generic" and self._filling(operation) is not None:
             self.operands[operation.results[0]] = self._like(operation.results[0], self._filling(operation))
+        elif name == "linalg.generic" and (axis := _axis(operation)) is not None:
+            like = self._like(operation.results[0], None)
+            self.operands[operation.results[0]] = replace(like, axis=axis)
         elif name in _KINDS:
             self.made.update((result, _Slice(k)) for k, result in enumerate(operation.results))
         elif name == "tensor.extract_slice" and operation.operands[0] in self.made:
@@ -175,14 +180,16 @@ class _Reader:
             results.append(Value(tuple(shape), base.dtype, "result", row_major(len(shape))))
         if any(isinstance(size, str) and size.startswith("?") for value in results for size in value.shape):
             raise Unreadable("a result of unknown extents")
-        read = {operand.value for operand in given if operand.value >= 0}
+        wanted = {inputs + each.result for each in slices if each}
+        needed = [one for k, one in enumerate(given) if kind != "sort" or k == 0 or k in wanted]
+        read = {operand.value for operand in needed if operand.value >= 0}
         order = [index for index in range(len(self.values)) if index in read]
         number = {index: position for position, index in enumerate(order)}
         values = (*(self.values[index] for index in order), *results)
         symbols = dict.fromkeys(size for value in values for size in value.shape if isinstance(size, str))
         name = ir.StringAttr(self.function.attributes["sym_name"]).value
         moved = [
-            Operand(one.shape, one.dtype, number[one.value] if one.value >= 0 else -1, one.number) for one in given
+            replace(one, value=number.get(one.value, -1)) for one in given
         ]
         body, yields = _body(operation.regions[0].blocks[0])
         return Whole(
@@ -197,6 +204,19 @@ class _Reader:
         if value not in self.operands:
             raise Unreadable(f"value of type {value.type} from outside")
         return self.operands[value]
+
+
+def _axis(operation: ir.Operation) -> int | None:
+    """The dimension along which a generic writes positions, if that is what it does."""
+    block = operation.regions[0].blocks[0]
+    names = [entry.operation.name for entry in block.operations]
+    if names != ["linalg.index", "arith.index_cast", "linalg.yield"] or len(operation.operands) != 1:
+        return None
+    maps = list(ir.ArrayAttr(operation.attributes["indexing_maps"]))
+    identity = ir.AffineMap.get_identity(len(list(ir.ArrayAttr(operation.attributes["iterator_types"]))))
+    if ir.AffineMapAttr(maps[0]).value != identity:
+        return None
+    return ir.IntegerAttr(block.operations[0].operation.attributes["dim"]).value
 
 
 def _integer(operation: ir.Operation, name: str) -> int:

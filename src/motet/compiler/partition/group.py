@@ -140,6 +140,17 @@ class _Grouper:
                     return
         self._open(operation, role, structure, producers)
 
+    def _positions(self, operation: ir.Operation, producers: set[Group]) -> list[Group]:
+        """What makes positions for a sort to carry along, and nothing else: they need not be in memory."""
+        if operation.name != "tm_tensor.sort":
+            return []
+        return [
+            group for group in self.groups
+            if group in producers and not group.depends and len(group.operations) == 1
+            and group.role is Role.ELEMENTWISE and self._only_reader(group, operation)
+            and len(group.operations[0].operands) == 1
+        ]
+
     def _cuts_sort(self, operation: ir.Operation) -> bool:
         """Whether this is a slice of something sorted: where no more is needed, not all of it need be sorted."""
         if operation.name != "tensor.extract_slice" or isinstance(operation.operands[0].owner, ir.Block):
@@ -151,7 +162,12 @@ class _Grouper:
         self, operation: ir.Operation, role: Role, structure: Structure | None, producers: set[Group]
     ) -> None:
         """A group of its own."""
-        group = Group(role, [operation])
+        positions = self._positions(operation, producers)
+        group = Group(role, [*(one for other in positions for one in other.operations), operation])
+        producers = producers - set(positions)
+        for other in positions:
+            self.groups.remove(other)
+            self.owner.update(dict.fromkeys(other.operations, group))
         if structure is not None:
             group.domain, group.reduced = _domain(structure)
             if role in (*DENSE_ROLES, Role.WINDOW):

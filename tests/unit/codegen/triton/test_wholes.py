@@ -186,6 +186,36 @@ def test_finds_the_first_of_lines_longer_than_a_tile(monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(y, np.take_along_axis(x, order, 1))
 
 
+def test_makes_the_positions_that_a_sort_carries_along() -> None:
+    text = """
+    func.func @main(%x: tensor<3x50xf32>) -> (tensor<3x4xf32>, tensor<3x4xi64>) {
+      %e = tensor.empty() : tensor<3x50xi64>
+      %p = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+          outs(%e : tensor<3x50xi64>) {
+      ^bb0(%out: i64):
+        %i = linalg.index 1 : index
+        %n = arith.index_cast %i : index to i64
+        linalg.yield %n : i64
+      } -> tensor<3x50xi64>
+      %y:2 = tm_tensor.sort dimension(1) outs(%x, %p : tensor<3x50xf32>, tensor<3x50xi64>) {
+      ^bb0(%a: f32, %b: f32, %c: i64, %d: i64):
+        %s = arith.cmpf oge, %a, %b : f32
+        tm_tensor.yield %s : i1
+      } -> tensor<3x50xf32>, tensor<3x50xi64>
+      %v = tensor.extract_slice %y#0[0, 0] [3, 4] [1, 1] : tensor<3x50xf32> to tensor<3x4xf32>
+      %q = tensor.extract_slice %y#1[0, 0] [3, 4] [1, 1] : tensor<3x50xi64> to tensor<3x4xi64>
+      return %v, %q : tensor<3x4xf32>, tensor<3x4xi64>
+    }
+    """
+    x = random(3, 50)
+    made = generate(text)
+    assert made.kinds == ["sort"]
+    y, p = interpret(made, [x])
+    order = np.argsort(-x, 1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(p, order)
+    np.testing.assert_array_equal(y, np.take_along_axis(x, order, 1))
+
+
 SCATTER = """
 func.func @main(%u: tensor<{updates}x{dtype}>, %i: tensor<{indices}xi64>, %x: tensor<{shape}x{dtype}>)
     -> tensor<{shape}x{dtype}> {{

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.program import TritonCode
-from motet.compiler.codegen.triton.scalars import FLOATS, Unsupported, from_storage
+from motet.compiler.codegen.triton.scalars import FLOATS, Unsupported, from_storage, storage_type
 from motet.compiler.codegen.triton.wholes import Line, Text, code_of, grid, line_of, program_number, text_of
 from motet.compiler.codegen.whole import Whole
 from motet.compiler.targets.gpu import GpuTarget
@@ -75,14 +75,15 @@ class _Sort:
         lines = ["s = x & 0xffffffff"]
         inner = text_of(self.line.inner)
         for number, (result, first) in enumerate(zip(self.whole.results, self.whole.firsts, strict=True)):
-            source = self.whole.outputs[result].value
+            operand = self.whole.outputs[result]
             target = len(self.whole.kernel.values) - len(self.whole.results) + number
             count = self.length if first is None else first
             inside = f"({mask}) & (({i}) < {count})"
             place = f"r * {count} + {i}"
             if inner != "1":
                 place = f"(r // {inner}) * {count} * {inner} + ({i}) * {inner} + r % {inner}"
-            lines.append(f"y = tl.load(v{source} + ({self.place('s')}), mask={inside}, other=0)")
+            taken = f"tl.load(v{operand.value} + ({self.place('s')}), mask={inside}, other=0)"
+            lines.append(f"y = {taken if operand.value >= 0 else f's.to({storage_type(operand.dtype)})'}")
             lines.append(f"tl.store(v{target} + ({place}), y, mask={inside})")
         return lines
 
@@ -100,7 +101,10 @@ def emit(whole: Whole, target: GpuTarget) -> TritonCode:
 
 def _sort(whole: Whole) -> _Sort:
     line = line_of(whole.outputs[0].shape, whole.dimension)
-    if any(operand.value < 0 for operand in whole.outputs) or line.length.known is None or line.count.known is None:
+    carried = [whole.outputs[result] for result in whole.results]
+    if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
+        raise Unsupported("a sort that carries along what is no tensor")
+    if line.length.known is None or line.count.known is None:
         raise Unsupported("a sort of lines of unknown length")
     dtype = whole.outputs[0].dtype
     if ITEM_BITS[dtype] > 32 or dtype.startswith("ui"):
