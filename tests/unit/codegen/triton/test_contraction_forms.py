@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.codegen.triton.building import Generated, check, generate, inter
 from tests.unit.codegen.triton.texts import convolution, product
 
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.triton.objects import compile_programs
 from motet.compiler.codegen.triton.program import Program
 from motet.compiler.codegen.triton.tiles import Problem, Tile, choose_tiles
 from motet.compiler.targets.families import resolve_target
@@ -77,6 +79,42 @@ def test_dynamic_rows_are_described_too() -> None:
         x, y, bias = random(rows, 64).astype("f2"), random(64, 128, seed=1).astype("f2"), random(128)
         (got,) = interpret(made, [x, y, bias], numbers[0])
         np.testing.assert_allclose(got, multiply(x, y, bias), rtol=2e-3, atol=2e-3)
+
+
+RESIDUAL = """
+func.func @main(%a: tensor<512x512xf16>, %b: tensor<512x512xf16>, %c: tensor<512x512xf16>) -> tensor<512x512xf16> {
+  %z = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<512x512xf16>
+  %f = linalg.fill ins(%z : f16) outs(%e : tensor<512x512xf16>) -> tensor<512x512xf16>
+  %r = linalg.matmul ins(%a, %b : tensor<512x512xf16>, tensor<512x512xf16>) outs(%f : tensor<512x512xf16>)
+      -> tensor<512x512xf16>
+  %s = linalg.add ins(%r, %c : tensor<512x512xf16>, tensor<512x512xf16>) outs(%e : tensor<512x512xf16>)
+      -> tensor<512x512xf16>
+  return %s : tensor<512x512xf16>
+}"""
+
+
+def test_only_what_follows_plainly_stays() -> None:
+    for text, stays in ((product(512, 512, 512, "f16", "f32"), True), (RESIDUAL, False),
+                        (product(512, 513, 512, "f16", "f32"), False)):
+        labels = [form.label for form in last(generate(text)).forms]
+        assert any(label.startswith("stay") for label in labels) == stays, labels
+
+
+@pytest.mark.parametrize(("dtype", "result", "shape"), [
+    ("bf16", "f32", (4096, 768, 1536)), pytest.param("f16", "f32", (1024, 515, 520), marks=pytest.mark.slow),
+    pytest.param("f8E4M3FN", "f32", (512, 512, 512), marks=pytest.mark.slow),
+    pytest.param("i8", "i32", (512, 512, 512), marks=pytest.mark.slow),
+])
+def test_rings_compile_and_do_not_spill(dtype: str, result: str, shape: tuple[int, int, int]) -> None:
+    assert isinstance(SM_90A, GpuTarget)
+    program = last(generate(product(*shape, dtype, result, right="j, k")))
+    rings = tuple(form for form in program.forms if form.label.startswith("ring"))
+    assert rings
+    for made in compile_programs([replace(program, forms=rings)], SM_90A, 1, len(rings))[0]:
+        assert not made.error and not made.spills
+        assert made.warps > rings[made.form].warps  # those that fetch are more
+        assert 0 < made.shared <= SM_90A.shared
 
 
 # -- few vectors -----------------------------------------------------------------------------------
