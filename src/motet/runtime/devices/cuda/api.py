@@ -93,6 +93,7 @@ class Quick:
         number, pointer = ctypes.c_uint, ctypes.c_void_p
         self.launch = _function(library, "cuLaunchKernelEx", pointer, pointer, pointer, pointer)
         self.executable_launch = _function(library, "cuGraphLaunch", pointer, pointer)
+        self.current = _function(library, "cuCtxGetCurrent", pointer)
         self.push = _function(library, "cuCtxPushCurrent_v2", pointer)
         self.pop = _function(library, "cuCtxPopCurrent_v2", pointer)
         self.event_record = _function(library, "cuEventRecord", pointer, pointer)
@@ -150,6 +151,11 @@ class CudaApi:
 
     def release(self, ordinal: int) -> None:
         self._call("cuDevicePrimaryCtxRelease", self._call("cuDeviceGet", ordinal))
+
+    def current_context(self) -> Handle:
+        """The thread's own context; 0 where there is none, or no driver to ask, as in the child of a fork."""
+        context = ctypes.c_void_p()
+        return 0 if self.quick.current(ctypes.byref(context)) else context.value or 0
 
     def push(self, context: Handle) -> None:
         if code := self.quick.push(context):

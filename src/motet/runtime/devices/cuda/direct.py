@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from motet.runtime.device import Buffer
-from motet.runtime.devices.cuda.api import WRONG_CONTEXT, CudaError, make_launch
+from motet.runtime.devices.cuda.api import CudaError, make_launch
 from motet.runtime.devices.cuda.commands import CudaCommandBuffer, Instance
 
 if TYPE_CHECKING:
@@ -48,28 +48,25 @@ class DirectWork:
         """With the device's lock held."""
         self.ready.clear()
 
-    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+    def __call__(self, addresses: Sequence[int], stream: int, is_captured: bool | None = None) -> None:
         """Runs it once, behind what is on `stream`, a handle: `addresses` are those of the arguments, then of the
-        results. Returns as soon as it is on the stream. Raises DeviceError, KernelFault or DeviceLost for what the
-        driver refuses now; what goes wrong later, the next call tells."""
+        results. `is_captured` says whether the stream is being captured, where the caller knows. Returns as soon as it
+        is on the stream. Raises DeviceError, KernelFault or DeviceLost for what the driver refuses now; what goes wrong
+        later, the next call tells."""
         try:
-            if self._is_alone:  # the context is current then, in a thread that has used the GPU before
-                try:
-                    self._put(addresses, stream)
-                    return
-                except CudaError as error:
-                    if error.code not in WRONG_CONTEXT:
-                        raise
+            if self._api.current_context() == self.device.current.context:
+                self._put(addresses, stream, is_captured)
+                return
             self.device.check_usable()
             with self.device.current:
-                self._put(addresses, stream)
+                self._put(addresses, stream, is_captured)
         except CudaError as error:
             self.device.check_process()
             raise self.device.failed(error) from error
 
-    def _put(self, addresses: Sequence[int], stream: int) -> None:
+    def _put(self, addresses: Sequence[int], stream: int, is_captured: bool | None) -> None:
         with self.device.lock:
-            if self._api.is_capturing(stream):
+            if is_captured or (is_captured is None and self._api.is_capturing(stream)):
                 with self._api.beside_captures():
                     base = self.device.captured_memory(self._memory) if self._memory else 0
                 bases = (*addresses, base, *self._fixed, base + self._scratch_at)

@@ -107,11 +107,12 @@ def torch_call(
             for other, address in enumerate(addresses[:count]):
                 if other != place and mine < address + sizes[other] and address < mine + sizes[place]:
                     return fallback(arguments, given)
-        direct(addresses, stream)
+        direct(addresses, stream, is_captured)
         return value
 
     def short(*arguments: Any) -> Any:
-        return core(arguments, stream_of(ordinal), None, is_capturing())
+        stream = stream_of(ordinal)
+        return core(arguments, stream, None, stream != 0 and is_capturing())  # nobody can capture the legacy stream
 
     def on_stream(arguments: Sequence[Any], stream: Any) -> Any:
         handle = stream.cuda_stream if type(stream) is stream_type else stream

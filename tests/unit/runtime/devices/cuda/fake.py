@@ -168,6 +168,9 @@ class FakeApi(CudaApi):
     def release(self, ordinal: int) -> None:
         self.retained -= 1
 
+    def current_context(self) -> Any:
+        return self._stack()[-1] if self._stack() else 0
+
     def push(self, context: Any) -> None:
         self._stack().append(context)
 

@@ -140,6 +140,21 @@ def test_what_is_different_goes_the_long_way(short: Short, in_place: bool):
         assert short.call.short(y, y) == "fallen"
 
 
+def test_a_stream_that_is_captured_gets_launches(short: Short, length: int, in_place: bool):
+    x, y = vector(0), vector(1)
+    stream = short.fake.stream_create()
+    for _ in range(3):
+        short.call.on_stream((x, y), stream)
+    graphs, launches = short.fake.calls["executable_launch"], short.fake.calls["launch"]
+    short.fake.capturing.add(stream)
+    short.call.on_stream((x, y), stream)
+    short.fake.stream_synchronize(stream)
+    assert short.fake.calls["executable_launch"] == graphs and short.fake.calls["launch"] == launches + length
+    np.testing.assert_array_equal(y.numpy(), expected_chain(x.numpy(), length))
+    short.fake.capturing.clear()
+    short.fake.stream_destroy(stream)
+
+
 def test_other_streams(short: Short, length: int, in_place: bool):
     stream = short.fake.stream_create()
     x, y = vector(0), vector(1)
