@@ -212,6 +212,20 @@ def test_memory_that_is_never_freed_is_named(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage().split(": memory")[0] for record in caplog.records] == ["test.mlir:8:13: gpu.alloc"]
 
 
+def test_a_kernel_reads_constants_of_the_module_whoever_sees_them() -> None:
+    for visibility in ("", '"private" '):
+        text = INLINE.replace("func.func @main", f"""
+            memref.global {visibility}constant @t : memref<6x5xf32> = dense<3.0>
+            func.func @main""", 1).replace("%v = memref.load %x[%bx, %tx] : memref<6x5xf32>", """
+            %u = memref.load %x[%bx, %tx] : memref<6x5xf32>
+            %k = memref.load %table[%bx, %tx] : memref<6x5xf32>
+            %v = arith.mulf %u, %k : f32""").replace("%half = arith", """
+            %table = memref.get_global @t : memref<6x5xf32>
+            %half = arith""")  # fmt: skip
+        x = random(6, 5)
+        np.testing.assert_allclose(run(text, [x], X86_64_V3)[0], 3 * x + 0.5, rtol=1e-5, atol=1e-6)
+
+
 LAUNCH = (
     "gpu.launch_func {extra} @k::@scale blocks in (%b, %c1, %c1) threads in (%t, %c1, %c1)\n"
     "args(%x : memref<9xf32>, %y : memref<9xf32>, %c1 : index)"

@@ -59,6 +59,7 @@ def normal_form(
                     debufferise(function)
                 _tensors_only(function)
                 pass_scalars(function)
+            _drop_globals(module)
             # Where something runs is said by attributes, which the passes below need not keep.
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
@@ -135,6 +136,13 @@ def _lower_loops(module: ir.Module) -> None:
         run_pipeline(
             module, "func.func(scf-forall-to-for),scf-parallel-for-to-nested-fors,func.func(sroa,mem2reg)"
         )
+
+
+def _drop_globals(module: ir.Module) -> None:
+    """Constants in memory, whose data is where they were read."""
+    for entry in list(module.body.operations):
+        if entry.operation.name == "memref.global":
+            entry.operation.erase()
 
 
 def _inline(module: ir.Module) -> None:
