@@ -10,7 +10,6 @@ Guide, section on CUDA graphs.
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
 
 _FEW = 2  # commands that are not worth a graph
-_INSTANCES = 8
+_INSTANCES = 8  # of a graph
+_SMALL_INSTANCES = 64  # of a graph of so few
 _MOST_PROGRAMS = (1 << 31) - 1
 _SCRATCH_ALIGNMENT = 128
 
@@ -113,7 +113,7 @@ class CudaCommandBuffer:
         )
         self._graph: _Graph | None = None
         self._instances: dict[tuple[int, ...], Instance] = {}  # the one that was set first, first
-        self._met: deque[tuple[int, ...]] = deque(maxlen=_INSTANCES)  # what few commands ran on of late
+        self._met: dict[tuple[int, ...], None] = {}  # what few commands ran on of late
         self._is_graph = sum(c.launch is not None or c.bytes > 0 for c in self.commands) > _FEW
 
     def _command(self, item: Work, kernel: Kernel | None, first: int) -> Command:
@@ -140,7 +140,9 @@ class CudaCommandBuffer:
         they are."""
         instance = self._instances.get(bases)
         if instance is None and not self._is_graph and bases not in self._met:
-            self._met.append(bases)
+            if len(self._met) >= _SMALL_INSTANCES:
+                del self._met[next(iter(self._met))]
+            self._met[bases] = None
             return None
         return instance or self._instance_for(bases)
 
@@ -201,7 +203,7 @@ class CudaCommandBuffer:
     def _instance_for(self, bases: tuple[int, ...]) -> Instance:
         """An instance set for `bases`: a new one, or the one that was set first."""
         self._point_to(bases)
-        if len(self._instances) < _INSTANCES:
+        if len(self._instances) < (_INSTANCES if self._is_graph else _SMALL_INSTANCES):
             instance = self._instantiate()
         else:
             before = self._instances.pop(next(iter(self._instances)))

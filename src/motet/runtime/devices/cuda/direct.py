@@ -19,7 +19,7 @@ from motet.runtime.devices.cuda.commands import CudaCommandBuffer, Instance
 if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
 
-_MOST_READY = 64
+_MOST_READY = 256
 _ALIGNMENT = 256  # of the kernels' scratch behind the arena, bytes
 
 

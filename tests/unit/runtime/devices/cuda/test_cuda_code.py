@@ -165,15 +165,15 @@ def test_few_commands_are_launched_as_they_are_until_they_come_to_the_same_buffe
     buffer = device.allocate(4)
     device.fill(buffer, 0).wait()
     recorded = device.record(load(device), [launch_of("count", [4]), launch_of("count", [4])], 1, 0)
-    others = [device.allocate(4) for _ in range(9)]
+    others = [device.allocate(4) for _ in range(65)]
     for other in (*others, *others):
         device.submit(recorded, [other]).wait()
-    assert fake.calls["launch"] == 36 and fake.calls["graph_create"] == 0
+    assert fake.calls["launch"] == 260 and fake.calls["graph_create"] == 0
     for _ in range(3):
         device.submit(recorded, [buffer]).wait()
     result = np.empty(1, np.int32)
     device.read(buffer, result).wait()
-    assert result[0] == 6 and fake.calls["launch"] == 38 and fake.calls["executable_launch"] == 2
+    assert result[0] == 6 and fake.calls["launch"] == 262 and fake.calls["executable_launch"] == 2
     device.close()
 
 
