@@ -145,6 +145,7 @@ def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, 
                 "features": variant.features,
                 "code_bytes": sum(manifest.members[name].size for name in variant.objects),
                 "kernels": variant.kernels,
+                "launches": launch_facts(artifact, variant),
                 "generic_kernels": [kernel.name for kernel in variant.kernels if kernel.kind == GENERIC],
                 "schedules": {
                     name: {
@@ -240,10 +241,63 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
             for kernel in variant.kernels
         ]
         lines += show_table(["kernel", "class", "flops", "bytes", "made of"], rows, indent="  ")
+        lines += _launch_lines(artifact, variant)
         generic = [kernel.name for kernel in variant.kernels if kernel.kind == GENERIC]
         if generic:
             lines.append(f"  took the generic path: {', '.join(generic)}")
     return lines
+
+
+def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
+    """What the machine code of each launch of a GPU's kernels takes; nothing for other devices. `spills` are bytes of
+    each thread, `max_threads` how many threads of its registers one processor holds, as one block."""
+    import msgspec
+
+    facts: list[dict[str, Any]] = []
+    for name in variant.objects:
+        path = PurePosixPath(name)
+        if path.suffix not in _BINARIES or variant.family not in _PROCESSORS:
+            continue
+        described: dict[str, Any] = msgspec.json.decode(artifact.member(str(path.with_suffix(".json"))))
+        warp, registers = _PROCESSORS[variant.family]
+        facts.append({
+            "launch": path.stem,
+            "binary": path.suffix[1:],
+            "threads": described.get("threads") or described["warps"] * warp,
+            "max_threads": _most_threads(described["registers"], warp, registers),
+            **{key: described[key] for key in ("registers", "spills", "shared", "scratch")},
+        })
+    return facts
+
+
+_BINARIES = (".cubin", ".ptx", ".hsaco")
+_PROCESSORS = {"cuda": (32, 64 << 10), "hip": (64, 128 << 10)}  # threads of a warp, 32-bit registers of a processor
+_BLOCK = 1024  # threads
+
+
+def _most_threads(registers: int, warp: int, available: int) -> int:
+    """By registers, which are given out in eights to whole warps."""
+    if registers == 0:
+        return _BLOCK
+    return min(_BLOCK, available // (-(-registers // 8) * 8) // warp * warp)
+
+
+def _launch_lines(artifact: Artifact, variant: Variant) -> list[str]:
+    from motet.tools.show import show_bytes, show_table
+
+    facts = launch_facts(artifact, variant)
+    if not facts:
+        return []
+    rows = [
+        [
+            fact["launch"], fact["binary"], str(fact["threads"]), str(fact["max_threads"]), str(fact["registers"]),
+            f"{fact['spills']} B ({-(-fact['spills'] // 4)} registers)" if fact["spills"] else "none",
+            show_bytes(fact["shared"]), show_bytes(fact["scratch"]),
+        ]
+        for fact in facts
+    ]  # fmt: skip
+    heads = ["launch", "code", "threads", "at most", "registers", "spills", "shared", "scratch"]
+    return show_table(heads, rows, indent="  ")
 
 
 def _trial_lines(schedule: Schedule) -> list[str]:

@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from motet.compiler.codegen.triton.cubin import Resources, read_resources
+from motet.compiler.codegen.triton import cubin, hsaco
+from motet.compiler.codegen.triton.cubin import Resources
 from motet.compiler.orphans import die_with_parent
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -154,13 +155,21 @@ def _described(made: Any, target: GpuTarget, number: int) -> Made:
     entry = str(metadata.name)
     content = made.asm[target.binary]
     code = content.encode() if isinstance(content, str) else bytes(content)
-    cubin = made.asm.get("cubin")
-    resources = read_resources(cubin, entry) if cubin else Resources()
+    resources = _resources(made, entry)
     assembly = made.asm.get("ptx") or made.asm.get("amdgcn") or ""
     return Made(
         number, int(metadata.num_warps), code, assembly, entry, int(metadata.shared),
         int(getattr(metadata, "global_scratch_size", 0) or 0), resources.registers, resources.spills,
     )
+
+
+def _resources(made: Any, entry: str) -> Resources:
+    """Of PTX what the machine code of its oldest architecture takes."""
+    if binary := made.asm.get("cubin"):
+        return cubin.read_resources(binary, entry)
+    if binary := made.asm.get("hsaco"):
+        return hsaco.read_resources(binary, entry)
+    return Resources()
 
 
 def _first_line(text: str) -> str:

@@ -1,0 +1,54 @@
+"""What a code object for AMD's GPUs says of its kernels, in its note of metadata.
+
+Source of the layout: LLVM's user guide for the AMDGPU back end, "Code Object Metadata": a note named AMDGPU of type 32
+holds MessagePack.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+
+import msgspec
+
+from motet.compiler.codegen.triton.cubin import Resources
+
+_SECTION, _NOTES = 64, 7
+_METADATA = 32
+
+
+class _Kernel(msgspec.Struct, frozen=True):
+    name: str = msgspec.field(name=".name")
+    vector: int = msgspec.field(name=".vgpr_count", default=0)
+    accumulators: int = msgspec.field(name=".agpr_count", default=0)
+    private: int = msgspec.field(name=".private_segment_fixed_size", default=0)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    kernels: list[_Kernel] = msgspec.field(name="amdhsa.kernels", default_factory=list)
+
+
+def read_resources(data: bytes, kernel: str) -> Resources:
+    """Vector registers of `kernel`, those that accumulate included, and the bytes of memory that hold what they cannot;
+    zeros where the file does not say. Raises ValueError for what is no 64-bit ELF file."""
+    if data[:5] != b"\x7fELF\x02":
+        raise ValueError("no 64-bit ELF file")
+    for content in _metadata(data):
+        for found in msgspec.msgpack.decode(content, type=_Metadata).kernels:
+            if found.name == kernel:
+                return Resources(found.vector + found.accumulators, found.private)
+    return Resources()
+
+
+def _metadata(data: bytes) -> Generator[bytes]:
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    (count,) = struct.unpack_from("<H", data, 0x3C)
+    for number in range(count):
+        _, kind, _, _, start, size = struct.unpack_from("<IIQQQQ", data, table + number * _SECTION)
+        end = start + size
+        while kind == _NOTES and start + 12 <= end:
+            name, length, what = struct.unpack_from("<III", data, start)
+            content = start + 12 + (name + 3) // 4 * 4
+            if what == _METADATA:
+                yield data[content : content + length]
+            start = content + (length + 3) // 4 * 4
