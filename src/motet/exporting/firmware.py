@@ -124,6 +124,7 @@ def _submit(memory: Memory, commands: RiscvCommandBuffer, instance: Instance) ->
     """Every batch of the ring is the function; the first is submitted."""
     ring = memory.part(DRAM + RING, SLOTS * BATCH_TYPE.itemsize).view(BATCH_TYPE)
     ring["commands"], ring["count"] = instance.memory.address, len(commands.work)
+    ring["ready"] = instance.ready
     ring["private"], ring["private_stride"] = commands.private.address, commands.stride
     ring["status"] = Status.PENDING
     memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)["head"] = 1

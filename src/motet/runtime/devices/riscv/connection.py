@@ -35,11 +35,12 @@ class Line(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """`count` commands at `commands`, in `waves`. `private` is memory for each core, `stride` bytes apart."""
+    """`count` commands at `commands`, and a word for every 64 of them at `ready`. `private` is memory for each core,
+    `stride` bytes apart."""
 
     commands: int
     count: int
-    waves: int
+    ready: int
     private: int
     stride: int
 
@@ -99,9 +100,9 @@ class Connection:
         self.check()
         limit = self._options.timeout
         number = self._submit(batch, limit)
-        # The device keeps the limit itself, wave by wave, unless its clock is made of instructions.
+        # The device keeps the limit itself, command by command, unless its clock is made of instructions.
         grace = 0.0 if self._options.count else _GRACE
-        limited = not self._await(number, limit * batch.waves + grace if limit else None)
+        limited = not self._await(number, limit * batch.count + grace if limit else None)
         if limited:
             self.abort(number + 1)
             if not self._await(number, _GRACE):
@@ -134,6 +135,7 @@ class Connection:
             slot = self._ring[number % SLOTS]
             self._ring[number % SLOTS] = np.zeros((), BATCH_TYPE)
             slot["commands"], slot["count"] = batch.commands, batch.count
+            slot["ready"] = batch.ready
             slot["private"], slot["private_stride"] = batch.private, batch.stride
             slot["limit"] = 0 if self._options.count else round(limit * TICKS)
             self._head[0] = number + 1

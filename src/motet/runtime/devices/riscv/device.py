@@ -165,15 +165,17 @@ class RiscvDevice:
         """Lets the device copy code to where it runs, since it alone can forget what stood there."""
         source = RiscvBuffer(self._memory, self._memory.heap, len(content))
         source.array[:] = np.frombuffer(content, np.uint8)
-        order = RiscvBuffer(self._memory, self._memory.control, COMMAND_TYPE.itemsize + 16)
+        order = RiscvBuffer(self._memory, self._memory.control, COMMAND_TYPE.itemsize + 24)
         table = order.address + COMMAND_TYPE.itemsize
         command = np.zeros(1, COMMAND_TYPE)
-        command["op"], command["last"], command["buffers"] = Op.LOAD, 1, table
-        command["tasks"], command["grain"], command["bytes"] = -(-len(content) // COPY_CHUNK), 1, len(content)
+        command["op"], command["buffers"] = Op.LOAD, table
+        command["tasks"] = command["parts"] = max(1, -(-len(content) // COPY_CHUNK))
+        command["grain"], command["bytes"] = 1, len(content)
         command["protection"] = open_protection_address()
         order.array[: command.nbytes] = command.view(np.uint8)
-        order.array[command.nbytes :].view(np.uint64)[:] = source.address, code.address
-        outcome = self._connection.run(Batch(order.address, 1, 1, self._private.address + _GAP, self._stride))
+        order.array[command.nbytes :].view(np.uint64)[:] = source.address, code.address, 0
+        private = self._private.address + _GAP
+        outcome = self._connection.run(Batch(order.address, 1, table + 16, private, self._stride))
         if outcome.status != Status.OK:
             raise DeviceError(f"device {self.info.uri}: load: the device answered {outcome.status.name.lower()}")
 
@@ -221,7 +223,7 @@ class RiscvDevice:
         instance = work.take()
         instance.prepare(work, [buffer.address for buffer in buffers], self._profiling)
         outcome = self._connection.run(
-            Batch(instance.memory.address, len(work.work), work.waves, work.private.address + _GAP, work.stride)
+            Batch(instance.memory.address, len(work.work), instance.ready, work.private.address + _GAP, work.stride)
         )
         error = error_of(self.info.uri, work, outcome, self.options.timeout)
         if error is None and self._profiling:
@@ -236,11 +238,10 @@ class RiscvDevice:
         def here(ticks: int) -> float:
             return outcome.heard - (outcome.end - ticks) / TICKS
 
-        for item, command, harts in zip(work.work, instance.commands, instance.pieces, strict=True):
-            pieces = tuple(
-                Piece(hart, here(int(piece["begin"])), here(int(piece["end"])))
-                for hart, piece in enumerate(harts) if piece["end"]
-            )
+        found = instance.pieces()
+        for place in work.places:
+            item, command = work.work[place], instance.commands[place]
+            pieces = tuple(Piece(hart, here(begin), here(end)) for hart, begin, end in found[place])
             begin = min((piece.begin for piece in pieces), default=here(int(command["begin"])))
             end = max((piece.end for piece in pieces), default=here(int(command["end"])))
             size = item.references[0].bytes if item.op == "copy" else 0

@@ -1,4 +1,4 @@
-"""Code on a device, and work recorded for it: waves of commands, ready but for the addresses of their buffers."""
+"""Code on a device, and work recorded for it: commands, ready but for the addresses of their buffers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from motet.runtime.devices.host import elf, pages
 from motet.runtime.devices.host.loader import Linker
 from motet.runtime.devices.riscv.errata import STUB, divert, find_conversions
 from motet.runtime.devices.riscv.installing import library_symbols, open_protection_address
-from motet.runtime.devices.riscv.memory import Memory, RiscvBuffer
+from motet.runtime.devices.riscv.memory import Heap, Memory, RiscvBuffer
+from motet.runtime.devices.riscv.ordering import order_by_ranks
 from motet.runtime.devices.riscv.protection import guarded
 from motet.runtime.devices.riscv.protocol import (
     COMMAND_TYPE,
@@ -29,7 +30,7 @@ from motet.runtime.devices.riscv.protocol import (
 from motet.runtime.recording import check_work
 
 MACHINE = "riscv64"
-_CLAIMS = 4  # how often each core takes tasks of a launch, if they are as many
+_CLAIMS = 4  # how often each core takes a part of a launch, if it has so many tasks
 
 _Words = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -95,8 +96,10 @@ def _conversions(objects: Sequence[elf.Object], linker: Linker) -> list[int]:
 
 
 class RiscvCommandBuffer:
-    """Waves of commands; `needed` is how many bytes each external must have. `private` is memory for every core,
-    `stride` bytes apart. Submissions that run at the same time each have an instance."""
+    """Commands and what they wait for; `needed` is how many bytes each external must have. `private` is memory for
+    every core, `stride` bytes apart. Submissions that run at the same time each have an instance.
+
+    `work` is in the order in which the device has it; `places` says where each command of the caller's stands there."""
 
     def __init__(
         self, memory: Memory, executable: RiscvExecutable, work: Sequence[Work], externals: int, harts: int,
@@ -109,43 +112,56 @@ class RiscvCommandBuffer:
         self.stride = stride
         self._memory = memory
         self._guard = guard
-        levels = _levels(work)
-        order = sorted(range(len(work)), key=lambda index: levels[index])
-        self.waves = len(set(levels))
-        self.work = [work[index] for index in order]  # in the order in which the device has them
-        lasts = [k + 1 == len(order) or levels[order[k + 1]] != levels[index] for k, index in enumerate(order)]
-        self._lay_out(lasts, harts)
+        divided = [_divide(item, harts) for item in work]
+        order = order_by_ranks(work, [parts for _, _, parts in divided], harts)
+        self.places = [0] * len(work)
+        for place, number in enumerate(order):
+            self.places[number] = place
+        self.work = [work[number] for number in order]
+        self._lay_out([divided[number] for number in order])
         self._idle: list[Instance] = []
         self._lock = threading.Lock()
 
-    def _lay_out(self, lasts: Sequence[bool], harts: int) -> None:
-        """What every instance begins as: commands, protections, sizes, and the addresses of buffers; the places of
-        these are from the instance's beginning on."""
+    def _lay_out(self, divided: Sequence[tuple[int, int, int]]) -> None:
+        """What every instance begins as: commands, protections, sizes, the addresses of buffers, readers, and the words
+        of what is ready; the places of these are from the instance's beginning on."""
         work, count = self.work, len(self.work)
         references = [reference for item in work for reference in item.references]
         sizes = [size for item in work for size in item.sizes]
+        readers = self._readers()
         self.sizes_at = count * (COMMAND_TYPE.itemsize + (PROTECTION_TYPE.itemsize if self._guard else 0))
         self.table_at = self.sizes_at + 8 * len(sizes)
-        self.pieces_at = self.table_at + 8 * len(references)
-        self.harts = harts
-        self.bytes = self.pieces_at + count * harts * PIECE_TYPE.itemsize
+        self.readers_at = self.table_at + 8 * len(references)
+        self.ready_at = self.readers_at + -(-4 * sum(map(len, readers)) // 8) * 8
+        self.bytes = self.ready_at + 8 * -(-count // 64)
         self._externals_of = np.array([reference.external for reference in references], np.intp)
         self._offsets = np.array([reference.offset for reference in references], np.uint64)
         self._sizes = np.array(sizes, np.int64)
+        self._all_readers = np.array([reader for each in readers for reader in each], np.uint32)
         commands = self._commands = np.zeros(count, COMMAND_TYPE)
-        size_at, buffer_at = self.sizes_at, self.table_at
-        for index, item in enumerate(work):
+        size_at, buffer_at, reader_at = self.sizes_at, self.table_at, self.readers_at
+        for index, (item, (tasks, grain, parts)) in enumerate(zip(work, divided, strict=True)):
             launch = item.op == "launch"
-            length = 0 if launch else item.references[0].bytes
-            tasks = item.tasks if launch else -(-length // COPY_CHUNK)
-            grain = max(1, tasks // (harts * _CLAIMS)) if launch and harts > 1 else max(1, tasks) if launch else 1
-            guard_at = count * COMMAND_TYPE.itemsize + index * PROTECTION_TYPE.itemsize if self._guard else 0
-            commands[index] = (
-                Op.LAUNCH if launch else Op.COPY, lasts[index], self.executable.addresses[item.kernel] if launch else 0,
-                buffer_at, size_at, tasks, grain, length, guard_at, 0, 0, 0, 0, 0, 0,
-            )
+            command = commands[index]
+            command["op"], command["entry"] = (Op.LAUNCH, self.executable.addresses[item.kernel]) if launch \
+                else (Op.COPY, 0)
+            command["tasks"], command["grain"], command["parts"] = tasks, grain, parts
+            command["bytes"] = 0 if launch else item.references[0].bytes
+            command["buffers"], command["sizes"], command["readers"] = buffer_at, size_at, reader_at
+            command["reader_count"], command["needs"] = len(readers[index]), len(set(item.after))
+            if self._guard:
+                command["protection"] = count * COMMAND_TYPE.itemsize + index * PROTECTION_TYPE.itemsize
             size_at += 8 * len(item.sizes)
             buffer_at += 8 * len(item.references)
+            reader_at += 4 * len(readers[index])
+
+    def _readers(self) -> list[list[int]]:
+        """For each command, in the device's order, those that wait for it."""
+        readers: list[list[int]] = [[] for _ in self.work]
+        for place, item in enumerate(self.work):
+            for earlier in sorted(set(item.after)):
+                readers[self.places[earlier]].append(place)
+        return readers
 
     def take(self) -> Instance:
         """An instance that nobody runs; `give_back` when its outcome was read."""
@@ -161,12 +177,13 @@ class RiscvCommandBuffer:
     def template(self, base: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes of an instance that lies at `base`."""
         commands = self._commands.copy()
-        for name in ("buffers", "sizes"):
+        for name in ("buffers", "sizes", "readers"):
             commands[name] += base
         commands["protection"] = commands["protection"] + base if self._guard else open_protection_address()
         content = np.zeros(self.bytes, np.uint8)
         content[: commands.nbytes] = commands.view(np.uint8)
         content[self.sizes_at : self.table_at] = self._sizes.view(np.uint8)
+        content[self.readers_at : self.readers_at + self._all_readers.nbytes] = self._all_readers.view(np.uint8)
         return content
 
     def addresses(self, externals: Sequence[int]) -> _Words:
@@ -182,6 +199,11 @@ class RiscvCommandBuffer:
         return result
 
     @property
+    def control(self) -> Heap:
+        """Memory for what the device reads of commands and writes of them."""
+        return self._memory.control
+
+    @property
     def guard(self) -> bool:
         return self._guard
 
@@ -195,28 +217,56 @@ class Instance:
         content[:] = owner.template(memory.address)
         commands = len(owner.work) * COMMAND_TYPE.itemsize
         self.commands = content[:commands].view(COMMAND_TYPE)
+        self.ready = memory.address + owner.ready_at
         self._protections = content[commands : owner.sizes_at].view(PROTECTION_TYPE)
-        self._table = content[owner.table_at : owner.pieces_at].view(np.uint64)
-        self.pieces = content[owner.pieces_at : owner.bytes].view(PIECE_TYPE).reshape(-1, owner.harts)
+        self._table = content[owner.table_at : owner.readers_at].view(np.uint64)
+        self._notes: RiscvBuffer | None = None
 
     def prepare(self, owner: RiscvCommandBuffer, externals: Sequence[int], noted: bool = False) -> None:
-        """Ready to run on externals at these addresses; `noted` says that each core is to note what it does when."""
+        """Ready to run on externals at these addresses; `noted` says that cores are to note what they do when."""
         self._table[:] = owner.addresses(externals)
         self.commands["instructions"] = 0
-        if noted:
-            self.pieces[...] = 0
-            first = self.memory.address + owner.pieces_at
-            stride = owner.harts * PIECE_TYPE.itemsize
-            self.commands["pieces"] = first + stride * np.arange(len(owner.work), dtype=np.uint64)
-        else:
-            self.commands["pieces"] = 0
+        self.commands["pieces"] = self._note(owner) if noted else 0
         if owner.guard:
             self._protections[:] = owner.protections(externals)
 
+    def pieces(self) -> list[list[tuple[int, int, int]]]:
+        """For each command what cores did of it, as core, begin and end by the device's clock. Parts that a core took
+        one after the other are one, unless it did something else between."""
+        if self._notes is None:
+            return [[] for _ in self.commands]
+        notes = self._notes.array.view(PIECE_TYPE)
+        of = np.repeat(np.arange(len(self.commands)), self.commands["parts"].astype(np.intp))
+        found: list[list[tuple[int, int, int]]] = [[] for _ in self.commands]
+        latest: dict[int, int] = {}  # which command each core did last
+        for index in np.argsort(notes["begin"], kind="stable"):
+            hart, begin, end = (int(notes[name][index]) for name in ("hart", "begin", "end"))
+            if not end:  # it did not run
+                continue
+            command = int(of[index])
+            own = found[command]
+            same = next((at for at in range(len(own) - 1, -1, -1) if own[at][0] == hart), -1)
+            if latest.get(hart) == command and same >= 0:
+                own[same] = hart, own[same][1], end
+            else:
+                own.append((hart, begin, end))
+            latest[hart] = command
+        return found
 
-def _levels(work: Sequence[Work]) -> list[int]:
-    """For each command, how many must have ended one after the other before it."""
-    levels: list[int] = []
-    for item in work:
-        levels.append(1 + max((levels[index] for index in item.after), default=-1))
-    return levels
+    def _note(self, owner: RiscvCommandBuffer) -> _Words:
+        """Where each command's pieces are, all of them empty."""
+        parts = self.commands["parts"].astype(np.uint64)
+        if self._notes is None:
+            self._notes = RiscvBuffer(self.memory.memory, owner.control, int(parts.sum()) * PIECE_TYPE.itemsize)
+        self._notes.array[:] = 0
+        return self._notes.address + PIECE_TYPE.itemsize * (np.cumsum(parts) - parts)
+
+
+def _divide(item: Work, harts: int) -> tuple[int, int, int]:
+    """A command's tasks, how many of them a core takes at once, and how many such parts there are."""
+    if item.op == "copy":
+        tasks, grain = -(-item.references[0].bytes // COPY_CHUNK), 1
+    else:
+        tasks = item.tasks
+        grain = max(1, tasks // (harts * _CLAIMS) if harts > 1 else tasks)
+    return tasks, grain, max(1, -(-tasks // grain))

@@ -5,8 +5,9 @@
 never talks to firmware that was built from another version of this file.
 
 The host puts *batches* in a ring, with a number each, from 0 on; the device runs them in that order. A batch is
-an array of commands in *waves*: the commands of one wave run at the same time, spread over the cores in ranges of
-tasks, and a wave begins when the one before has ended.
+an array of commands, of which one may run when as many others have ended as it `needs`: those that have it among their
+`readers`. Whoever has nothing to do takes the next *part* of the first command that may run, a range of tasks. So
+commands stand in the order in which they are wanted, each behind those that it needs.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ BATCH_FIELDS: Fields = (
     ("commands", "u8", 1),
     ("count", "u4", 1),
     ("unused0", "u4", 1),
-    ("limit", "u8", 1),  # ticks a wave may take; 0: any
+    ("ready", "u8", 1),  # a bit for each command, in words of 64: it may run and has parts that nobody has taken
+    ("limit", "u8", 1),  # ticks a command may take; 0: any
     ("private", "u8", 1),  # for each core: STACK bytes, then scratch memory
     ("private_stride", "u8", 1),
     ("status", "u4", 1),
@@ -102,30 +104,38 @@ BATCH_FIELDS: Fields = (
     ("value", "u8", 1),
     ("begin", "u8", 1),
     ("end", "u8", 1),
-    ("unused1", "u8", 4),
+    ("unused1", "u8", 3),
 )
 
 COMMAND_FIELDS: Fields = (
     ("op", "u4", 1),
-    ("last", "u4", 1),  # of its wave
+    ("parts", "u4", 1),  # 1 at least; each but the last has `grain` tasks
     ("entry", "u8", 1),
     ("buffers", "u8", 1),
     ("sizes", "u8", 1),
     ("tasks", "u8", 1),
-    ("grain", "u8", 1),  # tasks that a core takes at once
+    ("grain", "u8", 1),
     ("bytes", "u8", 1),
     ("protection", "u8", 1),
-    ("next", "u8", 1),  # first task that nobody has taken
+    ("readers", "u8", 1),  # numbers of the commands that need this one, u4 each
+    ("reader_count", "u4", 1),
+    ("needs", "u4", 1),  # how many commands have this one among their readers
+    ("pieces", "u8", 1),  # a Piece for each part, where cores note what they did; 0: none
+    # the device writes
+    ("missing", "u4", 1),  # of those that it needs, how many have not ended
+    ("next", "u4", 1),  # first part that nobody has taken
+    ("left", "u4", 1),  # parts that have not ended
+    ("poisoned", "u4", 1),  # it has failed, or one that it needs has: its parts end without running
     ("begin", "u8", 1),
     ("end", "u8", 1),
     ("instructions", "u8", 1),  # that kernels retired, where they are counted
-    ("pieces", "u8", 1),  # a Piece for each core, where it notes what it did; 0: none
-    ("unused", "u8", 3),
 )
 
 PIECE_FIELDS: Fields = (
     ("begin", "u8", 1),
     ("end", "u8", 1),
+    ("hart", "u8", 1),
+    ("unused", "u8", 1),
 )
 
 # `private` is the first of two entries that each core sets to its own stack and scratch memory; -1: none.

@@ -244,7 +244,7 @@ def _loop_length(text: str) -> int:
     return sum(1 for line in lines[begin + 1 : back + 1] if line and not line.startswith(".") and ":" not in line)
 
 
-def test_a_profile_has_the_times_of_each_wave():
+def test_a_profile_has_the_times_of_each_command():
     device = open_riscv("harts=2")
     executable = device.load([compile_text(COUNTING + FINE)], ["test.o"])
     works = [

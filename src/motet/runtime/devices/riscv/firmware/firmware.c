@@ -1,6 +1,7 @@
 /* Firmware of the emulated many-core accelerator: bare metal, all in machine mode; kernels run in user mode under
-   physical memory protection. Core 0 takes batches from the ring and works too; the others help with each wave.
-   Whoever has nothing to do looks for work for a moment and then sleeps. */
+   physical memory protection. Core 0 takes batches from the ring; it and the others take parts of the commands that may
+   run, the first such command first. Whoever ends the last part of a command counts down what those that need it wait
+   for. Whoever has nothing to do looks for work for a moment and then sleeps. */
 #include "protocol.h"
 
 typedef unsigned char u8;
@@ -15,6 +16,7 @@ typedef unsigned long u64;
 #define PLIC(offset) (*(volatile u32 *)(0x0c000000UL + (offset)))
 #define UART_INTERRUPT 10
 #define NEVER (~0UL)
+#define CLOSED (1UL << 63)
 
 #define csr_read(name) ({ u64 value_; __asm__ volatile("csrr %0, " #name : "=r"(value_)); value_; })
 #define csr_write(name, value) __asm__ volatile("csrw " #name ", %0" ::"r"((u64)(value)))
@@ -38,18 +40,22 @@ static struct hart {
     u64 protection;      /* the set that is in force */
     u64 armed;           /* when the timer will interrupt */
     u64 code;            /* the generation of code that its instruction fetch has seen */
-    u64 command;         /* what it works on */
+    u64 command;         /* what it works on … */
+    u64 deadline;        /* … and until when */
     volatile u32 asleep;
 } __attribute__((aligned(64))) harts[MOST_HARTS];
 
-/* The wave being run. `ticket` is generation << 8 | cores that take part: who reads itself into it knows that the
-   rest stands still until it has left. */
-static volatile u64 ticket __attribute__((aligned(64)));
-static volatile u32 remaining __attribute__((aligned(64)));  /* cores still in it */
-static volatile u32 failed __attribute__((aligned(64)));     /* the batch is lost: leave kernels, claim nothing */
-static volatile u32 waiting;                                 /* core 0 sleeps until `remaining` is 0 */
+/* How many cores other than 0 are at work on the batch, and whether it is closed: nobody comes in then, and core 0
+   waits for the last to leave. Outside nobody may look at a batch, at its commands or at what they point to. */
+static volatile u64 gate __attribute__((aligned(64))) = CLOSED;
+/* Counts up when there may be something to do: who saw nothing to do waits for it to change. */
+static volatile u64 news __attribute__((aligned(64)));
+static volatile u32 searching __attribute__((aligned(64)));  /* cores that look at `news` */
+static volatile u64 unfinished __attribute__((aligned(64))); /* commands of the batch */
+static volatile u32 failed __attribute__((aligned(64)));     /* the batch has failed: no other failure counts */
+static volatile u32 stopped;                                 /* it is lost: leave kernels, take nothing */
 static volatile struct batch *batch;
-static u64 number, first, last, deadline, code_generation;
+static u64 number, code_generation;
 static u64 entering;         /* what the counter says of a kernel without instructions */
 static volatile u32 present;
 
@@ -95,20 +101,35 @@ static void protect(u64 hart, u64 address) {
 
 /* -- failure ---------------------------------------------------------------------------------------------- */
 
-static void fail(u32 status, u64 cause, u64 pc, u64 value) {
-    if (!__sync_bool_compare_and_swap(&failed, 0, 1))
-        return;
-    u64 hart = self();
-    batch->hart = hart;
-    batch->command = harts[hart].command;
-    batch->cause = cause;
-    batch->pc = pc;
-    batch->value = value;
-    batch->status = status;
+static volatile struct command *command_of(u64 index) {
+    return (volatile struct command *)batch->commands + index;
+}
+
+static void interrupt_others(u64 hart) {
     fence_io();
     for (u32 other = 0; other < mailbox->harts; other++)
         if (other != hart)
-            SOFTWARE_INTERRUPT(other) = 1;     /* out of their kernels */
+            SOFTWARE_INTERRUPT(other) = 1;
+}
+
+/* A fault ends its command, and what needs that does not run; all else ends the batch. */
+static void fail(u32 status, u64 cause, u64 pc, u64 value) {
+    u64 hart = self();
+    if (__sync_bool_compare_and_swap(&failed, 0, 1)) {
+        batch->hart = hart;
+        batch->command = harts[hart].command;
+        batch->cause = cause;
+        batch->pc = pc;
+        batch->value = value;
+        batch->status = status;
+    }
+    if (status == STATUS_FAULT) {
+        command_of(harts[hart].command)->poisoned = 1;
+    } else {
+        stopped = 1;
+        __sync_fetch_and_add(&news, 1);
+    }
+    interrupt_others(hart);        /* out of their kernels */
 }
 
 static int aborted(void) { return number < mailbox->abort_before; }
@@ -126,6 +147,9 @@ static void arm(u64 hart, u64 when) {
     TIMER(hart) = when;
 }
 
+/* Whether what a core works on has failed elsewhere. */
+static int dropped(u64 hart) { return stopped || command_of(harts[hart].command)->poisoned; }
+
 static u64 resume(u64 hart) {
     harts[hart].context[RETIRED] -= entering - 1 + RESUMING;    /* no ecall has ended this part of the kernel */
     return 0;
@@ -139,11 +163,11 @@ u64 user_trap(u64 cause, u64 pc, u64 value) {
     if (cause == INTERRUPT(3)) {
         SOFTWARE_INTERRUPT(hart) = 0;
         fence_io();
-        return failed ? 2 : resume(hart);
+        return dropped(hart) ? 2 : resume(hart);
     }
     if (cause == INTERRUPT(7)) {
-        if (csr_read(time) < deadline) {
-            arm(hart, deadline);               /* it was set for an earlier wave */
+        if (csr_read(time) < harts[hart].deadline) {
+            arm(hart, harts[hart].deadline);   /* it was set for an earlier command */
             return resume(hart);
         }
         arm(hart, NEVER);
@@ -153,7 +177,7 @@ u64 user_trap(u64 cause, u64 pc, u64 value) {
     if (cause == INTERRUPT(11)) {
         drain_bell();
         if (!aborted())
-            return failed ? 2 : resume(hart);
+            return dropped(hart) ? 2 : resume(hart);
         fail(STATUS_ABORTED, cause, pc, value);
         return 2;
     }
@@ -202,38 +226,147 @@ static void launch(u64 hart, volatile struct command *command, u64 begin, u64 en
         csr_write(0x00f, 0);                   /* … and vcsr: have asked for another rounding */
     }
     harts[hart].context[RETIRED] = 0;
-    u64 dropped = enter(harts[hart].context, command->entry, top, arguments);
-    if (!dropped && mailbox->count)
+    u64 lost = enter(harts[hart].context, command->entry, top, arguments);
+    if (!lost && mailbox->count)
         __sync_fetch_and_add(&command->instructions, harts[hart].context[RETIRED] - entering);
 }
 
-static void work(u64 hart) {
-    volatile struct command *commands = (volatile struct command *)batch->commands;
+/* -- the order of work ------------------------------------------------------------------------------------ */
+
+static u64 words(void) { return (batch->count + 63UL) / 64; }
+
+static u64 lowest(u64 bits) {
+    u64 index = 0;
+    for (u64 width = 32; width; width /= 2)
+        if (!(bits & ((1UL << width) - 1))) {
+            bits >>= width;
+            index += width;
+        }
+    return index;
+}
+
+/* Take a part of the first command that may run. 0: there is none. */
+static int take(u64 *index, u64 *part) {
+    volatile u64 *ready = (volatile u64 *)batch->ready;
+    for (u64 word = 0, count = words(); word < count; word++)
+        for (u64 bits; (bits = ready[word]);) {
+            u64 bit = lowest(bits), found = word * 64 + bit;
+            volatile struct command *command = command_of(found);
+            u64 parts = command->parts, taken = __sync_fetch_and_add(&command->next, 1);
+            if (taken + 1 == parts)
+                __sync_fetch_and_and(&ready[word], ~(1UL << bit));
+            if (taken < parts) {
+                *index = found;
+                *part = taken;
+                return 1;
+            }
+        }
+    return 0;
+}
+
+static int is_anything_ready(void) {
+    volatile u64 *ready = (volatile u64 *)batch->ready;
+    for (u64 word = 0, count = words(); word < count; word++)
+        if (ready[word])
+            return 1;
+    return 0;
+}
+
+/* Wake `hart` if it sleeps. */
+static int wake(u64 hart) {
+    if (!harts[hart].asleep || !__sync_bool_compare_and_swap(&harts[hart].asleep, 1, 0))
+        return 0;
+    SOFTWARE_INTERRUPT(hart) = 1;
+    return 1;
+}
+
+/* There is something to do for `cores` others. */
+static void announce(u64 cores) {
+    __sync_fetch_and_add(&news, 1);
+    fence();                                   /* who goes to sleep is seen below, or sees the news */
+    u64 awake = searching;
+    for (u64 hart = 0; hart < mailbox->harts && awake < cores; hart++)
+        awake += wake(hart);
+}
+
+static void make_ready(u64 index) {
+    __sync_fetch_and_or((volatile u64 *)batch->ready + index / 64, 1UL << index % 64);
+}
+
+/* A part has ended. Returns how many parts of other commands may run for it. */
+static u64 finish(u64 index) {
+    volatile struct command *command = command_of(index);
+    fence();                                   /* what the part has written comes before the count … */
+    if (__sync_sub_and_fetch(&command->left, 1))
+        return 0;
+    fence();                                   /* … and what other parts have, before what the readers do */
+    command->end = csr_read(time);
+    u64 released = 0, count = command->reader_count;
+    volatile u32 *readers = (volatile u32 *)command->readers;
+    u32 poisoned = command->poisoned;
+    for (u64 i = 0; i < count; i++) {
+        u64 other = readers[i];
+        volatile struct command *reader = command_of(other);
+        if (poisoned)
+            reader->poisoned = 1;
+        fence();
+        if (__sync_sub_and_fetch(&reader->missing, 1) == 0) {
+            fence();
+            released += reader->parts;
+            make_ready(other);
+        }
+    }
+    if (__sync_sub_and_fetch(&unfinished, 1) == 0) {
+        __sync_fetch_and_add(&news, 1);
+        fence();
+        wake(0);
+    }
+    return released;
+}
+
+static void run_part(u64 hart, u64 index, u64 part) {
+    volatile struct command *command = command_of(index);
+    u64 begin = part * command->grain, end = begin + command->grain, now = csr_read(time), limit = batch->limit;
+    if (end > command->tasks)
+        end = command->tasks;
+    if (part == 0)
+        command->begin = now;
+    harts[hart].command = index;
+    fence();                                   /* who fails elsewhere interrupts us, or is seen to have failed */
+    if (begin >= end || command->poisoned)
+        return;
+    u64 since = command->begin;
+    harts[hart].deadline = limit ? (since ? since : now) + limit : NEVER;
+    if (harts[hart].armed > harts[hart].deadline)
+        arm(hart, harts[hart].deadline);
+    if (command->op == OP_LAUNCH)
+        launch(hart, command, begin, end);
+    else
+        move(hart, command, begin, end);
+    if (command->pieces) {
+        volatile struct piece *piece = (volatile struct piece *)command->pieces + part;
+        piece->hart = hart;
+        piece->begin = now;
+        piece->end = csr_read(time);
+    }
+}
+
+/* Work until there is nothing to do. Returns the news that were out when there was something last. */
+static u64 work(u64 hart) {
     if (harts[hart].code != code_generation) {
         harts[hart].code = code_generation;
         __asm__ volatile("fence.i");
     }
-    if (harts[hart].armed > deadline)
-        arm(hart, deadline);
-    for (u64 i = first; i < last; i++) {
-        volatile struct command *command = &commands[i];
-        u64 tasks = command->tasks, grain = command->grain;
-        volatile struct piece *piece = command->pieces ? (volatile struct piece *)command->pieces + hart : 0;
-        harts[hart].command = i;
-        while (!failed) {
-            u64 begin = __sync_fetch_and_add(&command->next, grain);
-            if (begin >= tasks)
-                break;
-            u64 end = begin + grain < tasks ? begin + grain : tasks;
-            if (piece && !piece->begin)
-                piece->begin = csr_read(time);
-            if (command->op == OP_LAUNCH)
-                launch(hart, command, begin, end);
-            else
-                move(hart, command, begin, end);
-            if (piece)
-                piece->end = csr_read(time);
-        }
+    for (u64 released = 0;;) {
+        u64 seen = news, index, part;
+        fence();
+        if (stopped || (hart == 0 && aborted()) || !take(&index, &part))
+            return seen;
+        fence();                               /* what the commands before it have written */
+        if (released && is_anything_ready())
+            announce(released > 1 ? released - 1 : 1);
+        run_part(hart, index, part);
+        released = finish(index);
     }
 }
 
@@ -249,99 +382,92 @@ static void sleep(u64 hart) {
     fence_io();
 }
 
-static void help(u64 hart) {
-    u64 seen = 0;
-    for (;;) {
-        u64 until = patience(), now;
-        while ((now = ticket) == seen) {
-            if (csr_read(time) < until)
-                continue;
-            harts[hart].asleep = 1;
-            fence();
-            if (ticket == seen)
-                sleep(hart);
-            harts[hart].asleep = 0;
-            fence();
-        }
-        seen = now;
-        fence();
-        if (hart >= (now & 0xff))
-            continue;
-        work(hart);
-        fence();
-        if (__sync_sub_and_fetch(&remaining, 1) == 0) {
-            fence();
-            if (waiting)
-                SOFTWARE_INTERRUPT(0) = 1;
-        }
-    }
-}
-
-static void await_helpers(void) {
+/* Until there are news other than `seen`, or, for core 0, until the batch is to end. */
+static void await_news(u64 hart, u64 seen) {
     u64 until = patience();
-    while (remaining) {
-        if (aborted())
-            fail(STATUS_ABORTED, 0, 0, 0);
+    __sync_fetch_and_add(&searching, 1);
+    while (news == seen && !(hart == 0 && aborted())) {
         if (csr_read(time) < until)
             continue;
-        waiting = 1;
+        __sync_fetch_and_sub(&searching, 1);
+        harts[hart].asleep = 1;
         fence();
-        if (remaining && (failed || !aborted())) {
-            sleep(0);
-            drain_bell();
+        if (news == seen && !(hart == 0 && aborted())) {
+            sleep(hart);
+            if (hart == 0)
+                drain_bell();
         }
-        waiting = 0;
+        harts[hart].asleep = 0;
         fence();
+        __sync_fetch_and_add(&searching, 1);
     }
+    __sync_fetch_and_sub(&searching, 1);
     fence();
 }
 
-static void run_wave(volatile struct command *commands) {
-    u64 shares = 0, cores = mailbox->harts;
-    for (u64 i = first; i < last; i++) {
-        commands[i].next = 0;
-        if (commands[i].tasks)
-            shares += (commands[i].tasks - 1) / commands[i].grain + 1;
-    }
-    if (cores > shares)
-        cores = shares ? shares : 1;
-    u64 now = csr_read(time);
-    deadline = batch->limit ? now + batch->limit : NEVER;
-    remaining = cores - 1;
-    fence();
-    if (cores > 1) {
-        ticket = ((ticket >> 8) + 1) << 8 | cores;
+static int come_in(void) {
+    for (u64 inside = gate; !(inside & CLOSED); inside = gate)
+        if (__sync_bool_compare_and_swap(&gate, inside, inside + 1)) {
+            fence();
+            return 1;
+        }
+    return 0;
+}
+
+static void help(u64 hart) {
+    for (;;) {
+        u64 seen = news;
         fence();
-        for (u64 hart = 1; hart < cores; hart++)
-            if (harts[hart].asleep)
-                SOFTWARE_INTERRUPT(hart) = 1;
+        if (come_in()) {
+            seen = work(hart);
+            fence();
+            __sync_fetch_and_sub(&gate, 1);
+        }
+        await_news(hart, seen);
     }
-    work(0);
-    await_helpers();
-    u64 end = csr_read(time);
-    for (u64 i = first; i < last; i++) {
-        commands[i].begin = now;
-        commands[i].end = end;
+}
+
+/* Returns how many parts may run at once. */
+static u64 begin_commands(void) {
+    u64 count = batch->count, parts = 0;
+    volatile u64 *ready = (volatile u64 *)batch->ready;
+    for (u64 word = 0; word < words(); word++)
+        ready[word] = 0;
+    for (u64 i = 0; i < count; i++) {
+        volatile struct command *command = command_of(i);
+        command->missing = command->needs;
+        command->left = command->parts;
+        command->next = command->poisoned = 0;
+        command->begin = command->end = 0;
+        if (!command->needs) {
+            make_ready(i);
+            parts += command->parts;
+        }
     }
+    unfinished = count;
+    failed = stopped = 0;
+    return parts;
 }
 
 static void run_batch(void) {
     batch->begin = csr_read(time);
     batch->status = STATUS_RUNNING;
-    failed = 0;
+    u64 parts = begin_commands();
     fence();
-    volatile struct command *commands = (volatile struct command *)batch->commands;
-    u64 count = batch->count;
-    for (first = 0; first < count && !failed; first = last) {
-        if (aborted()) {
+    __sync_fetch_and_and(&gate, ~CLOSED);
+    if (parts > 1)
+        announce(parts - 1);
+    while (unfinished && !stopped) {
+        if (aborted())
             fail(STATUS_ABORTED, 0, 0, 0);
-            break;
-        }
-        for (last = first; last < count && !commands[last].last; last++)
-            ;
-        last += last < count;
-        run_wave(commands);
+        u64 seen = work(0);
+        if (unfinished && !stopped && !aborted())
+            await_news(0, seen);
     }
+    __sync_fetch_and_or(&gate, CLOSED);
+    while (gate != CLOSED)                     /* nobody stays: there is nothing to do */
+        ;
+    fence();
     if (!failed)
         batch->status = STATUS_OK;
     batch->end = csr_read(time);
