@@ -685,7 +685,7 @@ def scatter(rows: int, columns: int) -> Case:
 
 
 CASES = [
-    tree(37, 64), tree(5, 512), all_reduce(3, 32), all_reduce(7, 45), all_reduce(5, 1000, "add"), transpose(33, 47),
+    tree(37, 64), tree(2, 256), all_reduce(3, 32), all_reduce(7, 45), all_reduce(2, 300, "add"), transpose(33, 47),
     transpose(16, 16), histogram(1000, 17, 100), mathematics(301, 27), mathematics(512, 128), dynamic(),
     turns(9, 5, 20), turns(700, 650, 33), narrow(101, "f16"), narrow(77, "i8"), convolutions(2, 5, 9, True),
     convolutions(2, 5, 9, False), convolutions(1, 3, 7, True, True), shuffles(3, 32),

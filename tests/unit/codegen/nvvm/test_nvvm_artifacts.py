@@ -39,6 +39,34 @@ def test_one_artifact_has_code_for_a_gpu_and_for_the_host() -> None:
     np.testing.assert_allclose(got, case.expected(*inputs)[0], rtol=1e-6)
 
 
+def test_each_launch_runs_where_it_says() -> None:
+    """Two launches, one for the GPU and one for the host, with a transfer between them."""
+    one = """gpu.launch_func @k::@f blocks in (%c1, %c1, %c1) threads in (%n, %c1, %c1)
+        args(%{} : memref<45xf32>, %{} : memref<45xf32>) {{motet.affinity = "{}"}}"""
+    text = program("""
+    gpu.func @f(%x: memref<45xf32>, %y: memref<45xf32>) kernel {
+      %i = gpu.thread_id x
+      %v = memref.load %x[%i] : memref<45xf32>
+      %s = gpu.all_reduce maximumf %v {} : (f32) -> f32
+      %d = arith.subf %v, %s : f32
+      memref.store %d, %y[%i] : memref<45xf32>
+      gpu.return
+    }""", "%x: memref<45xf32>, %y: memref<45xf32>", f"""
+    %n = arith.constant 45 : index
+    %m = memref.alloc() : memref<45xf32>
+    {one.format("x", "m", "gpu")}
+    {one.format("m", "y", "cpu")}""")
+    artifact = motet.compile(text, devices=BOTH, cache=False)
+    plan = artifact.manifest.plans["main"]
+    names = [device.name for device in artifact.manifest.devices]
+    steps = [(step.op, names[step.device]) for step in plan.steps]
+    assert [step for step in steps if step[0] == "run"] == [("run", "gpu"), ("run", "cpu")]
+    assert ("transfer", "cpu") in steps
+    x = launches.values(45)
+    found = motet.load(artifact)(x, np.zeros(45, np.float32))
+    np.testing.assert_allclose(found, x - x.max(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "ptx80"])
 def test_every_target_has_code(target: str) -> None:
     artifact = motet.compile(launches.all_reduce(3, 77).text, devices={"": f"cuda{{arch={target}}}"}, cache=False)
