@@ -1,4 +1,4 @@
-"""All forms of contractions, by Triton's interpreter: descriptors, programs that stay, vectors, copied factors."""
+"""All forms of contractions, by Triton's interpreter: descriptors, vectors, copied factors; rings are compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 SM_90A = resolve_target("cuda:sm_90a")
 TF32 = resolve_target("cuda:sm_90a/tf32")
-KINDS = ("descriptors", "stay", "")
+KINDS = ("descriptors", "")
 
 
 def last(made: Generated) -> Program:
@@ -51,14 +51,13 @@ def test_every_kind_of_form_agrees_with_numpy(kind: str, m: int, n: int, k: int)
         np.testing.assert_allclose(got, multiply(x, y, bias), rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("kind", ["descriptors", "stay"])
 @pytest.mark.parametrize(("left", "right"), [("k, i", "k, j"), ("i, k", "j, k"), ("k, i", "j, k")])
-def test_described_factors_may_lie_either_way(kind: str, left: str, right: str) -> None:
+def test_described_factors_may_lie_either_way(left: str, right: str) -> None:
     made = generate(product(136, 128, 80, "bf16", "f32", left, right))
     a = random(*((80, 136) if left == "k, i" else (136, 80))).astype(DTYPES["bf16"])
     b = random(*((80, 128) if right == "k, j" else (128, 80)), seed=1).astype(DTYPES["bf16"])
     x, y = (a.T if left == "k, i" else a), (b if right == "k, j" else b.T)
-    numbers = numbers_of(last(made), kind)
+    numbers = numbers_of(last(made), "descriptors")
     assert numbers
     (got,) = interpret(made, [a, b, random(128)], numbers[0])
     np.testing.assert_allclose(got, multiply(x, y, random(128)), rtol=5e-3, atol=5e-3)
@@ -67,38 +66,18 @@ def test_described_factors_may_lie_either_way(kind: str, left: str, right: str) 
 def test_programs_that_stay_are_as_many_as_processors() -> None:
     assert isinstance(SM_90A, GpuTarget)
     program = last(generate(product(4096, 4096, 256, "bf16", "f32")))
-    tasks = {form.tasks for form in program.forms if form.label.startswith("stay")}
+    tasks = {form.tasks for form in program.forms if form.label.startswith("ring")}
     assert tasks == {SM_90A.processors}
 
 
 def test_dynamic_rows_are_described_too() -> None:
     made = generate(product("?", 128, 64, "f16", "f32"))
-    numbers = numbers_of(last(made), "descriptors") + numbers_of(last(made), "stay")
+    numbers = numbers_of(last(made), "descriptors")
     assert numbers
     for rows in (1, 130):
         x, y, bias = random(rows, 64).astype("f2"), random(64, 128, seed=1).astype("f2"), random(128)
         (got,) = interpret(made, [x, y, bias], numbers[0])
         np.testing.assert_allclose(got, multiply(x, y, bias), rtol=2e-3, atol=2e-3)
-
-
-RESIDUAL = """
-func.func @main(%a: tensor<512x512xf16>, %b: tensor<512x512xf16>, %c: tensor<512x512xf16>) -> tensor<512x512xf16> {
-  %z = arith.constant 0.0 : f16
-  %e = tensor.empty() : tensor<512x512xf16>
-  %f = linalg.fill ins(%z : f16) outs(%e : tensor<512x512xf16>) -> tensor<512x512xf16>
-  %r = linalg.matmul ins(%a, %b : tensor<512x512xf16>, tensor<512x512xf16>) outs(%f : tensor<512x512xf16>)
-      -> tensor<512x512xf16>
-  %s = linalg.add ins(%r, %c : tensor<512x512xf16>, tensor<512x512xf16>) outs(%e : tensor<512x512xf16>)
-      -> tensor<512x512xf16>
-  return %s : tensor<512x512xf16>
-}"""
-
-
-def test_only_what_follows_plainly_stays() -> None:
-    for text, stays in ((product(512, 512, 512, "f16", "f32"), True), (RESIDUAL, False),
-                        (product(512, 513, 512, "f16", "f32"), False)):
-        labels = [form.label for form in last(generate(text)).forms]
-        assert any(label.startswith("stay") for label in labels) == stays, labels
 
 
 @pytest.mark.parametrize(("dtype", "result", "shape"), [

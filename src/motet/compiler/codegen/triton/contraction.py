@@ -19,7 +19,7 @@ from motet.compiler.codegen.triton import vectors
 from motet.compiler.codegen.triton.alignment import aligned
 from motet.compiler.codegen.triton.loops import Loop, Task, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
-from motet.compiler.codegen.triton.products import Contraction, is_plain, product_form
+from motet.compiler.codegen.triton.products import Contraction, product_form
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import ring_cycles, ring_form, rings
 from motet.compiler.codegen.triton.tiles import Problem, choose_tiles, cycles, stored_as
@@ -220,9 +220,9 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     m, n, k, batch = (total(loops).known or _GUESS for loops in (found.m, found.n, found.k, found.batch))
     narrow = _is_narrow(found.left, found.m, found.k) or _is_narrow(found.right, found.k, found.n)
     described = left is not None and right is not None
-    problem = Problem(m, n, k, batch, found.factor, described, narrow, is_plain(found))
+    problem = Problem(m, n, k, batch, found.factor, described, narrow)
     tiles = choose_tiles(problem, target, _FORMS)
-    forms = [product_form(found, tile, left, right, target) for tile in tiles]
+    forms = [product_form(found, tile, left, right) for tile in tiles]
     around = rings(found, left, right, problem, target)
     if left is None or right is None or not around:
         return tuple(forms)

@@ -1,21 +1,19 @@
-"""Sums of products as Triton programs: a tile of the result for each program, or, for those that stay, one after the
-other. How tiles are chosen is in `tiles.py`; what they are multiplied from in `contraction.py`."""
+"""Sums of products as Triton programs, a tile of the result for each. How tiles are chosen is in `tiles.py`, what a
+contraction is in `contraction.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.extents import ZERO, Extent, Place
-from motet.compiler.codegen.kernel import Kernel
+from motet.compiler.codegen.cpu.extents import Extent
 from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.scalars import carried_type, constant, rounded, to_storage
+from motet.compiler.codegen.triton.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.tiles import PRECISIONS, Tile, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
-from motet.compiler.targets.gpu import GpuTarget
 
 _TOGETHER = 128  # tiles that are made at a time
 _LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
@@ -38,23 +36,12 @@ class Contraction:
     k: tuple[Loop, ...]
 
 
-def product_form(c: Contraction, tile: Tile, left: Matrix | None, right: Matrix | None, target: GpuTarget) -> Form:
+def product_form(c: Contraction, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
     """A contraction by `tile`s; `left` and `right` are its factors where they can be described."""
     described = None if left is None or right is None or tile.kind == "pointers" else (left, right)
-    result = leaving(c) if tile.kind == "stay" else None
-    w = _ProductWriter(c.task.kernel, c.task.buffers, (tile.m, tile.n), result.place if result else None)
-    tiles = times(times(ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n)), total(c.batch).expression)
-    if tile.kind == "stay" and described is not None:
-        _describe(w, described, tile, {})
-        if result is not None:
-            w.line(f"c = tl.make_tensor_descriptor({result.describe(w, {}, (tile.m, tile.n))})")
-        m, n = (_blocks(w, total(loops), block) for loops, block in ((c.m, tile.m), (c.n, tile.n)))
-        w.line(f"for p in tl.range(tl.program_id(0), {m} * {n}, tl.num_programs(0), warp_specialize=True):")
-        w.level += 1
-        _tile(w, c, tile, "p", described, ready=True)
-    else:
-        _tile(w, c, tile, w.program(), described)
-    tasks = stay(tiles, target.processors) if tile.kind == "stay" else tiles
+    w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
+    _tile(w, c, tile, described)
+    tasks = times(times(ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n)), total(c.batch).expression)
     return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label)
 
 
@@ -70,53 +57,19 @@ def leaving(c: Contraction) -> Matrix | None:
     return next((matrix for matrix in found if matrix is not None and not matrix.across), None)
 
 
-def is_plain(c: Contraction) -> bool:
-    """Whether the only tile that is read or written after the sum is the one that the copy engine stores. Triton gets
-    the order of others wrong where it parts the warps of programs that stay."""
-    result = leaving(c)
-    task = c.task
-    read = [*(task.epilogue.places if task.epilogue is not None else []),
-            *(init.place for init in task.inits if isinstance(init, Source))]
-    places = [place for place in (*read, *task.stored.values()) if result is None or place != result.place]
-    return result is not None and not any(
-        all(any(place.strides[dim] != ZERO for _, dim in loops) for loops in (c.m, c.n)) for place in places
-    )
-
-
 def times(a: Expr, b: Expr) -> Expr:
     return a * b if isinstance(a, int) and isinstance(b, int) else b if a == 1 else a if b == 1 else ["*", a, b]
 
 
-class _ProductWriter(Writer):
-    """As `Writer`; the tile of `result` is stored by the copy engine."""
-
-    def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], result: Place | None) -> None:
-        super().__init__(kernel, buffers, shape)
-        self.result = result
-        self.corner: tuple[str, str] = ("0", "0")  # where the tile begins
-
-    def write(
-        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
-    ) -> None:
-        if place != self.result:
-            super().write(place, at, value, shape)
-            return
-        m, n = (f"tl.cast({at}, tl.int32)" if self.wide else at for at in self.corner)
-        self.line(f"c.store([{m}, {n}], {to_storage(f'({value})', place.dtype)})")
-
-
-def _tile(
-    w: _ProductWriter, c: Contraction, tile: Tile, program: str, described: tuple[Matrix, Matrix] | None,
-    ready: bool = False,
-) -> None:
-    """The lines that make the tile of the program numbered `program`; descriptors of factors may be `ready`."""
+def _tile(w: Writer, c: Contraction, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:
+    """The lines that make a program's tile."""
     rows, columns, depth = total(c.m), total(c.n), total(c.k)
-    batch, pm, pn = _numbers(w, c, tile, program)
-    if described is not None and not ready:
+    batch, pm, pn = _numbers(w, c, tile)
+    if described is not None:
         _describe(w, described, tile, batch)
-    w.corner = (w.define("m", f"{pm} * {tile.m}"), w.define("n", f"{pn} * {tile.n}"))
-    row = w.define("m", f"{w.corner[0]} + {w.range(0)}")
-    column = w.define("n", f"{w.corner[1]} + {w.range(1)}")
+    corner = w.define("m", f"{pm} * {tile.m}"), w.define("n", f"{pn} * {tile.n}")
+    row = w.define("m", f"{corner[0]} + {w.range(0)}")
+    column = w.define("n", f"{corner[1]} + {w.range(1)}")
     masks = {
         axis: w.define("b", f"{point} < {w.extent(count)}")
         for axis, point, count, block in ((0, row, rows, tile.m), (1, column, columns, tile.n))
@@ -131,7 +84,7 @@ def _tile(
         w.line(f"for k in range(0, {w.extent(depth)}, {tile.k}):")
         w.level += 1
     if described is not None:
-        _described_step(w, c, described)
+        _described_step(w, c, described, corner)
     else:
         _step(w, c, tile, at, masks, "k + " if turns else "")
     w.level -= turns
@@ -155,9 +108,10 @@ def finish(w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate]) 
         w.finish(task.epilogue, value, at, task.stored)
 
 
-def _numbers(w: Writer, c: Contraction, tile: Tile, p: str) -> tuple[dict[int, Coordinate], str, str]:
+def _numbers(w: Writer, c: Contraction, tile: Tile) -> tuple[dict[int, Coordinate], str, str]:
     """Which tile a program makes: groups of rows of tiles go over their columns together, so that what they share is
     still in the cache."""
+    p = w.program()
     m, n = (_blocks(w, total(loops), block) for loops, block in ((c.m, tile.m), (c.n, tile.n)))
     at: dict[int, Coordinate] = {}
     if c.batch:
@@ -193,10 +147,12 @@ def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mappi
     w.line(f"b = tl.make_tensor_descriptor({right.describe(w, at, lines)})")
 
 
-def _described_step(w: _ProductWriter, c: Contraction, described: tuple[Matrix, Matrix]) -> None:
-    """One turn along K, by descriptors: beyond the end they give zeros."""
+def _described_step(
+    w: Writer, c: Contraction, described: tuple[Matrix, Matrix], corner: tuple[str, str]
+) -> None:
+    """One turn along K, by descriptors: beyond the end they give zeros. The tile begins at `corner`."""
     left, right = described
-    m, n, k = (f"tl.cast({at}, tl.int32)" if w.wide else at for at in (*w.corner, "k"))
+    m, n, k = (f"tl.cast({at}, tl.int32)" if w.wide else at for at in (*corner, "k"))
     x = w.define("x", f"a.load([{k}, {m}]).T" if left.across else f"a.load([{m}, {k}])")
     y = w.define("x", f"b.load([{n}, {k}]).T" if right.across else f"b.load([{k}, {n}])")
     _multiply(w, c, x, y)

@@ -40,7 +40,6 @@ _REGISTERS = 24  # of each thread of the warps that fetch
 _HOPPER = 90
 _LINE = 128  # bytes of a factor along K in one place of the ring
 _PLACES = (4, 2)  # most and least of a ring
-_FACTOR = 0.97  # of the time that programs of Triton's own that stay take
 _FORMS = 3
 _SHAPES = ((128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (64, (256,)), (64, (128, 64)))
 
@@ -138,8 +137,7 @@ def _fitting(m: int, widths: tuple[int, ...], sizes: tuple[int, int], target: Gp
 
 def ring_cycles(ring: Ring, problem: Problem, target: GpuTarget) -> float:
     """What a product takes, as `tiles.cycles`."""
-    tile = Tile(ring.m, ring.n, ring.k, ring.warps, ring.stages, "stay")
-    return _FACTOR * cycles(problem, tile, target)
+    return cycles(problem, Tile(ring.m, ring.n, ring.k, ring.warps, ring.stages, "ring"), target)
 
 
 def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:

@@ -4,7 +4,8 @@ How factors come to the tensor cores:
 
     pointers      every thread loads its part; anything that can be addressed
     descriptors   the copy engine brings tiles (`matrices.py`)
-    stay          the same, and a program goes from tile to tile, warps that load apart from warps that multiply
+    ring          the same, and a program goes from tile to tile, warps that load apart from those that multiply
+                  (`ring.py`)
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.targets.gpu import GpuTarget
 
-Kind = Literal["pointers", "descriptors", "stay"]
+Kind = Literal["pointers", "descriptors", "ring"]
 PRECISIONS = {"f32": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 _CACHE_BYTES = 64  # that one processor reads from the second-level cache in a cycle
 _RATES = {  # products in a cycle
@@ -28,7 +29,7 @@ _DEPTHS = {
 }
 _POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # of the largest tile; others: 128 * 256
 _SIDES = (16, 32, 64, 128, 256)
-_BEGIN = {"pointers": 1500, "descriptors": 3000, "stay": 8500}  # cycles until a program multiplies
+_BEGIN = {"pointers": 1500, "descriptors": 3000, "ring": 8500}  # cycles until a program multiplies
 _NARROW = 4  # times as long take loads of single elements
 _ENGINE = 0.93  # of the time of threads that load takes the copy engine
 _SHORT = 16  # turns, for which a deep pipeline takes longer to fill than it gains
@@ -54,9 +55,8 @@ class Tile:
 @dataclass(frozen=True)
 class Problem:
     """What is to be multiplied: how many rows, columns, products of each and how many times (guesses where dynamic),
-    the `factor`s' kind (see `products.Contraction`), whether both factors can be described, whether threads can
-    only load one of them element by element, and whether what follows the sum is `plain`: reads no other tile, and
-    leaves by the copy engine alone."""
+    the `factor`s' kind (see `products.Contraction`), whether both factors can be described, and whether threads can
+    only load one of them element by element."""
 
     m: int
     n: int
@@ -65,7 +65,6 @@ class Problem:
     factor: str
     described: bool
     narrow: bool = False
-    plain: bool = True
 
 
 def stored_as(factor: str) -> str:
@@ -88,14 +87,14 @@ def _all(problem: Problem, target: GpuTarget) -> list[Tile]:
     found: list[Tile] = []
     described = problem.described and target.is_cuda and target.architecture == _HOPPER
     described = described and problem.factor not in ("f32", "f64", "tf32x3")
-    kinds: tuple[Kind, ...] = ("pointers", "descriptors", "stay") if described else ("pointers",)
+    kinds: tuple[Kind, ...] = ("pointers", "descriptors") if described else ("pointers",)
     for m in _SIDES:
         for n in _SIDES:
             if m * n > _POINTS.get(problem.factor, 128 * 256) or m > max(16, 4 * power_of_two(problem.m)):
                 continue
             if n > max(16, 4 * power_of_two(problem.n)):
                 continue
-            for kind in kinds if problem.batch == 1 else kinds[:2]:
+            for kind in kinds:
                 found += _tiles(problem, m, n, kind, target)
     return found
 
@@ -103,18 +102,16 @@ def _all(problem: Problem, target: GpuTarget) -> list[Tile]:
 def _tiles(problem: Problem, m: int, n: int, kind: Kind, target: GpuTarget) -> list[Tile]:
     """The tiles of `m` by `n`: as deep in flight as there is room, and, of a middle size, so that two programs have
     room on one processor."""
-    if kind != "pointers" and (m < 64 or n < 64 or (kind == "stay" and (m < 128 or not problem.plain))):
+    if kind != "pointers" and (m < 64 or n < 64):
         return []
     k = _depth(problem, m, n)
-    warps = 4 if kind == "stay" else _warps(problem, m, n)
+    warps = _warps(problem, m, n)
     one = (m + n) * k * item_bytes(stored_as(problem.factor))
     room = target.shared - 4096
-    if kind == "stay":
-        room -= m * n * 2  # where results wait to leave
     steps = -(-problem.k // k)
     most = 3 if problem.factor == "f32" else 4 if m * n > 64 * 128 or steps <= _SHORT else 6
     stages = [min(most, max(1, steps), room // one)]
-    if m * n == 128 * 128 and kind != "stay":
+    if m * n == 128 * 128:
         half = min(stages[0], (target.shared // 2 - 2048) // one)
         if 2 <= half < stages[0]:
             stages.append(half)
@@ -152,13 +149,13 @@ def cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
         reading *= _ENGINE
     elif problem.narrow:
         reading *= _NARROW
-    overlap = {"pointers": 1.1, "descriptors": 1.1, "stay": 1.07}[tile.kind]
+    overlap = {"pointers": 1.1, "descriptors": 1.1, "ring": 1.04}[tile.kind]
     step = max(overlap * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
     ending = tile.m * tile.n * 4 / _CACHE_BYTES + 500
     beside = 2 if _two_fit(tile, size, target) else 1
     waves = -(-tiles // target.processors)
-    if tile.kind == "stay":
-        return _BEGIN["stay"] + waves * (steps * step + 0.7 * ending)
+    if tile.kind == "ring":
+        return _BEGIN["ring"] + waves * (steps * step + 0.7 * ending)
     hidden = 0.5 if beside == 2 and waves > 1 else 1.0
     return waves * (steps * step + hidden * (ending + _BEGIN[tile.kind]))
 
