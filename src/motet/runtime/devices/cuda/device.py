@@ -48,7 +48,7 @@ class CudaDevice:
         self.lost: MotetError | None = None
         self.ordinal = ordinal
         self._met: set[int] = set()  # other GPUs
-        self._check = check
+        self.checks = check
         self._closed = False
         self._lifetimes = Lifetimes()
         self._profiler: Profiler | None = None
@@ -398,8 +398,8 @@ class CudaDevice:
         def issue(stream: Handle) -> Finish | None:
             if self._profiler is not None:
                 self._run_profiled(work, bases, stream, self._profiler, queue)
-            elif self._check:
-                self._run_checked(work, bases, stream)
+            elif self.checks:
+                self.run_checked(work, bases, stream)
             else:
                 work.run(bases, stream)
             return None
@@ -417,7 +417,9 @@ class CudaDevice:
 
         work.run_on(bases, [stream, *profiler.streams], around)
 
-    def _run_checked(self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle) -> None:
+    def run_checked(self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle) -> None:
+        """Puts one command after the other on a stream, and waits for each. With the lock held."""
+
         def after(command: Command) -> None:
             try:
                 self.api.stream_synchronize(stream)

@@ -74,6 +74,10 @@ class DirectWork:
                 return
             base = self.device.stream_memory(stream, self._memory) if self._memory else 0
             bases = (*addresses, base, *self._fixed, base + self._scratch_at)
+            if self.device.checks:
+                self.device.run_checked(self._commands, bases, stream)
+                self.device.check_usable()
+                return
             instance = self._commands.instance(bases)
             if instance is not None:
                 if len(self.ready) >= _MOST_READY:

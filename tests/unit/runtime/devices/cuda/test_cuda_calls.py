@@ -350,6 +350,22 @@ def test_tensors_for_sessions_on_the_host_are_refused(fake: FakeApi):
         session(Tensor(numbers(6)))
 
 
+def test_devices_that_check_say_at_once_which_kernel_it_was(fake: FakeApi):
+    session = load(faulty("wild"), devices="cuda:0?check=1")
+    x = Tensor(numbers(16))
+    with pytest.raises(DeviceLost, match="kernel wild: an access to memory that is not there"):
+        session(x)
+    fake.broken = 0
+    session.close()
+
+
+def test_there_may_be_no_elements(opened: Open):
+    session = opened(3)
+    for _ in range(4):
+        y = session(Tensor(numbers(0)))
+        assert y.shape == (0,) and y.numpy().shape == (0,)
+
+
 def test_faults_of_whole_functions_are_named(fake: FakeApi):
     session = load(faulty("wild"), devices="cuda:0")
     x = Tensor(numbers(16))
