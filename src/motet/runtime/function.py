@@ -166,12 +166,12 @@ class Function:
 
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Runs the function, command after command; returns each kernel's name and seconds."""
-        call = self._prepare(arguments, out)
+        call = self._prepare(self._resident(arguments), out)
         return call.instance.run_timed(call.arrays())
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
         """Runs the function; its results, and what happened when on which device (`trace.chrome_trace` shows it)."""
-        call = self._prepare(arguments, out)
+        call = self._prepare(self._resident(arguments), out)
         events = call.instance.run_traced(call.arrays())
         return call.value(), events
 
@@ -230,6 +230,15 @@ class Function:
                     self._prepared, self._on_stream = shorter.short, shorter.on_stream
                     self._out_type = shorter.tensor_type
         return value
+
+    def _resident(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Arguments of which those on a GPU are tensors of the session's."""
+        if not any(type(value) is not np.ndarray and _lies_on_gpu(value) for value in arguments):
+            return arguments
+        from motet.runtime.devices.cuda import calls  # which nobody else needs
+
+        self._check_count(arguments)
+        return calls.resident(self.signature, self._where, self._instance, arguments)
 
     def _call_unprepared(self, *arguments: Any) -> Any:
         """Takes what a prepared callable does not: the arguments, and `out` after them if it was given."""

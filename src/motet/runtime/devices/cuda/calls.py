@@ -108,6 +108,13 @@ def current_stream(arguments: Sequence[Any]) -> int:
     return 0 if library is None else library.current_stream(_home(there, loaded, ""))
 
 
+def resident(signature: Signature, where: Sequence[str], find: Find, arguments: Sequence[Any]) -> list[Any]:
+    """The arguments of a call that is measured, those on a GPU as tensors of the session's, behind what is on their
+    stream. Raises CallError."""
+    call = _Call(signature, where, arguments, [None] * len(signature.results), None)
+    return call.resident(find)
+
+
 class _Call:
     def __init__(
         self, signature: Signature, where: Sequence[str], arguments: Sequence[Any], out: Sequence[Any], stream: Any
@@ -155,6 +162,18 @@ class _Call:
         if again and isinstance(self.library, libraries.Torch):
             return value, torch_call(self.library, direct, self.signature, instance, self.home, fallback)
         return value, None
+
+    def resident(self, find: Find) -> list[Any]:
+        inputs = [
+            self._adopt(value, spec, where, writable=False)
+            for value, spec, where in zip(self.arguments, self.signature.inputs, self.where, strict=True)
+        ]
+        instance, _ = find(inputs)
+        if not isinstance(instance, PlacedInstance):
+            return list(self.arguments)
+        device = _device_of(instance, self.home, self._name_of(inputs))
+        device.let_queues_wait_for(self.stream)
+        return [_taken(device, item) if isinstance(item, OnGpu) else item.array for item in inputs]
 
     # -- arguments -------------------------------------------------------------------------------
 

@@ -173,6 +173,17 @@ def test_destinations_are_written_in_place(opened: Open, fake: FakeApi):
         session(x, np.zeros(9, np.int32))
 
 
+def test_calls_with_tensors_can_be_measured(opened: Open, fake: FakeApi):
+    session = opened(3, rows=6)
+    x = Tensor(numbers(6))
+    fake.foreign.append((x.array.ctypes.data, x.array.nbytes, 0))
+    value, events = session.main.trace(x)
+    np.testing.assert_array_equal(value, expected_chain(x.array, 3))
+    assert [event.event.kind for event in events].count("launch") == 3
+    assert not any(event.event.kind == "write" for event in events)  # it was there
+    assert session.profile(x)
+
+
 def test_submitted_calls_are_on_a_stream_too(opened: Open, fake: FakeApi):
     session = opened(2, rows=6)
     x = Tensor(numbers(6))
