@@ -29,6 +29,7 @@ from motet.compiler.normalise.hoist_constants import hoist_constants
 from motet.compiler.normalise.resolve_extracts import resolve_extracts
 from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
 from motet.compiler.normalise.simplify_sizes import simplify_sizes
+from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
@@ -177,6 +178,8 @@ def normalise(program: Program) -> None:
     resolved = [resolve_extracts(function) for function in public_functions(program.module)]
     if any(resolved):
         run_pipeline(program.module, CLEAN)
+    for function in public_functions(program.module):
+        slice_after_splitting(function)
     hoist_constants(program)
 
 
