@@ -3,6 +3,7 @@
     python -m benchmarks.gpu compile --out DIR          anywhere; --pack makes one small file of it
     python -m benchmarks.gpu run DIR --markdown FILE    on a machine with a GPU and PyTorch
     python -m benchmarks.gpu all --markdown FILE        both
+    python -m benchmarks.gpu table DIR --merge A B …    the tables of several runs' results
 
 Row by row, all contenders make the row ready, their results are compared with a reference of more bits, and then
 they take turns, round by round, each with enough calls to fill some milliseconds, timed by CUDA events around them.
@@ -386,7 +387,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["compile", "run", "all", "child", "list"])
+    parser.add_argument("step", choices=["compile", "run", "all", "table", "child", "list"])
     parser.add_argument("source", nargs="?", type=Path, help="what `compile` wrote: a folder, or a packed file")
     parser.add_argument("--out", type=Path, default=Path("build/gpu-benchmarks"), help="folder for artifacts")
     parser.add_argument("--pack", type=Path, metavar="FILE", help="write the artifacts as one file too")
@@ -400,6 +401,7 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=_PATIENCE, metavar="S", help="seconds for one row at most")
     parser.add_argument("--results", type=Path, default=Path(RESULTS), metavar="FILE", help="lines of JSON")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+    parser.add_argument("--merge", nargs="+", type=Path, default=[], metavar="FILE", help="results, for `table`")
     parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.step == "list":
@@ -411,6 +413,15 @@ def main() -> None:
             with options.results.open("a") as file:
                 note(file, {"machine": measure_machine()})
             run_rows(options, options.source)
+        return
+    if options.step == "table":
+        from benchmarks.gpu_table import markdown
+
+        about = json.loads(((options.source or options.out) / "compiled.json").read_text())
+        text = markdown(rows(), [line for file in options.merge for line in read(file)], about)
+        if options.markdown:
+            options.markdown.write_text(text)
+        print(text)
         return
     if options.step in ("compile", "all"):
         compile_rows(_chosen(options), options.out, options.target)
