@@ -97,6 +97,13 @@ class Builder(ir.IRBuilder):
         )
 
     def masked_store(self, value: ir.Value, address: ir.Value, element: ir.Type, lanes: int, mask: ir.Value) -> None:
+        """Store the lanes that `mask` sets. LLVM's x86 code for a mask that is known to set one lane alone writes 4
+        bytes for elements of 2 or 1 that were truncated: that lane is stored by itself."""
+        set_lanes = [lane for lane in range(lanes) if _is_set(mask, lane)]
+        if len(set_lanes) == 1:
+            scalar = self.extract_element(value, ir.Constant(I32, set_lanes[0]))
+            self.store(scalar, self.at(address, set_lanes[0], element), align=_bytes(element))
+            return
         self.intrinsic(
             f"llvm.masked.store.v{lanes}{_suffix(element)}.p0", ir.VoidType(),
             [value, address, ir.Constant(I32, _bytes(element)), mask],
@@ -201,6 +208,13 @@ def _suffix(kind: ir.Type) -> str:
     if isinstance(kind, ir.IntType):
         return f"i{kind.width}"
     return {F16: "f16", F32: "f32", F64: "f64"}[kind]
+
+
+def _is_set(mask: ir.Value, lane: int) -> bool:
+    """Whether a lane of a mask is known to be set."""
+    return isinstance(mask, ir.Constant) and isinstance(mask.constant, (list, tuple)) and bool(
+        getattr(mask.constant[lane], "constant", mask.constant[lane])
+    )
 
 
 def _bytes(kind: ir.Type) -> int:
