@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from motet.compiler.frontends.gpu.gpu_concurrency import GpuConcurrency
+from motet.compiler.frontends.gpu.map_loops_to_gpu import MapLoopsToGpu
 from motet.compiler.ir._mlir import ir
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.annotate_affinities import AnnotateAffinities
@@ -72,7 +73,7 @@ PASSES: Mapping[str, Callable[[str], Pass]] = MappingProxyType({
         for make in (
             MaterializeDevices, ResolvePromises, ResolveGlobals, InlineCalls, AnchorOperations, ResolveAliases,
             VerifyDevices, UnrollPlacedLoops, AnnotateAffinities, PlaceAutomatically, PlaceOperations, InsertTransfers,
-            FoldTransfers, OutlineRegions, EraseDevices, GpuConcurrency,
+            FoldTransfers, OutlineRegions, EraseDevices, MapLoopsToGpu, GpuConcurrency,
         )
     },
 })

@@ -17,13 +17,13 @@ from collections.abc import Callable
 
 from motet.compiler.frontends.gpu.keep_launches import closure, fresh_name, keep_function
 from motet.compiler.frontends.gpu.kernels import within
+from motet.compiler.frontends.gpu.parallel_launch import ParallelLaunch
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
 
 _LOOPS = ("affine.for", "affine.parallel", "scf.parallel")
-_THREADS = 256
 _KERNEL = "loop"
 _STACK_BYTES = 1024  # that memory of a turn may take of a thread's own
 _PARALLEL = "func.func(affine-parallelize),lower-affine,canonicalize"
@@ -112,7 +112,7 @@ def _launch_text(function: ir.Operation) -> str | None:
         return None
     if not all(map(_is_small, [op for op in within(loops[0]) if op.name in ("memref.alloc", "memref.alloca")])):
         return None
-    _Launch(holder, loops[0]).make()
+    ParallelLaunch(holder, loops[0], _KERNEL).make()
     holder.operation.verify()
     return holder.operation.get_asm(enable_debug_info=True, assume_verified=True)
 
@@ -125,124 +125,3 @@ def _is_small(allocation: ir.Operation) -> bool:
     for extent in kind.shape:
         elements *= extent
     return elements * 8 <= _STACK_BYTES
-
-
-class _Launch:
-    """Makes a launch, before it, of a `scf.parallel`, and erases that."""
-
-    def __init__(self, holder: ir.Module, loop: ir.Operation) -> None:
-        self.holder, self.loop = holder, loop
-        self.index = ir.IndexType.get()
-        count = len(loop.regions[0].blocks[0].arguments)
-        operands = list(loop.operands)
-        self.lower, self.upper, self.steps = (operands[i * count : (i + 1) * count] for i in range(3))
-
-    def make(self) -> None:
-        captured = list(dict.fromkeys(captured_values(self.loop)))
-        self._kernel(captured)
-        total = self._product(self._extents(self.loop, {}), self.loop)
-        blocks = self._binary("arith.ceildivui", total, self._constant(_THREADS, self.loop), self.loop)
-        one, threads = self._constant(1, self.loop), self._constant(_THREADS, self.loop)
-        operands = [blocks, one, one, threads, one, one, *captured]
-        sizes = [0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, len(captured), 0]
-        ir.Operation.create(
-            "gpu.launch_func", operands=operands, attributes={
-                "kernel": ir.SymbolRefAttr.get([f"{_KERNEL}s", _KERNEL]),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get(sizes),
-            }, loc=self.loop.location, ip=ir.InsertionPoint(self.loop),
-        )  # fmt: skip
-        self.loop.erase()
-
-    def _kernel(self, captured: list[ir.Value]) -> None:
-        location = self.loop.location
-        container = ir.Operation.create(
-            "gpu.module", attributes={"sym_name": ir.StringAttr.get(f"{_KERNEL}s")}, regions=1, loc=location,
-            ip=ir.InsertionPoint(self.holder.body),
-        )  # fmt: skip
-        kinds = [value.type for value in captured]
-        kernel = ir.Operation.create(
-            "gpu.func", regions=1, loc=location,
-            ip=ir.InsertionPoint(container.regions[0].blocks.append()), attributes={
-                "sym_name": ir.StringAttr.get(_KERNEL), "gpu.kernel": ir.UnitAttr.get(),
-                "function_type": ir.TypeAttr.get(ir.FunctionType.get(kinds, [])),
-                "workgroup_attributions": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0),
-            },
-        )  # fmt: skip
-        block = kernel.regions[0].blocks.append(*kinds, arg_locs=[location] * len(kinds))
-        last = ir.Operation.create("gpu.return", loc=location, ip=ir.InsertionPoint(block))
-        values = dict(zip(captured, block.arguments, strict=True))
-        dimension = ir.Attribute.parse("#gpu<dim x>")
-        number = ir.Operation.create(
-            "gpu.global_id", results=[self.index], attributes={"dimension": dimension}, loc=location,
-            ip=ir.InsertionPoint(last),
-        ).result  # fmt: skip
-        extents = self._extents(last, values)
-        inside = ir.Operation.create(
-            "arith.cmpi", results=[ir.IntegerType.get_signless(1)], operands=[number, self._product(extents, last)],
-            attributes={"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 6)}, loc=location,
-            ip=ir.InsertionPoint(last),
-        ).result  # fmt: skip
-        branch = ir.Operation.create(
-            "scf.if", operands=[inside], regions=2, loc=location, ip=ir.InsertionPoint(last)
-        )
-        end = ir.Operation.create(
-            "scf.yield", loc=location, ip=ir.InsertionPoint(branch.regions[0].blocks.append())
-        )
-        self._turn(number, extents, values, end)
-
-    def _turn(
-        self, number: ir.Value, extents: list[ir.Value], values: dict[ir.Value, ir.Value], end: ir.Operation
-    ) -> None:
-        """The body of the loop for turn `number`, before `end`."""
-        body = self.loop.regions[0].blocks[0]
-        for axis in reversed(range(len(extents))):
-            place = number
-            if axis:
-                place = self._binary("arith.remui", number, extents[axis], end)
-                number = self._binary("arith.divui", number, extents[axis], end)
-            scaled = self._binary("arith.muli", place, values[self.steps[axis]], end)
-            values[body.arguments[axis]] = self._binary("arith.addi", scaled, values[self.lower[axis]], end)
-        for operation in [entry.operation for entry in body.operations][:-1]:
-            with ir.InsertionPoint(end):
-                copy = operation.clone()
-            remap(copy, values)
-            values.update(zip(operation.results, copy.results, strict=True))
-        for operation in within(end.parent.operation):
-            if operation.name == "memref.alloc":
-                local = ir.Operation.create(
-                    "memref.alloca", results=[operation.results[0].type], loc=operation.location,
-                    attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])},
-                    ip=ir.InsertionPoint(operation),
-                )  # fmt: skip
-                operation.results[0].replace_all_uses_with(local.results[0])
-        for operation in within(end.parent.operation):
-            if operation.name in ("memref.dealloc", "memref.alloc"):
-                operation.erase()
-
-    def _extents(self, at: ir.Operation, values: dict[ir.Value, ir.Value]) -> list[ir.Value]:
-        """How many turns each dimension has, computed before `at` from `values` of what the loop captures."""
-        found: list[ir.Value] = []
-        zero = self._constant(0, at)
-        for lower, upper, step in zip(self.lower, self.upper, self.steps, strict=True):
-            lower, upper, step = (values.get(value, value) for value in (lower, upper, step))
-            whole = self._binary("arith.subi", upper, lower, at)
-            turns = self._binary("arith.ceildivsi", whole, step, at)
-            found.append(self._binary("arith.maxsi", turns, zero, at))
-        return found
-
-    def _product(self, factors: list[ir.Value], at: ir.Operation) -> ir.Value:
-        total = factors[0]
-        for factor in factors[1:]:
-            total = self._binary("arith.muli", total, factor, at)
-        return total
-
-    def _constant(self, number: int, at: ir.Operation) -> ir.Value:
-        return ir.Operation.create(
-            "arith.constant", results=[self.index], attributes={"value": ir.IntegerAttr.get(self.index, number)},
-            loc=at.location, ip=ir.InsertionPoint(at),
-        ).result  # fmt: skip
-
-    def _binary(self, name: str, left: ir.Value, right: ir.Value, at: ir.Operation) -> ir.Value:
-        return ir.Operation.create(
-            name, results=[self.index], operands=[left, right], loc=at.location, ip=ir.InsertionPoint(at)
-        ).result

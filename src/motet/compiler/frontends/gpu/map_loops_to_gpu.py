@@ -1,0 +1,43 @@
+"""map-loops-to-gpu: loops whose turns are independent become launches of full blocks of threads.
+
+    affine.for %i = 0 to 64 {                  gpu.launch_func @main_0s::@main_0 blocks in (7, 1, 1)
+      affine.for %j = 0 to 28 { … } }     →      threads in (256, 1, 1) args(%x, %y)
+
+Loops that are parallel by name are taken at their word; `affine.for` where upstream's analysis of dependences proves it
+(`affine-parallelize`). A thread does one turn of all loops that stand directly in one another, so that a loop of few
+turns costs no threads. Loops that are not parallel stay with the host.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.frontends.gpu.parallel_launch import ParallelLaunch
+from motet.compiler.ir._mlir import ir, run_pipeline
+
+_PARALLEL = "func.func(affine-parallelize),lower-affine,canonicalize"
+
+
+class MapLoopsToGpu:
+    """The pass."""
+
+    name = "map-loops-to-gpu"
+
+    def run(self, module: ir.Module) -> None:
+        run_pipeline(module, _PARALLEL)
+        for entry in list(module.body.operations):
+            function = entry.operation
+            if function.name != "func.func" or not list(function.regions[0].blocks):
+                continue
+            name = ir.StringAttr(function.attributes["sym_name"]).value
+            for number, loop in enumerate(_parallel_loops(function)):
+                ParallelLaunch(module, loop, f"{name}_{number}").make()
+                module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get(module.context)
+
+
+def _parallel_loops(function: ir.Operation) -> list[ir.Operation]:
+    """Those outermost in the function that make no result."""
+    return [
+        entry.operation
+        for block in function.regions[0].blocks
+        for entry in block.operations
+        if entry.operation.name == "scf.parallel" and not len(entry.operation.results)
+    ]
