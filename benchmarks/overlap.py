@@ -38,7 +38,6 @@ RISCV = f"riscv:qemu?harts={THREADS}"
 HOSTS = ("host?cores=0-1", "host/1?cores=2-3")
 _SECONDS = 1.0  # for each of what is compared
 _TURNS = 5
-_MEMORY = "64M"  # for intermediates: by default branches share memory, and then wait for one another
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _chain(schedule: Schedule) -> Schedule:
 def one_device(uri: str, where: str, models: Sequence[Model], family: str) -> list[Row]:
     rows: list[Row] = []
     for model in models:
-        artifact = motet.compile(model.build([None]), devices=family, options={"memory-limit": _MEMORY})
+        artifact = motet.compile(model.build([None]), devices=family)
         x = _input(model)
         with load(chained(artifact), devices=uri, threads=THREADS) as one, \
                 load(artifact, devices=uri, threads=THREADS) as other:

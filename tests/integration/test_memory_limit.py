@@ -79,10 +79,16 @@ def default() -> Schedule:
     return compile_with(None)[1]
 
 
-def test_concurrency_takes_a_quarter_of_the_arena_at_most(default: Schedule) -> None:
-    assert default.least is not None and default.serial is not None and isinstance(default.arena, int)
-    assert default.least <= default.serial
-    assert default.arena <= max(default.serial, 1.25 * default.least)
+def test_concurrency_takes_a_quarter_of_the_arena_at_most() -> None:
+    schedule = motet.compile(branches("2500")).manifest.variants[0].schedules["main"]
+    assert schedule.least is not None and schedule.serial is not None and isinstance(schedule.arena, int)
+    assert 1 << 20 < schedule.least <= schedule.serial
+    assert schedule.arena <= max(schedule.serial, 1.25 * schedule.least)
+
+
+def test_a_small_arena_costs_no_concurrency(default: Schedule) -> None:
+    assert isinstance(default.arena, int) and default.arena <= 1 << 20
+    assert concurrent_pairs(default) == concurrent_pairs(compile_with("1G")[1])
 
 
 def test_more_memory_gives_more_concurrency_and_less_gives_less(default: Schedule) -> None:

@@ -49,7 +49,7 @@ __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optim
 OPTIONS = {
     "jobs": "how many processes compile kernels at once; a number, default: the processors",
     "memory-limit": "how large the memory for intermediate tensors of a function may be; bytes, or with K, M or G"
-    " behind them, default: 1.25 times the least that they need",
+    " behind them, default: 1.25 times the least that they need, or 1 MiB",
     "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
     " which may then run at once",
     "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"

@@ -7,7 +7,8 @@
 Buffers are placed for an order of the commands that is wide at first: what they read and write, and that commands
 which fill a machine anyway follow one another as in the program. Where the arena then is too large, more commands
 follow one another, those first that delay the end least (the slack of the critical path), until it fits; the last
-resort is the program's order. An order that placing has used is kept by the dependences that the shared bytes make.
+resort is the program's order. A small arena is taken as it is. An order that placing has used is kept by the
+dependences that the shared bytes make.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from motet.graphs.order import reduce_order, slacks
 from motet.runtime.expressions import evaluate
 
 GROWTH = 1.25  # of the arena, at most, for the sake of concurrency
+# Bytes of an arena that is never too large: the second level of cache of one or a few cores holds it, and no device
+# has so little memory that it would matter.
+SMALL = 1 << 20
 FILLING = 64  # a command with so many tasks leaves no part of a processor idle for long
 _PROBES = 8
 _MANY = 1000  # commands for which few orders are tried
@@ -43,7 +47,7 @@ def plan_concurrent(
 ) -> Memory:
     """Places buffers whose commands have the dependences `before`; `times` are their seconds, more or less, `fills`
     says which of them leave nothing idle. `limit` is how large the arena may be; without it, it is at most `growth`
-    times its lower bound, or what it is without concurrency.
+    times its lower bound, or what it is without concurrency, or SMALL.
 
     Raises: CompileError: no plan is as small as the limit; it says how small one is.
     """
@@ -89,7 +93,8 @@ def _check_limit(serial: int | None, limit: int) -> None:
 
 @dataclass(frozen=True)
 class _Budget:
-    """What an arena may be: `limit`, or near the `serial` one, and near its lower bound where that one is."""
+    """What an arena may be: `limit`, or SMALL, or near the `serial` one, and near its lower bound where that one is.
+    With symbols it is never small: nobody knows how large they will be."""
 
     serial: Expr
     least: int | None
@@ -100,7 +105,7 @@ class _Budget:
         if isinstance(arena, int) and isinstance(self.serial, int):
             if self.limit is not None:
                 return arena <= self.limit
-            return arena <= max(self.serial, self.growth * (self.serial if self.least is None else self.least))
+            return arena <= max(SMALL, self.serial, self.growth * (self.serial if self.least is None else self.least))
         names = _names(arena) | _names(self.serial)
         for value in _NOMINAL:
             symbols = dict.fromkeys(names, value)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.graphs.test_order import orders, reachable
 
 from motet.artifact.schema import Expr
-from motet.compiler.scheduling.concurrency import GROWTH, plan_concurrent
+from motet.compiler.scheduling.concurrency import GROWTH, SMALL, plan_concurrent
 from motet.compiler.scheduling.memory import Life, Plan, lower_bound, needed_at_once, plan_memory
 from motet.errors import CompileError
 from motet.graphs.order import bit_set, close_order, members
@@ -84,7 +84,8 @@ def test_one_after_the_other_is_the_order_of_the_list(program: tuple[list[int], 
 
 @given(programs(), st.sampled_from([None, 1, 1.1, 3]))
 def test_concurrency_costs_no_more_than_it_may(program: tuple[list[int], list[Life]], factor: float | None) -> None:
-    before, lives = program
+    before, small = program
+    lives = [Life(int(str(life.bytes)) * SMALL, life.uses) for life in small]
     serial = int(str(plan_memory(lives).total))
     limit = None if factor is None else int(serial * factor)
     memory = plan_concurrent(before, [1.0] * len(before), [False] * len(before), lives, limit)
@@ -92,12 +93,20 @@ def test_concurrency_costs_no_more_than_it_may(program: tuple[list[int], list[Li
     assert int(str(memory.plan.total)) <= max(serial, GROWTH * memory.least if limit is None else limit)
 
 
+@given(programs())
+def test_a_small_arena_keeps_all_concurrency(program: tuple[list[int], list[Life]]) -> None:
+    before, lives = program  # 8 KiB at most
+    memory = plan_concurrent(before, [1.0] * len(before), [False] * len(before), lives)
+    assert memory.plan.total == plan_memory(lives, close_order(before)).total
+
+
 def test_branches_share_memory_only_where_there_is_too_little() -> None:
     # a: 0 → 1 → 2, b: 3 → 4 → 5, joined by 6; 0 and 3 are far smaller than what they make in between.
+    unit = SMALL // 8
     before = [0, 1 << 0, 1 << 1, 0, 1 << 3, 1 << 4, 1 << 2 | 1 << 5]
     lives = [
-        Life(64, bit_set([0, 1])), Life(640, bit_set([1, 2])), Life(64, bit_set([2, 6])),
-        Life(64, bit_set([3, 4])), Life(640, bit_set([4, 5])), Life(64, bit_set([5, 6])),
+        Life(unit, bit_set([0, 1])), Life(10 * unit, bit_set([1, 2])), Life(unit, bit_set([2, 6])),
+        Life(unit, bit_set([3, 4])), Life(10 * unit, bit_set([4, 5])), Life(unit, bit_set([5, 6])),
     ]
     times, fills = [1.0] * 7, [False] * 7
 
@@ -107,21 +116,22 @@ def test_branches_share_memory_only_where_there_is_too_little() -> None:
         return max(a, b) < min(a_end, b_end)
 
     assert shares(None)
-    assert not shares(2048)
+    assert not shares(32 * unit)
     # What fills a machine anyway does not take memory to run at once.
-    assert shares(2048, [True] * 7)
-    with pytest.raises(CompileError, match=r"takes 768 bytes at least.*expected memory-limit=768 or more"):
-        shares(767)
-    assert shares(768)  # at command 4: what it makes, what it reads, and the result of 2
+    assert shares(32 * unit, [True] * 7)
+    least = 12 * unit
+    with pytest.raises(CompileError, match=rf"takes {least} bytes at least.*expected memory-limit={least} or more"):
+        shares(least - 1)
+    assert shares(least)  # at command 4: what it makes, what it reads, and the result of 2
 
 
 def test_slack_is_spent_before_the_critical_path_is() -> None:
     # A long chain 0 → … → 4, and two short pieces of work beside it, 5 and 6, joined by 7.
     before = [0, *(1 << n for n in range(4)), 0, 0, bit_set([4, 5, 6])]
-    lives = [Life(1000, bit_set([n, n + 1])) for n in range(4)]
-    lives += [Life(1000, bit_set([4, 7])), Life(1000, bit_set([5, 7])), Life(1000, bit_set([6, 7]))]
+    lives = [Life(SMALL, bit_set([n, n + 1])) for n in range(4)]
+    lives += [Life(SMALL, bit_set([4, 7])), Life(SMALL, bit_set([5, 7])), Life(SMALL, bit_set([6, 7]))]
     # Workspaces that only 5 and 6 use: together they are what is too large.
-    lives += [Life(4000, bit_set([5])), Life(4000, bit_set([6]))]
+    lives += [Life(4 * SMALL, bit_set([5])), Life(4 * SMALL, bit_set([6]))]
     memory = plan_concurrent(before, [9.0] * 5 + [1.0] * 3, [False] * 8, lives)
     assert memory.serial is not None
     assert int(str(memory.plan.total)) <= GROWTH * memory.serial
