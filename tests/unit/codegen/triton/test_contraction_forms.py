@@ -190,3 +190,34 @@ def test_large_products_have_large_tiles_and_small_ones_fill_the_processors() ->
     assert best(8192, 8192, 8192).m * best(8192, 8192, 8192).n == 128 * 256
     small = best(512, 512, 512)
     assert (512 // small.m) * (512 // small.n) >= SM_90A.processors // 2
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns", "moved"), [
+    (20, 24, 37, True),  # lines of 74 bytes
+    (20, 24, 40, False), (20, 23, 37, False), (1, 96, 1600, True),  # a vector meets it
+])
+def test_constant_factors_lie_along_the_sum_where_that_is_faster(
+    rows: int, depth: int, columns: int, moved: bool
+) -> None:
+    weights = np.round(random(depth, columns) * 8) / 8
+    kind, wide = f"{depth}x{columns}xf16", f"{rows}x{columns}xf16"
+    text = f"""
+func.func @main(%a: tensor<{rows}x{depth}xf16>) -> tensor<{wide}> {{
+  %w = arith.constant dense<{weights.tolist()}> : tensor<{kind}>
+  %z = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<{wide}>
+  %f = linalg.fill ins(%z : f16) outs(%e : tensor<{wide}>) -> tensor<{wide}>
+  %r = linalg.generic {{indexing_maps = [affine_map<(i, j, k) -> (i, k)>, affine_map<(i, j, k) -> (k, j)>,
+      affine_map<(i, j, k) -> (i, j)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+      ins(%a, %w : tensor<{rows}x{depth}xf16>, tensor<{kind}>) outs(%f : tensor<{wide}>) {{
+  ^bb0(%p: f16, %q: f16, %y: f16):
+    %u = arith.mulf %p, %q : f16
+    %v = arith.addf %y, %u : f16
+    linalg.yield %v : f16
+  }} -> tensor<{wide}>
+  return %r : tensor<{wide}>
+}}"""
+    made = generate(text)
+    x = (np.round(random(rows, depth)) / 4).astype("f2")
+    np.testing.assert_allclose(interpret(made, [x])[0], (x.astype("f4") @ weights), rtol=2e-2, atol=2e-2)
+    assert ("dimensions lie as [1, 0]" in last(made).forms[0].source) == moved

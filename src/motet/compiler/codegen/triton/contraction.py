@@ -33,6 +33,7 @@ _LONG = 1024  # products of each result, from which on they are parted
 _GUESS = 1024  # a dynamic extent
 _FORMS = 8
 _LOAD = 8  # bytes that a load should have at least
+_LINE = 16  # bytes that lines should begin at multiples of
 _BYTES = ("i8", "f8E4M3FN", "f8E5M2")
 _SUMS = ("f16", "bf16", "f32", "f64")
 
@@ -112,17 +113,20 @@ def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
 
 def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing]]:
     """`kernel` with constant filters laid out as their products read them: what a window holds in the order in which
-    the image lies, then filter by filter. Where tensor cores take 32-bit factors, which they read along K alone, every
-    constant factor has K last."""
+    the image lies, then filter by filter. Constant factors have K last where tensor cores read them along it alone
+    (32-bit and 8-bit ones), where they meet a few vectors, and where their lines would begin anywhere otherwise."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
-        factor = _factor_dtype(kernel, stage)
-        short = factor in _BYTES or (target.precision != "ieee" and factor == "f32")
-        if not (short or any(map(is_windowed, stage.inputs))) or not takes(kernel, stage):
+        if not takes(kernel, stage):
             continue
+        factor = _factor_dtype(kernel, stage)
+        last = factor in _BYTES or (target.precision != "ieee" and factor == "f32")
+        last = last or not _worth_matrix_units(kernel, stage)
+        windowed = any(map(is_windowed, stage.inputs))
         for image, filters in (stage.inputs, stage.inputs[::-1]):
-            if _may_move(kernel, filters):
-                orders[filters.value] = _filter_order(kernel, stage, image, filters, short)
+            crooked = not windowed and _is_crooked(kernel, stage, filters)
+            if (last or windowed or crooked) and _may_move(kernel, filters):
+                orders[filters.value] = _filter_order(kernel, stage, image, filters, last or crooked)
     values = tuple(
         replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
     )
@@ -131,6 +135,17 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
         if order != tuple(range(len(order)))
     }
     return replace(kernel, values=values), packings
+
+
+def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
+    """Whether lines of a factor begin at any bytes as it lies, but would not with K last."""
+    value = kernel.values[access.value]
+    if not value.rank or any(not isinstance(size, int) for size in (*value.shape, *stage.sizes)):
+        return False
+    along = [d for d in _dimensions(access) if stage.iterators[d] == "reduction"]
+    item = item_bytes(value.dtype)
+    length = value.shape[value.order[-1]]
+    return isinstance(length, int) and length * item % _LINE != 0 and _known(stage, along) * item % _LINE == 0
 
 
 def _may_move(kernel: Kernel, access: Access) -> bool:
