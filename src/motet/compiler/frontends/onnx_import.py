@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_functions import expand_functions
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_simplify import simplify
@@ -101,6 +102,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         run_pipeline(module, TO_TORCH)
         settle_views(module)
         run_pipeline(module, TO_LINALG)
+        exact_extrema(module)
     except ir.MLIRError as error:
         raise _explain(model, error) from error
     return Lowered(module, parameters)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
@@ -42,6 +43,7 @@ def load_torch(
     try:
         with context, ir.Location.unknown():
             run_pipeline(module, _TO_LINALG)
+            exact_extrema(module)
             _drop_assertions(module)
     except ir.MLIRError as error:
         raise _without_lowering(error, file) from None
