@@ -193,15 +193,19 @@ def partition(program: Program) -> Kernels:
 def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     """`program`, normalised, with attention marked, for those of `targets` that have it as one kernel; None where it
     has none, or nobody does. Where all do, it is `program` itself that is changed, and the answer is None too."""
-    those = [target for target in targets if backend_of(target).attends]
+    those = [backend for backend in map(backend_of, targets) if backend.attends]
     if not those:
         return None
+
+    def accepts(kernel: Kernel) -> bool:
+        return is_attention(kernel) and all(backend.fuses(kernel) for backend in those)
+
     if len(those) == len(targets):
-        fuse_attention(program, is_attention)
+        fuse_attention(program, accepts)
         return None
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
-    return apart if fuse_attention(apart, is_attention) else None
+    return apart if fuse_attention(apart, accepts) else None
 
 
 def partition_beside(apart: Program, program: Program) -> Kernels:

@@ -26,7 +26,11 @@ class Backend(Protocol):
 
     @property
     def attends(self) -> bool:
-        """Whether attention is one kernel here (`partition/attention.py`)."""
+        """Whether attention may be one kernel here (`partition/attention.py`)."""
+        ...
+
+    def fuses(self, kernel: Kernel) -> bool:
+        """Whether the attention that `kernel` would be is faster than its parts."""
         ...
 
     def gains(self, kernel: Kernel) -> bool:
@@ -74,6 +78,9 @@ class CpuBackend:
 
     @property
     def attends(self) -> bool:
+        return False
+
+    def fuses(self, kernel: Kernel) -> bool:
         return False
 
     def gains(self, kernel: Kernel) -> bool:

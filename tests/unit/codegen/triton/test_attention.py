@@ -133,7 +133,8 @@ LARGE = Form(batch=2, heads=4, queries=1024, keys=1024, depth=128, width=128, dt
 @pytest.mark.parametrize("form", [
     LARGE, replace(LARGE, mask="causal"), replace(LARGE, mask="float"), replace(LARGE, depth=64, width=64),
     replace(LARGE, depth=80, width=80, mask="causal", swapped=True), replace(LARGE, depth=256, width=256),
-    replace(LARGE, queries=1, groups=4), replace(LARGE, dtype="f32"), replace(LARGE, dynamic=True, mask="causal"),
+    replace(LARGE, queries=1, groups=4), replace(LARGE, dtype="f32", queries=256, keys=256),
+    replace(LARGE, dynamic=True, mask="causal"),
 ])
 def test_forms_that_are_taken_do_not_spill(form: Form, target: str) -> None:
     resolved = gpu(target)
@@ -150,6 +151,12 @@ def test_keys_that_positions_hide_are_left_out(mask: Mask) -> None:
     assert "tl.range(0, 500" not in program.forms[0].source
     (program,) = generate(text(Form(mask="float", queries=500, keys=500))).programs.values()
     assert "tl.range(0, 480" in program.forms[0].source
+
+
+def test_much_work_in_full_precision_is_not_fused() -> None:
+    form = replace(LARGE, dtype="f32")
+    assert "attention" not in generate(text(form)).kinds
+    assert generate(text(form), replace(SM_90A, precision="tf32")).kinds == ["attention"]
 
 
 def test_hopper_has_groups_of_warps_where_tensors_lie_in_lines() -> None:

@@ -37,6 +37,7 @@ from motet.compiler.targets.gpu import GpuTarget
 LEAST = 16  # of a tile's sides
 LOWEST = "-3.4028234663852886e38"  # what the largest score begins at: subtracted from -inf it leaves -inf
 LOG2_E = math.log2(math.e)
+_LITTLE = 500_000_000  # operations that take less than the launches that one kernel saves
 _FEW = 64  # rows, which one tile has all of
 _SHORT, _LONG = 1024, 1 << 20  # keys of a short sequence, and of one that is not known
 _ALIGNED = 16  # bytes, of what descriptors read
@@ -94,6 +95,16 @@ class Space:
 def _static(attention: Attention, dim: int) -> int:
     size = attention.sizes[dim]
     return size if isinstance(size, int) else 0
+
+
+def pays(attention: Attention, target: GpuTarget) -> bool:
+    """Whether one kernel is faster than two products and a softmax. In full precision of f32, which tensor cores do not
+    have, products want tiles so large that nothing else fits the registers: only little work is faster as one."""
+    if attention.dtype != "f32" or target.precision != "ieee":
+        return True
+    sizes = [size if isinstance(size, int) else 1 for size in attention.sizes]
+    points = math.prod(size for dim, size in enumerate(sizes) if dim not in (attention.depth, attention.column))
+    return 2 * points * (sizes[attention.depth] + sizes[attention.column]) <= _LITTLE
 
 
 def space_of(attention: Attention) -> Space:

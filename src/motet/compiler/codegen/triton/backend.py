@@ -10,6 +10,7 @@ from typing import NoReturn
 import msgspec
 
 from motet.artifact.candidates import INDEX, Tunable, encode_index
+from motet.compiler.codegen.attention import match
 from motet.compiler.codegen.backend import Objects, launched
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
@@ -17,6 +18,7 @@ from motet.compiler.codegen.nvvm.emit import emit_launch
 from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
 from motet.compiler.codegen.reader import Unreadable, read_kernel
 from motet.compiler.codegen.triton import scans, scatters, sorts
+from motet.compiler.codegen.triton.attention import pays
 from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of, tunable_of
 from motet.compiler.codegen.triton.program import Program, TritonCode
 from motet.compiler.codegen.triton.scalars import Unsupported
@@ -42,6 +44,10 @@ class TritonBackend:
     @property
     def attends(self) -> bool:
         return True
+
+    def fuses(self, kernel: Kernel) -> bool:
+        found = match(kernel)
+        return found is not None and pays(found, self.target)
 
     def gains(self, kernel: Kernel) -> bool:
         return True
