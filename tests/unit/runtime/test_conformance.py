@@ -189,6 +189,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
     found = {"null": metadata.EntryPoint("null", "motet_test_driver", device.GROUP)}
     real = device.load_driver("null")
     monkeypatch.setattr(device, "_entries", lambda: found)
+    monkeypatch.setitem(device.BUILT_IN, "null", "motet_test_driver")
     original = device.open_device
 
     def open_inner(info: DeviceInfo):
