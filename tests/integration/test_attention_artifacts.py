@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples.models import MODELS
 from tests.unit.codegen.triton.attention_texts import Form, expected, shapes, text
 
 import motet as package
-from examples.models import MODELS
 from motet.artifact.reader import Artifact
 from motet.runtime import load
 
