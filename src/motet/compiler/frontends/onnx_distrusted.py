@@ -41,7 +41,7 @@ class Tensor:
 def _tensors(model: OnnxModel) -> dict[str, Tensor]:
     import onnx
 
-    kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16)
+    kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
     graph = model.proto.graph
     declared = {
         value.name: Tensor(value.type.tensor_type.elem_type in kinds, len(value.type.tensor_type.shape.dim))
@@ -56,9 +56,15 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _dequantize(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+def _unsigned(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     of = tensors.get(node.input[0])
     return "of unsigned integers" if of is not None and of.unsigned else None
+
+
+def _max_pool(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+    if len(node.output) > 1 and node.output[1]:
+        return "with indices as a result"
+    return _unsigned(node, tensors)
 
 
 def _quantised_product(node: onnx.NodeProto, tensors: Tensors) -> str | None:
@@ -86,7 +92,11 @@ def _weighted_loss(node: onnx.NodeProto, tensors: Tensors) -> str | None:
 
 Tensors = dict[str, Tensor]
 RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
-    "DequantizeLinear": _dequantize,
+    "DequantizeLinear": _unsigned,
+    "Clip": _unsigned,
+    "Div": _unsigned,
+    "MaxPool": _max_pool,
+    "Mod": _unsigned,
     "QLinearMatMul": _quantised_product,
     "GridSample": _grid_sample,
     "Resize": _resize,

@@ -16,6 +16,7 @@ import numpy as np
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_functions import expand_functions
 from motet.compiler.frontends.onnx_model import OnnxModel
+from motet.compiler.frontends.onnx_rewrites import rewrite_forms
 from motet.compiler.frontends.onnx_simplify import simplify
 from motet.compiler.frontends.torch_views import settle_views
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
@@ -32,8 +33,8 @@ PARAMETER_DTYPES = frozenset({
 })  # fmt: skip
 MAX_ATTEMPTS = 24
 # Operators whose own lowering is not to be used: that of RotaryEmbedding crashes the process for valid models, that of
-# Gelu takes 0.797724 for √(2/π), 0.797885.
-UNSOUND = frozenset({"RotaryEmbedding", "Gelu"})
+# Gelu takes 0.797724 for √(2/π), 0.797885, that of Selu rounds its factors to five digits.
+UNSOUND = frozenset({"RotaryEmbedding", "Gelu", "Selu"})
 
 
 @dataclass
@@ -56,7 +57,8 @@ class LoweringError(Exception):
 def lower(model: OnnxModel) -> Lowered:
     """Lower `model`, changing what is tried after each failure. Raises LoweringError when nothing is left."""
     constants: set[str] = set()
-    if expand_functions(model, UNSOUND):
+    rewritten = rewrite_forms(model)
+    if expand_functions(model, UNSOUND) or rewritten:
         simplify(model)
     first: LoweringError | None = None
     for _ in range(MAX_ATTEMPTS):

@@ -1,0 +1,247 @@
+"""Writes forms of ONNX operators whose own lowering is wrong with operators whose lowering is right.
+
+- AveragePool with ceil_mode and count_include_pad: the wheel divides by the whole window where it reaches beyond the
+  padding too, which never counts. LpPool knows neither auto_pad nor dilations. Both become an average of whole windows
+  over an image padded by zeros, times how many elements count.
+- ReduceL2 of float64, which goes through float32.
+- Slice from beyond the end backwards, which starts at another element.
+- Activations and remainders of float16 and bfloat16, every step of which would round: they are done in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motet.compiler.frontends.onnx_model import OnnxModel
+from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, static_shapes
+
+if TYPE_CHECKING:
+    import onnx
+
+_IN_FLOAT32 = frozenset({"Mod", "Gelu", "Selu", "Celu", "Elu", "Swish", "Mish", "HardSigmoid", "HardSwish", "Softplus"})
+
+
+def rewrite_forms(model: OnnxModel) -> bool:
+    """Rewrite the main graph of `model`, whose types are inferred, in place; whether anything changed."""
+    facts = _Facts(model, static_shapes(model), _element_types(model))
+    nodes: list[onnx.NodeProto] = []
+    changed = False
+    for node in model.proto.graph.node:
+        rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        made = rule(node, facts) if rule is not None else None
+        nodes += [node] if made is None else made
+        changed |= made is not None
+    if changed:
+        copies = [_copy(node) for node in nodes]
+        del model.proto.graph.node[:]
+        model.proto.graph.node.extend(copies)
+        infer_shapes(model)
+    return changed
+
+
+@dataclass
+class _Facts:
+    model: OnnxModel
+    shapes: dict[str, tuple[int, ...]]
+    types: dict[str, int]
+
+    def constant(self, node: onnx.NodeProto, suffix: str, value: np.ndarray) -> str:
+        name, count = f"{node.name}/{suffix}", 1
+        while name in self.model.constants:
+            count += 1
+            name = f"{node.name}/{suffix}{count}"
+        self.model.constants[name] = value
+        return name
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        import onnx
+
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(self.types[name]))
+
+
+def _element_types(model: OnnxModel) -> dict[str, int]:
+    import onnx
+
+    graph = model.proto.graph
+    found = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
+    return found | {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in model.constants.items()}
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+class _Chain:
+    """Nodes in place of `node`, each of the result of the one before."""
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self.node = node
+        self.value = node.input[0]
+        self.nodes: list[onnx.NodeProto] = []
+
+    def then(self, op: str, *more: str, **attributes: Any) -> _Chain:
+        import onnx
+
+        suffix = f"{op}{len(self.nodes)}"
+        made = onnx.helper.make_node(
+            op, [self.value, *more], [f"{self.node.output[0]}/{suffix}"], f"{self.node.name}/{suffix}", **attributes
+        )
+        self.value = made.output[0]
+        self.nodes.append(made)
+        return self
+
+    def done(self) -> list[onnx.NodeProto]:
+        self.nodes[-1].output[0] = self.node.output[0]
+        return self.nodes
+
+
+# -- pools -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Windows:
+    """Windows of a pool over spatial axes of known extents: what is padded before and after each, whole windows
+    included, and by place how many elements of the image and its padding each window has."""
+
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    before: list[int]
+    after: list[int]
+    counts: np.ndarray
+
+
+def _windows(node: onnx.NodeProto, sizes: Sequence[int]) -> _Windows:
+    """As the specification of AveragePool has them (operator set 19)."""
+    kernel = list(attribute(node, "kernel_shape", []))
+    rank = len(kernel)
+    strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
+    pads = list(attribute(node, "pads", [0] * 2 * rank))
+    auto = attribute(node, "auto_pad", b"NOTSET")
+    ceil = bool(attribute(node, "ceil_mode", 0))
+    before: list[int] = []
+    after: list[int] = []
+    counts = np.ones((), np.int64)
+    for axis, size in enumerate(sizes):
+        reach, stride = (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
+        low, high = pads[axis], pads[axis + rank]
+        if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+            total = max(0, (-(-size // stride) - 1) * stride + reach - size)
+            low, high = total // 2, total - total // 2
+            if auto == b"SAME_LOWER":
+                low, high = high, low
+        elif auto == b"VALID":
+            low = high = 0
+        free = size + low + high - reach
+        outputs = (-(-free // stride) if ceil else free // stride) + 1
+        if ceil and (outputs - 1) * stride >= size + low:
+            outputs -= 1
+        taps = np.arange(outputs)[:, None] * stride + np.arange(kernel[axis]) * dilations[axis]
+        counts = np.multiply.outer(counts, (taps < size + low + high).sum(1))
+        before.append(low)
+        after.append(max(high, (outputs - 1) * stride + reach - size - low))
+    return _Windows(kernel, strides, dilations, before, after, counts)
+
+
+def _spatial(node: onnx.NodeProto, facts: _Facts) -> Sequence[int] | None:
+    shape = facts.shapes.get(node.input[0])
+    return None if shape is None or node.input[0] not in facts.types else shape[2:]
+
+
+def _average(chain: _Chain, facts: _Facts, windows: _Windows) -> None:
+    """The mean of every window over the image padded by zeros."""
+    pads = np.array([0, 0, *windows.before, 0, 0, *windows.after], np.int64)
+    if pads.any():
+        chain.then("Pad", facts.constant(chain.node, "pads", pads))
+    more = {"dilations": windows.dilations} if any(d != 1 for d in windows.dilations) else {}
+    chain.then("AveragePool", kernel_shape=windows.kernel, strides=windows.strides, **more)
+
+
+def _average_pool(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    sizes = _spatial(node, facts)
+    if not (attribute(node, "ceil_mode", 0) and attribute(node, "count_include_pad", 0)) or sizes is None:
+        return None
+    windows = _windows(node, sizes)
+    chain, whole = _Chain(node), math.prod(windows.kernel)
+    _average(chain, facts, windows)
+    if (windows.counts != whole).any():
+        factors = (whole / windows.counts).astype(facts.dtype(node.input[0]))
+        chain.then("Mul", facts.constant(node, "factors", factors))
+    return chain.done()
+
+
+def _lp_pool(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    sizes = _spatial(node, facts)
+    explicit = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
+    if sizes is None or (explicit and set(attribute(node, "dilations", [1])) == {1}):
+        return None
+    windows, power, kind = _windows(node, sizes), attribute(node, "p", 2), facts.dtype(node.input[0])
+    chain = _Chain(node).then("Abs")
+    if power != 1:
+        chain.then("Pow", facts.constant(node, "power", np.array(power, kind)))
+    _average(chain, facts, windows)
+    chain.then("Mul", facts.constant(node, "count", np.array(math.prod(windows.kernel), kind)))
+    if power != 1:
+        chain.then("Pow", facts.constant(node, "root", np.array(1 / power, kind)))
+    return chain.done()
+
+
+# -- others ----------------------------------------------------------------------------------------
+
+
+def _reduce_l2(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    if facts.types.get(node.input[0]) != onnx.TensorProto.DOUBLE:
+        return None
+    chain = _Chain(node).then("ReduceSumSquare", *node.input[1:])
+    chain.nodes[0].attribute.extend(node.attribute)
+    return chain.then("Sqrt").done()
+
+
+def _slice(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    found = [facts.model.constants.get(name) for name in node.input[1:]]
+    shape, known = facts.shapes.get(node.input[0]), [array.astype(np.int64) for array in found if array is not None]
+    if len(found) != 4 or len(known) != 4 or shape is None:
+        return None
+    starts, _, axes, steps = known
+    sizes = np.array([shape[axis] for axis in axes], np.int64)
+    beyond = (steps < 0) & (starts >= sizes)
+    if not beyond.any():
+        return None
+    copy = _copy(node)
+    kind = facts.dtype(node.input[1])
+    copy.input[1] = facts.constant(node, "starts", np.where(beyond, sizes - 1, starts).astype(kind))
+    return [copy]
+
+
+def _in_float32(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    kind = facts.types.get(node.input[0])
+    if kind is None or kind not in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16):
+        return None
+    wide = int(onnx.TensorProto.FLOAT)
+    others = [f"{node.output[0]}/wide{i}" for i in range(1, len(node.input))]
+    casts = [
+        onnx.helper.make_node("Cast", [name], [to], f"{node.name}/{to}", to=wide)
+        for name, to in zip(node.input[1:], others, strict=True)
+    ]
+    chain = _Chain(node).then("Cast", to=wide).then(node.op_type, *others)
+    chain.nodes[-1].attribute.extend(node.attribute)
+    return [*casts, *chain.then("Cast", to=int(kind)).done()]
+
+
+_RULES: dict[str, Callable[[Any, _Facts], list[Any] | None]] = {
+    "AveragePool": _average_pool, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "Slice": _slice,
+    **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
+}
