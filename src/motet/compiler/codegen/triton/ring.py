@@ -118,8 +118,7 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
     result = leaving(c)
     sizes = item_bytes(stored_as(c.factor)), item_bytes(result.place.dtype) if result is not None else 0
     found = [ring for m, widths in _SHAPES for ring in _fitting(m, widths, sizes, target)]
-    best = sorted(found, key=lambda ring: ring_cycles(ring, problem, target))[:_FORMS]
-    return sorted(best, key=lambda ring: len(ring.widths))
+    return sorted(found, key=lambda ring: ring_cycles(ring, problem, target))[:_FORMS]
 
 
 def _fitting(m: int, widths: tuple[int, ...], sizes: tuple[int, int], target: GpuTarget) -> list[Ring]:
