@@ -26,6 +26,7 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
+from motet.pytorch.decompositions import decompositions, unsigned_arithmetic
 from motet.pytorch.views import settle_views
 
 PARAMETER_BYTES = 4096  # constants of floating point of this size and more become parameters
@@ -64,6 +65,11 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     except RuntimeError as error:
         raise CompileError(f"its operators cannot be decomposed: {_first_line(error)}", Location(name)) from error
     _refuse_changes(program, name)
+    if operator := unsigned_arithmetic(program.graph):
+        raise CompileError(
+            f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "
+            "as by x.int()", Location(name),
+        )
     settle_views(program.graph)
     parameters: dict[str, np.ndarray] = {}
     context = ir.Context()
@@ -89,7 +95,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         torch.ops.aten.scaled_dot_product_attention.default: _attention,
         torch.ops.aten.gelu.default: _gelu,
     }
-    return {**get_decomposition_table(), **own}
+    return {**get_decomposition_table(), **decompositions(), **own}
 
 
 def _gelu(x: Any, approximate: str = "none") -> Any:

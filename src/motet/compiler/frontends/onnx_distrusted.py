@@ -72,6 +72,10 @@ def _quantised_product(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "of batches" if of is not None and of.rank > 2 else None
 
 
+def _local_response(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+    return "over an even number of channels" if _attributes(node).get("size", 1) % 2 == 0 else None
+
+
 def _grid_sample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "with mode nearest" if _attributes(node).get("mode") == b"nearest" else None
 
@@ -95,6 +99,7 @@ RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
     "DequantizeLinear": _unsigned,
     "Clip": _unsigned,
     "Div": _unsigned,
+    "LRN": _local_response,
     "MaxPool": _max_pool,
     "Mod": _unsigned,
     "QLinearMatMul": _quantised_product,
