@@ -245,8 +245,8 @@ def models() -> list[Row]:
     return [
         Row("attention", "attention bf16 b4 h32 s4096 d128", "attention", lambda: Attention(False), (heads,) * 3,
             full, 4.0 * heads.bytes),
-        Row("attention-causal", "causal attention bf16 b4 h32 s4096 d128", "attention", lambda: Attention(True), (heads,) * 3,
-            full / 2, 4.0 * heads.bytes),
+        Row("attention-causal", "causal attention bf16 b4 h32 s4096 d128", "attention", lambda: Attention(True),
+            (heads,) * 3, full / 2, 4.0 * heads.bytes),
         _network("encoder", "encoder block bf16 b16 s512 d1024 h16", lambda: Block(1024, 16),
                  (Input((16, 512, 1024), BF16),), 8192 * 2 * 12.6e6 + 4.0 * 16 * 512 * 512 * 1024, 66 * MIB),
         _network("resnet50-1", "ResNet-50 bf16, batch 1", resnet50, image(1), 8.2e9, 51.0e6),
