@@ -50,7 +50,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 _OWN = 64  # queries of a group of four warps, as many as its products have rows
 _ATTENDING, _FETCHING = 240, 24  # registers of each thread
 _HOPPER = 90
-_LEAST_QUERIES = 256
+_LEAST_QUERIES, _LEAST_KEYS = 256, 768  # for fewer it takes too long to begin
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ def forms_of(
     a = space.attention
     if target.architecture != _HOPPER or not target.is_cuda or item_bytes(a.dtype) != 2 or len(space.rows) != 1:
         return []
-    if (space.row_count.known or _LEAST_QUERIES) < _LEAST_QUERIES or a.row is None or a.whole is None:
+    if (space.row_count.known or _LEAST_QUERIES) < _LEAST_QUERIES or (space.keys.known or _LEAST_KEYS) < _LEAST_KEYS:
+        return []
+    if a.row is None or a.whole is None:
         return []
     flat = [(a.query, a.row, a.depth), (a.whole.keys, a.key, a.depth), (a.whole.values, a.key, a.column)]
     if not all(lies_flat(a, access, outer, inner) for access, outer, inner in flat):
