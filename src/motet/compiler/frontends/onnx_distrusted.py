@@ -76,6 +76,15 @@ def _local_response(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "over an even number of channels" if _attributes(node).get("size", 1) % 2 == 0 else None
 
 
+def _recurrent(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+    if node.op_type == "LSTM" and len(node.input) > 7 and node.input[7]:
+        return "with peepholes"
+    usual = {"GRU": [b"Sigmoid", b"Tanh"], "LSTM": [b"Sigmoid", b"Tanh", b"Tanh"]}[node.op_type]
+    named = _attributes(node).get("activations", usual)
+    known = b", ".join(usual).decode()
+    return None if named == usual * (len(named) // len(usual)) else f"with activations other than {known}"
+
+
 def _grid_sample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "with mode nearest" if _attributes(node).get("mode") == b"nearest" else None
 
@@ -99,7 +108,9 @@ RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
     "DequantizeLinear": _unsigned,
     "Clip": _unsigned,
     "Div": _unsigned,
+    "GRU": _recurrent,
     "LRN": _local_response,
+    "LSTM": _recurrent,
     "MaxPool": _max_pool,
     "Mod": _unsigned,
     "QLinearMatMul": _quantised_product,

@@ -3,6 +3,7 @@
 - AveragePool with ceil_mode and count_include_pad: the wheel divides by the whole window where it reaches beyond the
   padding too, which never counts. LpPool knows neither auto_pad nor dilations. Both become an average of whole windows
   over an image padded by zeros, times how many elements count.
+- Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element.
 - Activations and remainders of float16 and bfloat16, every step of which would round: they are done in float32.
@@ -198,6 +199,16 @@ def _lp_pool(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None
 # -- others ----------------------------------------------------------------------------------------
 
 
+def _gemm(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    alpha = attribute(node, "alpha", 1.0)
+    if (len(node.input) > 2 and node.input[2]) or alpha == 1 or node.input[0] not in facts.types:
+        return None
+    chain = _Chain(node).then("Gemm", node.input[1])
+    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
+    factor = np.array(alpha).astype(facts.dtype(node.input[0]))
+    return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
+
+
 def _reduce_l2(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
@@ -242,6 +253,6 @@ def _in_float32(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | N
 
 
 _RULES: dict[str, Callable[[Any, _Facts], list[Any] | None]] = {
-    "AveragePool": _average_pool, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "Slice": _slice,
+    "AveragePool": _average_pool, "Gemm": _gemm, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "Slice": _slice,
     **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
 }
