@@ -115,7 +115,7 @@ def test_results_are_the_same_whichever_candidate_is_taken(
 
 
 def test_what_was_measured_is_in_the_artifact_and_shown(motet: Run, tmp_path: Path) -> None:
-    (tmp_path / "p.mlir").write_text(branches())
+    (tmp_path / "p.mlir").write_text(branches("2500"))  # which take more memory than is always there
     outcome = motet("compile", "p.mlir", "--option", "tune-schedule=measure", "--device", "host{cpu=x86-64-v3}")
     assert outcome.returncode == 0, outcome.stderr
     shown = motet("inspect", "p.motet").stdout
