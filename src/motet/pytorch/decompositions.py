@@ -33,7 +33,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.isclose.default: _isclose,
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
-        aten.tanhshrink.default: _tanhshrink,
         aten.cumsum.default: _cumsum,
         aten.cumprod.default: _cumprod,
         aten.pow.Tensor_Scalar: _pow,
@@ -100,11 +99,6 @@ def _fmod(a: Any, b: Any) -> Any:
     if a.dtype not in (torch.float16, torch.bfloat16):
         return NotImplemented
     return torch.fmod(a.float(), b.float() if isinstance(b, torch.Tensor) else b).to(a.dtype)
-
-
-def _tanhshrink(x: Any) -> Any:
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    return (wide - torch.tanh(wide)).to(x.dtype)
 
 
 def _scan(x: Any, dim: int, join: Callable[[Any, Any], Any], neutral: float) -> Any:
