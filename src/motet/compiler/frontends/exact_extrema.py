@@ -11,6 +11,7 @@ comparison that a program itself selects by is an operation of its own.
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
 
 _GREATER = frozenset({2, 3, 9, 10})  # ogt, oge, ugt, uge
 _LESS = frozenset({4, 5, 11, 12})  # olt, ole, ult, ule
@@ -18,15 +19,7 @@ _LESS = frozenset({4, 5, 11, 12})  # olt, ole, ult, ule
 
 def exact_extrema(module: ir.Module) -> None:
     """Rewrite the bodies of the operations of `module` in place."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == "arith.select":
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for select in found:
+    for select in find_operations(module, "arith.select"):
         name = _extremum(select)
         if name is not None:
             _replace(select, name)

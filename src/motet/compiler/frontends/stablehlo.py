@@ -10,6 +10,7 @@ from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
@@ -70,19 +71,6 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
     return normal_form(module, file, data, place=place)
 
 
-def _all(module: ir.Module, *names: str) -> list[ir.Operation]:
-    """The operations with one of these names, inner ones first."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name in names:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
-
-
 def _replace(op: ir.Operation, values: list[ir.Value]) -> None:
     for result, value in zip(op.results, values, strict=True):
         result.replace_all_uses_with(value)
@@ -90,7 +78,7 @@ def _replace(op: ir.Operation, values: list[ir.Value]) -> None:
 
 
 def _keep_math(module: ir.Module) -> None:
-    for op in _all(module, *_MATH):
+    for op in find_operations(module, *_MATH):
         kind = op.results[0].type
         if isinstance(ir.ShapedType(kind).element_type, ir.ComplexType):
             continue
@@ -105,13 +93,13 @@ def _keep_math(module: ir.Module) -> None:
 
 
 def _drop_barriers(module: ir.Module) -> None:
-    for op in _all(module, "stablehlo.optimization_barrier"):
+    for op in find_operations(module, "stablehlo.optimization_barrier"):
         _replace(op, list(op.operands))
 
 
 def _concatenations(module: ir.Module) -> None:
     """`concatenate` becomes tensor.concat; upstream's lowering would choose the input element by element."""
-    for op in _all(module, "stablehlo.concatenate"):
+    for op in find_operations(module, "stablehlo.concatenate"):
         new = ir.Operation.create(
             "tensor.concat",
             results=[op.results[0].type],
@@ -125,7 +113,7 @@ def _concatenations(module: ir.Module) -> None:
 
 def _dimension_sizes(module: ir.Module) -> None:
     """`get_dimension_size` becomes tensor.dim, as a tensor of rank 0."""
-    for op in _all(module, "stablehlo.get_dimension_size"):
+    for op in find_operations(module, "stablehlo.get_dimension_size"):
         at = ir.InsertionPoint(op)
         axis = ir.IntegerAttr.get(ir.IndexType.get(), ir.IntegerAttr(op.attributes["dimension"]).value)
         kind = ir.RankedTensorType(op.results[0].type)
@@ -176,9 +164,9 @@ def _types(op: ir.Operation) -> str:
 
 
 def _structured_control_flow(module: ir.Module) -> None:
-    for op in _all(module, "stablehlo.while"):
+    for op in find_operations(module, "stablehlo.while"):
         _while(op)
-    for op in _all(module, "stablehlo.if", "stablehlo.case"):
+    for op in find_operations(module, "stablehlo.if", "stablehlo.case"):
         _if(op) if op.name == "stablehlo.if" else _case(op)
 
 

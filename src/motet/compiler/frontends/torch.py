@@ -15,6 +15,7 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
@@ -77,7 +78,7 @@ def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Progra
 
 def _refuse_unknown(module: ir.Module, file: str) -> None:
     """Names an operator that the wheel does not know, which it carries along as `torch.operator`."""
-    found = _operations(module, "torch.operator")
+    found = find_operations(module, "torch.operator")
     if found:
         raise _no_lowering(ir.StringAttr(found[0].attributes["name"]).value, found[0].location, file)
 
@@ -96,22 +97,10 @@ def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileErro
     )
 
 
-def _operations(module: ir.Module, name: str) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == name:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
-
-
 def _drop_assertions(module: ir.Module) -> None:
     """The lowering asserts what needs none: 1/0 is an infinity here, and that shapes agree torch.export has proven
     for all extents of equal names, which every call is checked for."""
-    for op in _operations(module, "cf.assert"):
+    for op in find_operations(module, "cf.assert"):
         op.erase()
     run_pipeline(module, "canonicalize,cse")
 

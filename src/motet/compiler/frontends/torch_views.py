@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
 from motet.compiler.normalise.reassociation import Monomial, match_groups
 
 _TYPE = re.compile(r"!torch\.vtensor<\[(.*)\],(\w+)>")
@@ -23,16 +24,8 @@ _VIEWS = ("torch.aten.view", "torch.aten.reshape")
 
 def settle_views(module: ir.Module) -> None:
     """In place."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name in _VIEWS:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     with module.context:
-        for operation in found:
+        for operation in find_operations(module, *_VIEWS):
             extents = _extents(operation.operands[0])
             if extents is not None and extents.count(None) > 1:
                 _settle(operation, extents)

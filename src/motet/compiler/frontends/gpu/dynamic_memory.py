@@ -12,6 +12,7 @@ import math
 from motet.compiler.frontends.gpu.checks import constant
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
 
 WORKGROUP = "motet.workgroup"
@@ -21,16 +22,8 @@ def place_dynamic_memory(holder: ir.Module) -> None:
     """Rewrite the one function of `holder`, a kernel. Raises CompileError for views whose place or size is only known
     when running, and for views that overlap and are not the same."""
     block = holder.body.operations[0].operation.regions[0].blocks[0]
-    whole: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == "gpu.dynamic_shared_memory":
-            whole.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    holder.operation.walk(visit)
     placed: list[tuple[int, int, ir.Value]] = []
-    for memory in whole:
+    for memory in find_operations(holder, "gpu.dynamic_shared_memory"):
         for view in [use.owner.operation for use in memory.results[0].uses]:
             begin, end = _range(view)
             there = next((m for b, e, m in placed if b < end and begin < e), None)
