@@ -3,7 +3,7 @@
 The expected values are those of the ONNX package's own reference, run in float64 where the operator may be widened.
 """
 
-# ruff: noqa: E501, B008 - tables, one form a line
+# ruff: noqa: E501 - tables, one form a line
 
 from __future__ import annotations
 

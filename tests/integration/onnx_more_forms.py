@@ -1,6 +1,6 @@
 """Forms of ONNX operators that move, choose and order elements, resample, quantise, recur and attend."""
 
-# ruff: noqa: E501, B008 - tables, one form a line
+# ruff: noqa: E501 - tables, one form a line
 
 from __future__ import annotations
 

@@ -67,6 +67,14 @@ def _max_pool(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return _unsigned(node, tensors)
 
 
+def _integer_product(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+    return _unsigned(node, tensors) and "of unsigned integers without zero points" if len(node.input) < 3 else None
+
+
+def _upsample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+    return "with mode linear" if _attributes(node).get("mode") == b"linear" else None
+
+
 def _quantised_product(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     of = tensors.get(node.input[0])
     return "of batches" if of is not None and of.rank > 2 else None
@@ -86,7 +94,11 @@ def _recurrent(node: onnx.NodeProto, tensors: Tensors) -> str | None:
 
 
 def _grid_sample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    return "with mode nearest" if _attributes(node).get("mode") == b"nearest" else None
+    attributes = _attributes(node)
+    if attributes.get("mode") == b"nearest":
+        return "with mode nearest"
+    zeros = attributes.get("padding_mode", b"zeros") == b"zeros" and not attributes.get("align_corners", 0)
+    return "with zeros around, and corners that are not aligned" if zeros else None
 
 
 def _resize(node: onnx.NodeProto, tensors: Tensors) -> str | None:
@@ -111,11 +123,13 @@ RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
     "GRU": _recurrent,
     "LRN": _local_response,
     "LSTM": _recurrent,
+    "MatMulInteger": _integer_product,
     "MaxPool": _max_pool,
     "Mod": _unsigned,
     "QLinearMatMul": _quantised_product,
     "GridSample": _grid_sample,
     "Resize": _resize,
+    "Upsample": _upsample,
     "SoftmaxCrossEntropyLoss": _weighted_loss,
     "NegativeLogLikelihoodLoss": _weighted_loss,
 }

@@ -1,0 +1,101 @@
+"""Operators of PyTorch against PyTorch in float64, within a few units of the last place; each is right, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import motet
+from motet.errors import MotetError
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+from tests.integration import torch_forms  # noqa: E402
+from tests.integration.torch_forms import TorchForm, faults  # noqa: E402
+
+_AT_ONCE = 12  # forms in one module
+_QUICK = 37  # of as many forms the quick test takes one
+GROUPS = {group.__name__: group for group in torch_forms.GROUPS}
+# At least as many forms of each group are calculated; the others are refused, or torch itself cannot run them.
+CALCULATED = {
+    "unary": 300, "binary": 190, "reductions": 270, "norms": 50, "losses": 80, "pools": 190, "products": 90,
+    "moves": 90, "modules": 25,
+}  # fmt: skip
+
+
+class Together(torch.nn.Module):
+    """The results of several forms, one after the other."""
+
+    def __init__(self, forms: Sequence[TorchForm]) -> None:
+        super().__init__()
+        self.forms = forms
+        self.parts = torch.nn.ModuleList([f.function for f in forms if isinstance(f.function, torch.nn.Module)])
+
+    def forward(self, *inputs: Any) -> Any:
+        found: list[Any] = []
+        for form in self.forms:
+            found += torch_forms._results(form.function(*inputs[: len(form.inputs)]))
+            inputs = inputs[len(form.inputs) :]
+        return tuple(found)
+
+
+def forms(group: str) -> list[TorchForm]:
+    """The forms that torch can run."""
+    found: list[TorchForm] = []
+    for form in GROUPS[group]():
+        try:
+            form.expected()
+        except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError):
+            continue
+        found.append(form)
+    return found
+
+
+def wrong(found: Sequence[TorchForm]) -> tuple[list[str], int]:
+    """What is wrong with the results, by form, and how many were calculated: forms are compiled together, and by
+    halves where one of them is refused."""
+    inputs = [tensor for form in found for tensor in form.inputs]
+    try:
+        session = motet.load(motet.compile(Together(found).eval(), inputs=inputs, cache=False))
+    except MotetError:
+        if len(found) == 1:
+            return [], 0
+        halves = [wrong(found[: len(found) // 2]), wrong(found[len(found) // 2 :])]
+        return halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
+    results = session(*inputs)
+    given = list(results) if isinstance(results, (tuple, list)) else [results]
+    texts: list[str] = []
+    for form in found:
+        count = len(form.expected()[0])
+        mine, given = given[:count], given[count:]
+        what = faults(form, mine)
+        texts += [f"{form.name}: {what}"] if what else []
+    return texts, len(found)
+
+
+def bundles(found: Sequence[TorchForm]) -> Iterator[Sequence[TorchForm]]:
+    for start in range(0, len(found), _AT_ONCE):
+        yield found[start : start + _AT_ONCE]
+
+
+def check(found: Sequence[TorchForm]) -> int:
+    texts: list[str] = []
+    calculated = 0
+    for bundle in bundles(found):
+        more, count = wrong(bundle)
+        texts += more
+        calculated += count
+    assert not texts, "\n".join(texts)
+    return calculated
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_some_operators_are_calculated_right(group: str) -> None:
+    assert check(forms(group)[3::_QUICK]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_operators_are_calculated_right_or_refused(group: str) -> None:
+    assert check(forms(group)) >= CALCULATED[group]
