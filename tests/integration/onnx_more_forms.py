@@ -152,7 +152,7 @@ def resamples() -> Iterator[Form]:
             for a in (-0.75, -0.5):
                 yield Form("Resize", [x, None, None, _i(sizes)], {**common, "mode": "cubic", "cubic_coeff_a": a},
                            constants=(3,), version=19, mixed=True)
-        for scales in ([1, 1, 2, 1.7], [1, 1, 0.6, 0.5], [1, 1, 2, 3]):
+        for scales in ([1, 1, 2, 1.7], [1, 1, 0.7, 0.5], [1, 1, 2, 3]):
             s = np.array(scales, F32)
             for nearest in ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil"):
                 yield Form("Resize", [x, None, s], {**common, "mode": "nearest", "nearest_mode": nearest}, constants=(2,),

@@ -235,6 +235,20 @@ def _slice(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
     return [copy]
 
 
+def _resize(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    """Refuses what is wrong and cannot be told from the node alone: an axis that shrinks to one element."""
+    shape, given = facts.shapes.get(node.output[0]), facts.shapes.get(node.input[0])
+    halves = attribute(node, "coordinate_transformation_mode", b"half_pixel") == b"pytorch_half_pixel"
+    if halves and attribute(node, "mode", b"nearest") == b"cubic" and shape is not None and given is not None and any(
+        one == 1 != many for one, many in zip(shape, given, strict=True)
+    ):
+        raise facts.model.error(
+            f"node {node.name!r}: Resize with mode cubic and pytorch_half_pixel to an extent of 1 is not supported: "
+            "its lowering gives wrong numbers"
+        )
+    return None
+
+
 def _in_float32(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
@@ -253,6 +267,7 @@ def _in_float32(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | N
 
 
 _RULES: dict[str, Callable[[Any, _Facts], list[Any] | None]] = {
-    "AveragePool": _average_pool, "Gemm": _gemm, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "Slice": _slice,
+    "AveragePool": _average_pool, "Gemm": _gemm, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "Resize": _resize,
+    "Slice": _slice,
     **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
 }
