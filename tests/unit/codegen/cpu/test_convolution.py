@@ -107,6 +107,12 @@ def test_other_types(dtype, wide, result):
     check((1, 11, 9, 10), 21, geometry, dtype=dtype, wide=wide, result=result)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_a_last_lone_pixel_is_all_that_is_stored(dtype):
+    # of 49 pixels the last vector has one; tasks run the last first, so that what is stored past one is seen
+    check((2, 4, 7, 7), 6, SAME, dtype=dtype, wide=dtype, result=NCHW, split=2)
+
+
 @pytest.mark.parametrize("init", ["bias", "zero", "tensor"])
 @pytest.mark.parametrize("result", [NCHW, NHWC])
 def test_initial_values(init, result):
