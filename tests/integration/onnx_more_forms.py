@@ -204,10 +204,8 @@ def quantised() -> Iterator[Form]:
     for kind in (np.uint8, np.int8, np.uint16, np.int16):
         for zero in (0, 7):
             for scale in (1.0, 0.5, 0.1):
-                if scale == 0.1:
-                    x = Values("q", kind).floats(23, low=-30, high=30)
-                else:
-                    x = (halves * scale).astype(F32)
+                uneven = Values("q", kind).floats(23, low=-30, high=30)
+                x = uneven if scale == 0.1 else (halves * scale).astype(F32)
                 yield Form("QuantizeLinear", [x, np.array(scale, F32), np.array(zero, kind)], wide=False, version=21,
                            expected=_quantise)
         x = Values("q", kind).floats(3, 4, 5, low=-60, high=60)

@@ -16,7 +16,7 @@ import motet
 from motet.errors import MotetError
 
 _AT_ONCE = 12  # forms in one model
-_QUICK = 29  # of as many forms the quick test takes one
+_QUICK = 61  # of as many forms the quick test takes one
 GROUPS: dict[str, Callable[[], Iterator[Form]]] = {
     "unary": onnx_forms.unary, "binary": onnx_forms.binary, "casts": onnx_forms.casts,
     "reductions": onnx_forms.reductions, "norms": onnx_forms.norms, "pools": onnx_forms.pools,

@@ -15,7 +15,7 @@ from tests.integration import torch_forms  # noqa: E402
 from tests.integration.torch_forms import TorchForm, faults  # noqa: E402
 
 _AT_ONCE = 12  # forms in one module
-_QUICK = 37  # of as many forms the quick test takes one
+_QUICK = 83  # of as many forms the quick test takes one
 GROUPS = {group.__name__: group for group in torch_forms.GROUPS}
 # At least as many forms of each group are calculated; the others are refused, or torch itself cannot run them.
 CALCULATED = {

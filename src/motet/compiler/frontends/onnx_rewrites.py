@@ -6,6 +6,7 @@
 - Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element.
+- Pad with mode wrap, whose lowering never ends.
 - Activations and remainders of float16 and bfloat16, every step of which would round: they are done in float32.
 """
 
@@ -235,6 +236,25 @@ def _slice(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
     return [copy]
 
 
+def _pad(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+    if attribute(node, "mode", b"constant") != b"wrap":
+        return None
+    given = [*node.input, "", ""]
+    shape, pads = facts.shapes.get(node.input[0]), facts.model.constants.get(given[1])
+    axes = facts.model.constants.get(given[3]) if given[3] else np.arange(len(shape or ()))
+    if shape is None or pads is None or axes is None or 0 in shape:
+        raise facts.model.error(
+            f"node {node.name!r}: Pad with mode wrap is supported for extents and pads that are known when compiling, "
+            "and extents above 0"
+        )
+    chain = _Chain(node)
+    for axis, before, after in zip(axes.tolist(), *pads.reshape(2, -1).tolist(), strict=True):
+        if before or after:
+            places = np.arange(-before, shape[axis] + after, dtype=np.int64) % shape[axis]
+            chain.then("Gather", facts.constant(node, f"places{axis}", places), axis=axis)
+    return chain.done() if chain.nodes else chain.then("Identity").done()
+
+
 def _resize(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
     """Refuses what is wrong and cannot be told from the node alone: an axis that shrinks to one element."""
     shape, given = facts.shapes.get(node.output[0]), facts.shapes.get(node.input[0])
@@ -267,7 +287,7 @@ def _in_float32(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | N
 
 
 _RULES: dict[str, Callable[[Any, _Facts], list[Any] | None]] = {
-    "AveragePool": _average_pool, "Gemm": _gemm, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "Resize": _resize,
-    "Slice": _slice,
+    "AveragePool": _average_pool, "Gemm": _gemm, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2,
+    "Resize": _resize, "Slice": _slice,
     **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
 }
