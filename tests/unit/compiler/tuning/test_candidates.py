@@ -12,6 +12,7 @@ from tests.unit.compiler.scheduling.random_programs import RandomProgram, load_c
 from tests.unit.compiler.scheduling.test_checker import some_order
 
 from motet.artifact.schema import Command, Schedule
+from motet.compiler.scheduling import concurrency
 from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.compiler.tuning.candidates import PLANNED, make_candidates
@@ -23,7 +24,8 @@ def candidates_of(recorded: list[Recorded], options: Options | None = None) -> d
     return make_candidates(functools.partial(arrange, recorded, {}, 0), options or Options())
 
 
-def test_every_candidate_gives_serial_results_in_every_order_it_allows() -> None:
+def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "SMALL", 0)  # as if these programs were large: their memory then has a price
     code, threads = load_code(), HostThreads(4)
     seen: dict[str, int] = {}
     for seed in range(120):
