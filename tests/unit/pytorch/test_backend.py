@@ -129,3 +129,13 @@ def test_options_reach_the_compiler(model: Any, compiled: list[Any]) -> None:
     x = torch.randn(2, 3, 7, 7)
     torch.testing.assert_close(fast(x)["logits"], model(x)["logits"])
     assert compiled == [{"devices": "host{cpu=x86-64-v3}", "options": {"jobs": 1}}]
+
+
+@torch.no_grad()
+def test_parameters_of_many_layers(compiled: list[Any]) -> None:
+    """Among them constants of the program that have no name of their own."""
+    layers = [torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 32)) for _ in range(3)]
+    model = torch.nn.Sequential(*layers).eval()
+    x = torch.randn(5, 32)
+    torch.testing.assert_close(torch.compile(model, backend="motet")(x), model(x))
+    assert len(compiled) == 1

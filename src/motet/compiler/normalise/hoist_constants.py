@@ -9,6 +9,7 @@ them in memory. From here on kernels meet data only as arguments.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,19 @@ def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> None:
             continue
         if constant_number(operation) is not None and not _feeds_launch(operation):
             continue
-        key = f"constant_{len(parameters)}"
+        key = fresh_key("constant", parameters)
         parameters[key] = constant_array(operation.attributes["value"])
         argument = add_parameter(function, operation.results[0].type, key, operation.location)
         operation.results[0].replace_all_uses_with(argument)
         operation.erase()
+
+
+def fresh_key(name: str, parameters: Mapping[str, np.ndarray]) -> str:
+    """A key that no parameter has: users' constants may have any name."""
+    number = len(parameters)
+    while f"{name}_{number}" in parameters:
+        number += 1
+    return f"{name}_{number}"
 
 
 def _feeds_launch(operation: ir.Operation) -> bool:
