@@ -67,7 +67,10 @@ def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
         alike = key.startswith(_FOLDED) and other.dtype == array.dtype and other.shape == array.shape
         if alike and other.tobytes() == array.tobytes():
             return key
-    return f"{_FOLDED}{len(parameters)}"
+    number = len(parameters)
+    while f"{_FOLDED}{number}" in parameters:
+        number += 1
+    return f"{_FOLDED}{number}"
 
 
 def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:
