@@ -90,7 +90,7 @@ def read_rates(text: str, where: str) -> Mapping[str, Mapping[str, float | bool]
         for name, value in values.items():
             if name not in fields:
                 raise OptionError(f"{where}: {family}: no rate {name}; there are: {', '.join(fields)}")
-            least = name in ("launch", "submit", "latency")
+            least = name in ("launch", "submit", "latency", "peer")
             fits = isinstance(value, bool) if name == "shared" else not isinstance(value, bool) and (
                 value >= 0 if least else value > 0)
             if not fits:
