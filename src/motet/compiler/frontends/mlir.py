@@ -9,6 +9,7 @@ from motet.compiler.frontends.normaliser import Source
 from motet.compiler.frontends.spellings import modernise, resources
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import DEVICE_OP, TRANSFER_OP
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
@@ -73,15 +74,7 @@ def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
 def _krnl_globals(module: ir.Module) -> None:
     """`"krnl.global"() {value = dense<…>} : () -> memref<…>`, onnx-mlir's constant, becomes
     arith.constant."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == "krnl.global":
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in found:
+    for op in find_operations(module, "krnl.global"):
         if "value" not in op.attributes:
             raise CompileError("krnl.global without a `value` is not supported", locate(op.location))
         value = op.attributes["value"]

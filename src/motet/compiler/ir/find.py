@@ -1,12 +1,12 @@
-"""Operations of a module by their names."""
+"""Operations by their names."""
 
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
 
 
-def find_operations(module: ir.Module, *names: str) -> list[ir.Operation]:
-    """Those with one of `names`, inner ones first."""
+def find_operations(root: ir.Module | ir.Operation, *names: str) -> list[ir.Operation]:
+    """Those in `root` with one of `names`, inner ones first."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -14,5 +14,5 @@ def find_operations(module: ir.Module, *names: str) -> list[ir.Operation]:
             found.append(op.operation)
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+    root.operation.walk(visit)
     return found

@@ -14,11 +14,11 @@ from motet.compiler.codegen.reader import CONSTANT
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import PARAMETER, Program
-from motet.compiler.normalise.hoist_constants import add_parameter
+from motet.compiler.normalise.hoist_constants import add_parameter, fresh_key
 from motet.compiler.oracle import run_oracle
 from motet.compiler.partition.roles import ALIASES
 
-_FOLDED = "folded_"
+_FOLDED = "folded"
 LARGEST_GROWTH = 4  # a result this many times larger than what it is made from is made at run time
 
 
@@ -64,13 +64,10 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
 def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
     """A name for what was folded: that of the same array, where there is one."""
     for key, other in parameters.items():
-        alike = key.startswith(_FOLDED) and other.dtype == array.dtype and other.shape == array.shape
+        alike = key.startswith(f"{_FOLDED}_") and other.dtype == array.dtype and other.shape == array.shape
         if alike and other.tobytes() == array.tobytes():
             return key
-    number = len(parameters)
-    while f"{_FOLDED}{number}" in parameters:
-        number += 1
-    return f"{_FOLDED}{number}"
+    return fresh_key(_FOLDED, parameters)
 
 
 def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
 from motet.compiler.placement.functions import function_name
@@ -50,7 +51,7 @@ def _inline_into(name: str, functions: dict[str, ir.Operation], done: set[str], 
     """Inlines all calls in a function, those in what it calls first."""
     if name in done:
         return
-    for call in _calls(functions[name]):
+    for call in find_operations(functions[name], CALL):
         callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         if callee not in functions:
             continue  # without a body: refused elsewhere, with all functions of that kind
@@ -61,18 +62,6 @@ def _inline_into(name: str, functions: dict[str, ir.Operation], done: set[str], 
         _inline_into(callee, functions, done, (*around, name))
         _inline(call, functions[callee])
     done.add(name)
-
-
-def _calls(function: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == CALL:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
-    return found
 
 
 def _inline(call: ir.Operation, callee: ir.Operation) -> None:

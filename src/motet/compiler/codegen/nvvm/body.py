@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from motet.compiler.codegen.nvvm.written import Written, constant
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.remap import remap
 
 BODY = "motet_body"
@@ -142,14 +143,7 @@ class _Ids:
         self.made: dict[tuple[str, int], ir.Value] = {}
 
     def run(self, body: ir.Operation) -> None:
-        found: list[ir.Operation] = []
-
-        def visit(op: ir.Operation) -> ir.WalkResult:
-            if op.operation.name in _IDS:
-                found.append(op.operation)
-            return ir.WalkResult.ADVANCE
-
-        body.walk(visit)
+        found = find_operations(body, *_IDS)
         for operation in found:
             operation.results[0].replace_all_uses_with(self._value(operation))
         for operation in found:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from motet.compiler.codegen.nvvm.body import SUBGROUP, Builder
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.reductions import combine
 from motet.compiler.ir.translate import source_location
 from motet.errors import CompileError
@@ -24,14 +25,7 @@ def lower_collectives(body: ir.Operation, threads: int, arguments: int) -> None:
 
     Raises CompileError for ways to combine values that there are no operations for.
     """
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name in COLLECTIVE:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    body.walk(visit)
+    found = find_operations(body, *COLLECTIVE)
     thread = body.regions[0].blocks[0].arguments[arguments - 1]
     for number, operation in enumerate(found):
         lowering = _Lowering(operation, thread, threads)

@@ -11,26 +11,17 @@ import msgspec
 
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.codegen.nvvm.ptx import Binary, make_binary, make_ptx
+from motet.compiler.codegen.triton.objects import Launch
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARP = 32
 
 
-class _Launch(msgspec.Struct, frozen=True):
-    """`S.json`, as `runtime/devices/cuda/program.py` reads it."""
+class _Launch(Launch, frozen=True):
+    """`S.json`, with the exact number of threads of a block."""
 
-    kernel: str
-    entry: str
-    warps: int
     threads: int
-    ctas: int
-    shared: int
-    scratch: int
-    registers: int
-    spills: int
-    buffers: int
-    sizes: list[str]
 
 
 def functions_of(compiled: Mapping[str, Compiled]) -> list[Function]:
@@ -66,6 +57,6 @@ def launch_text(compiled: Mapping[str, Compiled], target: GpuTarget, stage: str)
 
 def _described(function: Function, binary: Binary) -> _Launch:
     return _Launch(
-        function.symbol, function.symbol, -(-function.threads // _WARP), function.threads, 1, function.shared, 0,
-        binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes,
+        function.symbol, function.symbol, -(-function.threads // _WARP), 1, function.shared, 0,
+        binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes, function.threads,
     )

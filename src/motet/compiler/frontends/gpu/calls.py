@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.remap import remap
 from motet.errors import CompileError
 
@@ -15,7 +16,7 @@ def inline_functions(module: ir.Module) -> None:
     """Rewrite the kernels of `module`. Raises CompileError, at the call, for functions that are not there, have no
     body, or call themselves."""
     containers = [e.operation for e in module.body.operations if e.operation.name == "gpu.module"]
-    if not any(_calls(container) for container in containers):
+    if not any(find_operations(container, "func.call") for container in containers):
         return
     run_pipeline(module, "gpu.module(lift-cf-to-scf)")
     for container in [e.operation for e in module.body.operations if e.operation.name == "gpu.module"]:
@@ -28,20 +29,8 @@ def inline_functions(module: ir.Module) -> None:
                 _inline_into(entry.operation, functions, ())
 
 
-def _calls(operation: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == "func.call":
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    operation.walk(visit)
-    return found
-
-
 def _inline_into(caller: ir.Operation, functions: dict[str, ir.Operation], around: tuple[str, ...]) -> None:
-    for call in _calls(caller):
+    for call in find_operations(caller, "func.call"):
         name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         callee = functions.get(name)
         blocks = list(callee.regions[0].blocks) if callee is not None else []

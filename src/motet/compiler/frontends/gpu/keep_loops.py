@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from motet.compiler.frontends.gpu.keep_launches import closure, fresh_name, keep_function
 from motet.compiler.frontends.gpu.kernels import within
-from motet.compiler.frontends.gpu.parallel_launch import ParallelLaunch
+from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.compiler.ir.remap import remap
@@ -26,7 +26,6 @@ from motet.compiler.partition.group import captured_values
 _LOOPS = ("affine.for", "affine.parallel", "scf.parallel")
 _KERNEL = "loop"
 _STACK_BYTES = 1024  # that memory of a turn may take of a thread's own
-_PARALLEL = "func.func(affine-parallelize),lower-affine,canonicalize"
 
 
 def keep_loops(module: ir.Module, lower: Callable[[ir.Module], None]) -> None:
@@ -104,7 +103,7 @@ def _launch_text(function: ir.Operation) -> str | None:
     copy.attributes["sym_name"] = ir.StringAttr.get("launch")
     del copy.attributes["sym_visibility"]
     holder.body.append(copy)
-    run_pipeline(holder, _PARALLEL)
+    run_pipeline(holder, PARALLELISE)
     host = holder.body.operations[0].operation
     found = [entry.operation for entry in host.regions[0].blocks[0].operations]
     loops = [operation for operation in found if len(operation.regions)]

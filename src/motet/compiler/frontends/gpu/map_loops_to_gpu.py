@@ -10,10 +10,8 @@ turns costs no threads. Loops that are not parallel stay with the host.
 
 from __future__ import annotations
 
-from motet.compiler.frontends.gpu.parallel_launch import ParallelLaunch
+from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch
 from motet.compiler.ir._mlir import ir, run_pipeline
-
-_PARALLEL = "func.func(affine-parallelize),lower-affine,canonicalize"
 
 
 class MapLoopsToGpu:
@@ -22,7 +20,7 @@ class MapLoopsToGpu:
     name = "map-loops-to-gpu"
 
     def run(self, module: ir.Module) -> None:
-        run_pipeline(module, _PARALLEL)
+        run_pipeline(module, PARALLELISE)
         for entry in list(module.body.operations):
             function = entry.operation
             if function.name != "func.func" or not list(function.regions[0].blocks):

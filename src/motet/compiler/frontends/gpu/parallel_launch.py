@@ -7,6 +7,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
 
+PARALLELISE = "func.func(affine-parallelize),lower-affine,canonicalize"  # makes loops `scf.parallel` that can be
 _THREADS = 256
 
 
