@@ -1,6 +1,9 @@
 """Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, through the wheel's lowering; and
 files of torch.export, which become such programs first."""
 
+# torch need not be installed.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import io
