@@ -122,6 +122,23 @@ def test_a_form_that_does_not_compile_gives_way_to_the_next() -> None:
     assert made.form == 1 and made.entry == "copy"
 
 
+ANOTHER_GLUON = """
+import triton
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import {name}
+
+@triton.jit
+def copy(v0, v1):
+    pass
+"""
+
+
+def test_a_form_that_this_triton_has_no_words_for_gives_way_to_the_next() -> None:
+    forms = (Form(ANOTHER_GLUON.format(name="of_another_version"), 1), Form(COPY.format(block=128), 1))
+    ((made,),) = compile_programs([Program("copy", ("fp32", "fp32"), (), forms)], resolve_target("cuda:sm_90a"), 1)
+    assert made.form == 1 and made.entry == "copy"
+
+
 def test_a_program_that_no_form_fits_is_one_error() -> None:
     program = Program("copy", ("fp32", "fp32"), (), (Form(COPY.format(block=100), 1),))
     with pytest.raises(CompileError, match=r"kernel copy: no code for cuda sm_80: Triton: .*power of 2"):
