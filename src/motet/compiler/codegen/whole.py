@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from motet.compiler.codegen.cpu.extents import ONE, Extent
 from motet.compiler.codegen.kernel import Kernel, Scalar, Size, Value, row_major
 from motet.compiler.codegen.reader import (
     CONSTANT,
@@ -60,6 +61,39 @@ class Whole:
     dimensions: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Order:
+    """How a sort compares: integers without a sign where `unsigned`."""
+
+    descending: bool
+    unsigned: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    """A dimension of a tensor, with what lies before and behind it: element (o, i, j) is at (o · length + i) · inner
+    + j."""
+
+    outer: Extent
+    length: Extent
+    inner: Extent
+
+    @property
+    def count(self) -> Extent:
+        return self.outer * self.inner
+
+
+def line_of(shape: Sequence[Size], dimension: int) -> Line:
+    return Line(product(shape[:dimension]), Extent.of(shape[dimension]), product(shape[dimension + 1 :]))
+
+
+def product(sizes: Sequence[Size]) -> Extent:
+    total = ONE
+    for size in sizes:
+        total = total * Extent.of(size)
+    return total
+
+
 def is_whole(function: ir.Operation) -> bool:
     """Whether a kernel has such an operation."""
     return any(entry.operation.name in _KINDS for entry in function.regions[0].blocks[0].operations)
@@ -68,6 +102,21 @@ def is_whole(function: ir.Operation) -> bool:
 def read_whole(function: ir.Operation) -> Whole:
     """The one operation that `function`, a kernel, consists of. Raises `Unreadable` where it is something else."""
     return _Reader(function).read()
+
+
+_ASCENDING = ("olt", "ole", "ult", "ule", "slt", "sle")
+_DESCENDING = ("ogt", "oge", "ugt", "uge", "sgt", "sge")
+
+
+def order_of(whole: Whole) -> Order | None:
+    """The order of a sort, where that is one comparison of the first tensor's elements."""
+    last = whole.body[-1] if len(whole.body) == 1 else None
+    if last is None or last.op not in ("arith.cmpf", "arith.cmpi") or set(last.operands) != {0, 1}:
+        return None
+    if whole.yields != (2 * len(whole.outputs),) or last.predicate not in (*_ASCENDING, *_DESCENDING):
+        return None
+    descending = (last.predicate in _DESCENDING) != (last.operands == (1, 0))
+    return Order(descending, last.op == "arith.cmpi" and last.predicate[0] == "u")
 
 
 @dataclass
@@ -172,7 +221,7 @@ class _Reader:
         results: list[Value] = []
         for value, each in zip(returned, slices, strict=True):
             base = given[0] if kind == "scan" else given[inputs + (each.result if each else 0)]
-            shape = list(base.shape)
+            shape = list(given[inputs].shape if kind == "sort" else base.shape)
             if len(shape) != ir.RankedTensorType(value.type).rank:
                 raise Unreadable("the accumulator of a scan as a result")
             if each is not None and each.first is not None:

@@ -15,8 +15,8 @@ from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.scalars import Unsupported, carried_type, constant, from_storage, to_storage
-from motet.compiler.codegen.triton.wholes import Line, Text, code_of, grid, line_of, program_number, text_of
-from motet.compiler.codegen.whole import Whole
+from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.whole import Line, Whole, line_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _LINE = 8192  # elements of a line in one turn

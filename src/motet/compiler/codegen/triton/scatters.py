@@ -19,8 +19,8 @@ from motet.compiler.codegen.triton.scalars import (
     storage_type,
     to_storage,
 )
-from motet.compiler.codegen.triton.wholes import Text, code_of, grid, product, program_number, text_of
-from motet.compiler.codegen.whole import Whole
+from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.whole import Whole, product
 from motet.compiler.targets.gpu import GpuTarget
 
 _POINTS = 1024

@@ -19,8 +19,8 @@ from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.scalars import FLOATS, Unsupported, from_storage, storage_type
-from motet.compiler.codegen.triton.wholes import Line, Text, code_of, grid, line_of, program_number, text_of
-from motet.compiler.codegen.whole import Whole
+from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.whole import Line, Whole, line_of, order_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _TILE = 4096  # pairs that one program sorts
@@ -29,8 +29,6 @@ _LEAST = 1024  # pairs of a program, if there are enough
 _FEW = 512  # first elements, as far as tiles are thinned out for them
 _STEP = 2048  # pairs of a program that compares in memory
 _LAST = (1 << 63) - 1
-_ASCENDING = ("olt", "ole", "ult", "ule", "slt", "sle")
-_DESCENDING = ("ogt", "oge", "ugt", "uge", "sgt", "sge")
 
 
 @dataclass(frozen=True)
@@ -109,16 +107,12 @@ def _sort(whole: Whole) -> _Sort:
     dtype = whole.outputs[0].dtype
     if ITEM_BITS[dtype] > 32 or dtype.startswith("ui"):
         raise Unsupported(f"a sort by {dtype}")
-    last = whole.body[-1] if whole.body else None
-    known = last is not None and last.op in ("arith.cmpf", "arith.cmpi") and len(whole.body) == 1
-    if last is None or not known or set(last.operands) != {0, 1} or whole.yields != (2 * len(whole.outputs),):
-        raise Unsupported("a sort by more than one comparison")
-    predicate = last.predicate
-    if predicate not in (*_ASCENDING, *_DESCENDING) or (predicate[0] == "u" and last.op == "arith.cmpi"):
-        raise Unsupported(f"a sort by {last.op} {predicate}")
+    order = order_of(whole)
+    if order is None or order.unsigned:
+        raise Unsupported("a sort by more than one comparison of numbers with a sign")
     length = line.length.known
     wanted = max(length if first is None else first for first in whole.firsts)
-    return _Sort(whole, line, length, wanted, (predicate in _DESCENDING) != (last.operands == (1, 0)))
+    return _Sort(whole, line, length, wanted, order.descending)
 
 
 def _warps(pairs: int) -> int:

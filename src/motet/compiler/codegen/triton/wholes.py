@@ -8,36 +8,11 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.extents import ONE, Extent
-from motet.compiler.codegen.kernel import Kernel, Phase, Size, item_bytes
+from motet.compiler.codegen.kernel import Kernel, Phase, item_bytes
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.codegen.triton.writer import is_wide, symbol_name
-from motet.compiler.codegen.whole import Operand, Whole
-
-
-@dataclass(frozen=True)
-class Line:
-    """A dimension of a tensor, with what lies before and behind it: element (o, i, j) is at (o · length + i) · inner
-    + j."""
-
-    outer: Extent
-    length: Extent
-    inner: Extent
-
-    @property
-    def count(self) -> Extent:
-        return self.outer * self.inner
-
-
-def line_of(shape: Sequence[Size], dimension: int) -> Line:
-    return Line(product(shape[:dimension]), Extent.of(shape[dimension]), product(shape[dimension + 1 :]))
-
-
-def product(sizes: Sequence[Size]) -> Extent:
-    total = ONE
-    for size in sizes:
-        total = total * Extent.of(size)
-    return total
+from motet.compiler.codegen.whole import Operand, Whole, product
 
 
 def text_of(extent: Extent) -> str:
