@@ -1,0 +1,164 @@
+"""Products that a library of the device's maker can calculate, beside the generated kernel that does the same.
+
+A launch's description may have one under `library`: a matrix product of operands that lie in the launch's buffers,
+with what follows it. A runtime that has the library may call it instead of launching the kernel, which always stands
+behind it: a runtime that knows no libraries, or no such version of this record, launches the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from motet.artifact.dtypes import DTYPES
+
+VERSION = 1
+CUBLASLT = "cublaslt"
+
+_CODE = 64  # bytes of an algorithm, as cuBLASLt writes it
+_MOST = 1 << 31  # rows, columns and products of each result
+_FURTHEST = 1 << 48  # elements of any offset
+_LARGEST_WORKSPACE = 1 << 32  # bytes
+
+
+class UnknownLibrary(ValueError):
+    """A record of another version, or of another library: whoever reads it goes on without."""
+
+
+class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class Operand(_Struct, frozen=True):
+    """A matrix, or one for each of a batch, in the launch's buffer number `buffer`: element (b, i, j) is number
+    `offset + b * batch + i * row + j * column` there."""
+
+    buffer: int
+    dtype: str
+    row: int
+    column: int
+    batch: int = 0
+    offset: int = 0
+
+    def end(self, rows: int, columns: int, batch: int) -> int:
+        """The bytes of the buffer that it takes, from the beginning on."""
+        last = self.offset + (rows - 1) * self.row + (columns - 1) * self.column + (batch - 1) * self.batch
+        return (last + 1) * DTYPES[self.dtype].itemsize
+
+
+class Algorithm(_Struct, frozen=True):
+    """What a version of the library (130100 for 13.1.0) was measured with: its own description of an algorithm, in
+    hexadecimal digits, and the bytes of memory that it works in. Other versions choose their own."""
+
+    library: int
+    code: str
+    workspace: int
+
+
+class LibraryCall(_Struct, frozen=True):
+    """`result = activation(left · right + addend + bias)` for each of a `batch`, where `left` is `rows` × `depth`,
+    `right` `depth` × `columns`, `addend` as the result, and `bias` a vector that is added to every row.
+
+    `precision` is that of products and their sums: `f32`, `tf32` (factors rounded to 11 bits), `f64`, `i32`.
+    `activation` is none, `relu`, or `gelu`, the one by tanh. Without `algorithm` the library takes the one that it
+    thinks best.
+    """
+
+    version: int
+    name: str
+    rows: int
+    columns: int
+    depth: int
+    left: Operand
+    right: Operand
+    result: Operand
+    precision: Literal["f32", "tf32", "f64", "i32"]
+    batch: int = 1
+    addend: Operand | None = None
+    bias: Operand | None = None
+    activation: Literal["", "relu", "gelu"] = ""
+    algorithm: Algorithm | None = None
+
+    def operands(self) -> list[tuple[str, Operand, int, int]]:
+        """Each operand with its name, rows and columns."""
+        found = [
+            ("left", self.left, self.rows, self.depth), ("right", self.right, self.depth, self.columns),
+            ("result", self.result, self.rows, self.columns),
+        ]
+        if self.addend is not None:
+            found.append(("addend", self.addend, self.rows, self.columns))
+        if self.bias is not None:
+            found.append(("bias", self.bias, 1, self.columns))
+        return found
+
+
+class _Head(msgspec.Struct, frozen=True):
+    version: int
+    name: str
+
+
+def read_call(content: Mapping[str, Any], buffers: int) -> LibraryCall:
+    """The record in a description of a launch with `buffers` buffers. Raises UnknownLibrary for one of another version
+    or library, ValueError for a damaged one."""
+    head = msgspec.convert(content, _Head)
+    if (head.version, head.name) != (VERSION, CUBLASLT):
+        raise UnknownLibrary(
+            f"a call of {head.name}, record version {head.version}; this runtime knows {CUBLASLT}, version {VERSION}"
+        )
+    call = msgspec.convert(content, LibraryCall)
+    if reason := _damage(call, buffers):
+        raise ValueError(reason)
+    return call
+
+
+def _damage(call: LibraryCall, buffers: int) -> str | None:
+    """What is wrong with a record."""
+    for name in ("rows", "columns", "depth", "batch"):
+        if not 1 <= getattr(call, name) < _MOST:
+            return f"library: {name}: {getattr(call, name)}; expected 1 to {_MOST - 1}"
+    for name, operand, rows, columns in call.operands():
+        if reason := _damaged_operand(operand, buffers, rows, columns, call.batch):
+            return f"library: {name}: {reason}"
+    if call.result.column != 1:
+        return f"library: result: {call.result.column} elements from column to column; expected 1"
+    if call.algorithm is not None:
+        return _damaged_algorithm(call.algorithm)
+    return None
+
+
+def _damaged_operand(operand: Operand, buffers: int, rows: int, columns: int, batch: int) -> str | None:
+    if not 0 <= operand.buffer < buffers:
+        return f"buffer {operand.buffer}; there are {buffers}, from 0 on"
+    if operand.dtype not in DTYPES:
+        return f"dtype {operand.dtype}; expected one of {', '.join(DTYPES)}"
+    numbers = (operand.row, operand.column, operand.batch, operand.offset)
+    if any(not 0 <= number < _FURTHEST for number in numbers):
+        return f"strides {list(numbers[:3])} and offset {operand.offset}; expected 0 to {_FURTHEST - 1}"
+    along_rows = operand.column == 1 and (rows == 1 or operand.row >= columns)
+    along_columns = operand.row == 1 and (columns == 1 or operand.column >= rows)
+    if not along_rows and not along_columns:
+        return f"{rows} × {columns} with strides {operand.row} and {operand.column}; expected lines side by side"
+    return None
+
+
+def _damaged_algorithm(algorithm: Algorithm) -> str | None:
+    try:
+        length = len(bytes.fromhex(algorithm.code))
+    except ValueError:
+        length = -1
+    if length != _CODE:
+        return f"library: algorithm: code {algorithm.code[:16]}…; expected {2 * _CODE} hexadecimal digits"
+    if not 0 <= algorithm.workspace <= _LARGEST_WORKSPACE:
+        return f"library: algorithm: {algorithm.workspace} bytes of workspace; expected 0 to {_LARGEST_WORKSPACE}"
+    return None
+
+
+def with_library(description: bytes | memoryview, call: LibraryCall | None) -> bytes:
+    """The description of a launch with another call of a library, or without one. Raises msgspec.DecodeError."""
+    content = msgspec.json.decode(description, type=dict[str, Any])
+    content.pop("library", None)
+    if call is not None:
+        content["library"] = msgspec.to_builtins(call)
+    return msgspec.json.format(msgspec.json.encode(content), indent=2)
