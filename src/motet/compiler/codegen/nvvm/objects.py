@@ -58,5 +58,6 @@ def launch_text(compiled: Mapping[str, Compiled], target: GpuTarget, stage: str)
 def _described(function: Function, binary: Binary) -> _Launch:
     return _Launch(
         function.symbol, function.symbol, -(-function.threads // _WARP), 1, function.shared, 0,
-        binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes, function.threads,
+        binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes, False,
+        function.threads,
     )

@@ -27,7 +27,8 @@ _MODULE = "motet.compiler.codegen.triton.worker"
 class Launch(msgspec.Struct, frozen=True):
     """`S.json`: `entry` is the function in the binary; a program of the grid has `warps` warps and `shared` bytes of
     shared memory, and `scratch` bytes of the scratch whose address is the argument before the last. The arguments are
-    `buffers` pointers, each aligned to 16 bytes, then `sizes`, then two pointers (scratch, profile)."""
+    `buffers` pointers, each aligned to 16 bytes, then `sizes`, then two pointers (scratch, profile). `waits` says that
+    it may be launched while what it depends on still runs."""
 
     kernel: str
     entry: str
@@ -39,6 +40,7 @@ class Launch(msgspec.Struct, frozen=True):
     spills: int
     buffers: int
     sizes: list[str]
+    waits: bool
 
 
 def require_triton(target: GpuTarget) -> None:
@@ -86,7 +88,7 @@ def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") 
     name = name or program.symbol
     launch = Launch(
         name, made.entry, made.warps, 1, made.shared, made.scratch, made.registers, made.spills,
-        len(program.buffers), list(program.sizes),
+        len(program.buffers), list(program.sizes), made.waits,
     )
     path = f"executables/{target.family}/{target.name}/{name}"
     return {

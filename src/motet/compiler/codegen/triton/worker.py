@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from motet.compiler.codegen.triton import cubin, hsaco
+from motet.compiler.codegen.triton import cubin, dependent, hsaco
 from motet.compiler.codegen.triton.cubin import Resources
 from motet.compiler.orphans import die_with_parent
 from motet.compiler.targets.gpu import GpuTarget
@@ -45,7 +45,8 @@ class Request(msgspec.Struct, frozen=True):
 
 class Made(msgspec.Struct, frozen=True):
     """What became of a program: the form that was taken, the binary and what a launch needs to know; or `error`.
-    `warps` are those that a launch has, which may be more than the form asks for."""
+    `warps` are those that a launch has, which may be more than the form asks for; `waits` says that the kernel itself
+    waits for those before it (`dependent.py`)."""
 
     form: int = 0
     warps: int = 0
@@ -56,6 +57,7 @@ class Made(msgspec.Struct, frozen=True):
     scratch: int = 0
     registers: int = 0
     spills: int = 0
+    waits: bool = False
     error: str = ""
 
 
@@ -76,12 +78,38 @@ def _compile_all(request: Request, folder: Path) -> list[list[Made]]:
     import triton  # pyright: ignore[reportUnusedImport]
     import triton.compiler  # pyright: ignore[reportUnusedImport] # noqa: F401
 
+    if _can_wait(request.target):
+        from triton import knobs
+
+        knobs.runtime.add_stages_inspection_hook = _change_stages
     tasks = [(forms, request.target, folder, request.most) for forms in request.programs]
     jobs = min(request.jobs, len(tasks))
     if jobs < 2:
         return [_compile(*task) for task in tasks]
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         return pool.starmap(_compile, tasks, chunksize=1)
+
+
+def _can_wait(target: GpuTarget) -> bool:
+    architecture = target.architecture
+    new = isinstance(architecture, int) and architecture >= dependent.OLDEST
+    return new and target.is_cuda and target.binary == "cubin"
+
+
+def _change_stages(*given: Any) -> tuple[str, str] | None:
+    """Has Triton's compiler make machine code of PTX in which kernels wait. It asks for a key first, then with its own
+    stages by name."""
+    if not given:
+        return "waiting", "waiting"
+    stages: dict[str, Any] = given[1]
+    make = stages["ptx"]
+
+    def changed(source: Any, metadata: dict[str, Any]) -> str:
+        text = str(make(source, metadata))
+        return dependent.waiting(text) or text
+
+    stages["ptx"] = changed
+    return None
 
 
 def _compile(forms: list[Unit], target: GpuTarget, folder: Path, most: int) -> list[Made]:
@@ -166,6 +194,7 @@ def _described(made: Any, target: GpuTarget, number: int) -> Made:
     return Made(
         number, int(metadata.num_warps), code, assembly, entry, int(metadata.shared),
         int(getattr(metadata, "global_scratch_size", 0) or 0), resources.registers, resources.spills,
+        "griddepcontrol.wait" in assembly,
     )
 
 

@@ -29,6 +29,8 @@ _RELAXED = 2  # mode of captures
 _NON_BLOCKING = 1  # of streams: they do not wait for the legacy default stream
 _NO_TIMING = 2  # of events
 _PORTABLE = 1  # of host memory: pinned for every context
+_SERIALIZATION = 6  # attribute of launches: what is before them on the stream need not have ended, they wait themselves
+_PROGRAMMATIC = 1  # port and kind of such an edge
 _LOG = 8192  # bytes of what the compiler of PTX has to say
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
@@ -59,12 +61,28 @@ class Gpu:
     shared: int
 
 
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: a kind, and as many bytes as the largest value has."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int), ("padding", ctypes.c_char * 4), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60),
+    )
+
+
 class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig, without attributes."""
+    """CUlaunchConfig."""
 
     _fields_ = (
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(LaunchAttribute)), ("count", ctypes.c_uint),
+    )
+
+
+class EdgeData(ctypes.Structure):
+    """CUgraphEdgeData."""
+
+    _fields_ = (
+        ("out", ctypes.c_ubyte), ("into", ctypes.c_ubyte), ("kind", ctypes.c_ubyte), ("rest", ctypes.c_ubyte * 5),
     )
 
 
@@ -90,9 +108,14 @@ class Quick:
     """The driver's functions that every submission calls, as ctypes has them: each returns its code."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        self.add_dependencies: Callable[..., int] | None = None
         number, pointer = ctypes.c_uint, ctypes.c_void_p
         self.launch = _function(library, "cuLaunchKernelEx", pointer, pointer, pointer, pointer)
         self.executable_launch = _function(library, "cuGraphLaunch", pointer, pointer)
+        with contextlib.suppress(AttributeError):  # from CUDA 12.3 on
+            self.add_dependencies = _function(
+                library, "cuGraphAddDependencies_v2", pointer, pointer, pointer, pointer, ctypes.c_size_t
+            )
         self.current = _function(library, "cuCtxGetCurrent", pointer)
         self.push = _function(library, "cuCtxPushCurrent_v2", pointer)
         self.pop = _function(library, "cuCtxPopCurrent_v2", pointer)
@@ -118,6 +141,7 @@ class CudaApi:
     def __init__(self, driver: Any, library: ctypes.CDLL) -> None:
         self._driver = driver
         self.quick = Quick(library)
+        self._early = ctypes.pointer(LaunchAttribute(_SERIALIZATION, b"", 1))
         self.try_executable_launch: Callable[[Handle, Handle], int] = self.quick.executable_launch  # gives its code
         attributes = driver.CUfunction_attribute
         self._dynamic_shared = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -355,10 +379,12 @@ class CudaApi:
         """Lets a kernel have more shared memory than the 48 KiB that all have."""
         self._call("cuFuncSetAttribute", function, self._dynamic_shared, size)
 
-    def launch(self, launch: Launch, stream: Handle) -> None:
-        """Not to be called by two threads at once with the same launch."""
+    def launch(self, launch: Launch, stream: Handle, early: bool = False) -> None:
+        """Not to be called by two threads at once with the same launch. One that is `early` may begin while what is
+        before it on the stream still runs, and waits for it by itself."""
         config = launch.config
         config.stream = stream
+        config.attributes, config.count = (self._early, 1) if early else (None, 0)
         if code := self.quick.launch(ctypes.byref(config), launch.function, launch.parameters, None):
             self.fail(code, "cuLaunchKernelEx")
 
@@ -380,8 +406,19 @@ class CudaApi:
         node.kernelParams = launch.parameters
         return node
 
-    def graph_add_kernel(self, graph: Handle, after: Sequence[Handle], node: Handle) -> Handle:
-        return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+    def graph_add_kernel(self, graph: Handle, after: Sequence[Handle], node: Handle, early: bool = False) -> Handle:
+        """`after` an `early` kernel are kernels, for which it waits by itself: it may begin while they still run."""
+        add = self.quick.add_dependencies
+        if not early or add is None:
+            return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+        place = self._call("cuGraphAddKernelNode", graph, [], 0, node)
+        count = len(after)
+        sources = (ctypes.c_void_p * count)(*map(int, after))
+        targets = (ctypes.c_void_p * count)(*[int(place)] * count)
+        edges = (EdgeData * count)(*[EdgeData(_PROGRAMMATIC, 0, _PROGRAMMATIC)] * count)
+        if code := add(int(graph), sources, targets, edges, count):
+            self.fail(code, "cuGraphAddDependencies")
+        return place
 
     def graph_add_copy(
         self, graph: Handle, after: Sequence[Handle], target: int, source: int, size: int, context: Handle

@@ -3,8 +3,9 @@
 The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets; the memory that
 kernels work in is one buffer more, behind the others. A graph is made once, and *instantiated* a few times, each
 instance for the addresses it was last submitted with: the same ones again need one call, others update the nodes that
-they change. One or two commands become a graph when they come to the same addresses again. Source: CUDA C++ Programming
-Guide, section on CUDA graphs.
+they change. One or two commands become a graph when they come to the same addresses again. A kernel that itself waits
+for what it depends on is launched while that still runs (`overlaps`), where that is kernels alone. Source: CUDA C++
+Programming Guide, sections on CUDA graphs and on programmatic dependent launch.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 @dataclass(frozen=True)
 class Command:
     """A launch, a copy of `bytes` bytes, or, where both are absent, nothing; `first` is where its parameters begin.
-    `kernel` is its name or `copy`."""
+    `kernel` is its name or `copy`; it `waits` for what it depends on by itself."""
 
     launch: Launch | None
     bytes: int
     first: int
     after: tuple[int, ...]
     kernel: str
+    waits: bool = False
 
 
 @dataclass(eq=False)
@@ -81,6 +83,7 @@ class CudaCommandBuffer:
         self.externals = externals
         self.needed = recording.check_work(uri, work, executable.by_name, externals)
         self._api = device.api
+        self._overlaps = device.overlaps
         self._resources = resources
         self.scratch = 0
         values: list[int] = []
@@ -123,7 +126,7 @@ class CudaCommandBuffer:
             return Command(None, 0, first, item.after, item.kernel)
         address = self._pointers.ctypes.data + 8 * first
         launch = make_launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
-        return Command(launch, 0, first, item.after, item.kernel)
+        return Command(launch, 0, first, item.after, item.kernel, kernel.facts.waits and self._overlaps)
 
     # -- submitting ------------------------------------------------------------------------------
 
@@ -151,10 +154,13 @@ class CudaCommandBuffer:
     ) -> None:
         """Puts one command after the other on a stream."""
         self._point_to(bases)
+        is_behind_kernel = False
         for command in self.commands:
-            self._put(command, stream)
+            self._put(command, stream, is_behind_kernel and command.waits)
             if after is not None:
                 after(command)
+            elif command.launch is not None or command.bytes:
+                is_behind_kernel = command.launch is not None
 
     def run_on(self, bases: tuple[int, ...], streams: Sequence[Handle], around: Around) -> None:
         """Puts the commands on several streams, so that those that need nothing of one another may run at once as in
@@ -178,9 +184,9 @@ class CudaCommandBuffer:
                 api.stream_wait(streams[0], end)
         api.event_destroy(begun)
 
-    def _put(self, command: Command, stream: Handle) -> None:
+    def _put(self, command: Command, stream: Handle, early: bool = False) -> None:
         if command.launch is not None:
-            self._api.launch(command.launch, stream)
+            self._api.launch(command.launch, stream, early)
         elif command.bytes:
             source, target = (int(value) for value in self._values[command.first : command.first + 2])
             self._api.copy(target, source, command.bytes, stream)
@@ -237,7 +243,7 @@ class CudaCommandBuffer:
             node = None
             if command.launch is not None:
                 node = api.kernel_node(command.launch)
-                place = api.graph_add_kernel(handle, after, node)
+                place = api.graph_add_kernel(handle, after, node, self._is_early(command))
             elif command.bytes:
                 source, target = (int(value) for value in self._values[command.first : command.first + 2])
                 place = api.graph_add_copy(handle, after, target, source, command.bytes, self.context)
@@ -246,6 +252,11 @@ class CudaCommandBuffer:
             graph.places.append(place)
             graph.nodes.append(node)
         return graph
+
+    def _is_early(self, command: Command) -> bool:
+        """Whether a command waits by itself for the one kernel that it comes after."""
+        before = [self.commands[index] for index in set(command.after)]
+        return command.waits and len(before) == 1 and before[0].launch is not None
 
     def _update(self, handle: Handle, number: int) -> None:
         graph, command = self._graph, self.commands[number]

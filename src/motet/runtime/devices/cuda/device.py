@@ -39,7 +39,10 @@ class CudaDevice:
     """See `motet.runtime.device.Device`. With `check`, each command is waited for before the next is begun, so that a
     fault is told of the kernel that it is of."""
 
-    def __init__(self, api: CudaApi, info: DeviceInfo, gpu: Gpu, ordinal: int, queues: int, check: bool) -> None:
+    def __init__(
+        self, api: CudaApi, info: DeviceInfo, gpu: Gpu, ordinal: int, queues: int, check: bool,
+        overlap: bool,
+    ) -> None:
         self.info = info
         self.api = api
         self.gpu = gpu
@@ -49,6 +52,7 @@ class CudaDevice:
         self.ordinal = ordinal
         self._met: set[int] = set()  # other GPUs
         self.checks = check
+        self.overlaps = overlap
         self._closed = False
         self._lifetimes = Lifetimes()
         self._profiler: Profiler | None = None

@@ -3,6 +3,7 @@
     cuda:0                  the first; GPU-…, as nvidia-smi -L shows it, names one by its UUID
     cuda:0?queues=2         with two queues
     cuda:0?check=1          waits for every command before the next, so that a fault names its kernel
+    cuda:0?overlap=0        begins no kernel while the one before it still runs
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from motet.runtime.uri import number_options
 api = 1
 
 QUEUES = 4
-_OPTIONS = {"queues": (QUEUES, 1), "check": (0, 0)}
+_OPTIONS = {"queues": (QUEUES, 1), "check": (0, 0), "overlap": (1, 0)}
 _OLDEST = 7, 0  # compute capability: the pools of memory need it
 
 conformance_exempt = {
@@ -61,7 +62,10 @@ def open_with(cuda: CudaApi, info: DeviceInfo) -> CudaDevice:
             raise DeviceError(f"device {info.uri}: GPU {info.ordinal} is {gpu.uuid}; expected {info.uuid}")
         if gpu.capability < _OLDEST:
             raise DeviceError(f"device {info.uri}: compute capability {_dotted(gpu)}; expected 7.0 or newer")
-        return CudaDevice(cuda, info, gpu, info.ordinal, int(options["queues"]), bool(options["check"]))
+        return CudaDevice(
+            cuda, info, gpu, info.ordinal, int(options["queues"]), bool(options["check"]),
+            bool(options["overlap"]),
+        )
     except CudaError as error:
         raise DeviceError(f"device {info.uri}: cannot be opened: {error}") from error
 

@@ -3,10 +3,11 @@
 A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`:
 
     {"kernel": "K", "entry": "k_0", "warps": 4, "ctas": 1, "shared": 49152, "scratch": 0, "registers": 64,
-     "spills": 0, "buffers": 3, "sizes": ["i32", "i32"]}
+     "spills": 0, "buffers": 3, "sizes": ["i32", "i32"], "waits": true}
 
 `entry` is its name in the binary, `shared` its dynamic shared memory in bytes, `scratch` the bytes of global memory
-that each of its programs works in; `threads`, where it is there, is the exact number of threads of a block. Its
+that each of its programs works in; `threads`, where it is there, is the exact number of threads of a block; `waits`
+says that it waits for what it depends on by itself, before it touches memory, so that it may be launched earlier. Its
 parameters are `buffers` pointers, the sizes, and two pointers more: the scratch of all programs, and 0. Other objects
 (`K.py`, the source) are not looked at.
 """
@@ -55,6 +56,7 @@ class KernelFacts(msgspec.Struct, frozen=True):
     registers: int = 0
     spills: int = 0
     threads: int = 0
+    waits: bool = False
 
 
 @dataclass(frozen=True)

@@ -385,7 +385,7 @@ class FakeApi(CudaApi):
 
     def allow_shared(self, function: Any, size: int) -> None: ...
 
-    def launch(self, launch: Launch, stream: int) -> None:
+    def launch(self, launch: Launch, stream: int, early: bool = False) -> None:
         values = parameters(launch)
         self.streams[stream].work.put(lambda: launch.function.run(launch.programs, values))
 
@@ -401,7 +401,7 @@ class FakeApi(CudaApi):
     def kernel_node(self, launch: Launch) -> Launch:
         return launch
 
-    def graph_add_kernel(self, graph: Graph, after: Sequence[Node], node: Launch) -> Node:
+    def graph_add_kernel(self, graph: Graph, after: Sequence[Node], node: Launch, early: bool = False) -> Node:
         return self._add(graph, Node("launch", list(after), node, parameters(node)))
 
     def graph_add_copy(
