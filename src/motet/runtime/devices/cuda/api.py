@@ -12,11 +12,12 @@ import contextlib
 import ctypes
 import importlib
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from motet.errors import DeviceError
+from motet.runtime.devices.cuda.cublaslt import Functions, installed
 
 OUT_OF_MEMORY = 2
 INVALID_HANDLE = 400
@@ -388,6 +389,10 @@ class CudaApi:
         if code := self.quick.launch(ctypes.byref(config), launch.function, launch.parameters, None):
             self.fail(code, "cuLaunchKernelEx")
 
+    def product_libraries(self) -> Iterator[Functions]:
+        """The libraries of products that are installed for it."""
+        return installed()
+
     # -- graphs ----------------------------------------------------------------------------------
 
     def graph_create(self) -> Handle:
@@ -429,6 +434,22 @@ class CudaApi:
     def graph_add_nothing(self, graph: Handle, after: Sequence[Handle]) -> Handle:
         return self._call("cuGraphAddEmptyNode", graph, list(after), len(after))
 
+    def graph_add_child(self, graph: Handle, after: Sequence[Handle], child: Handle) -> Handle:
+        """A copy of a whole graph as one of another's nodes."""
+        return self._call("cuGraphAddChildGraphNode", graph, list(after), len(after), child)
+
+    def captured(self, stream: Handle, put: Callable[[], None]) -> Handle:
+        """What `put` puts on a stream of our own, as a graph; nothing of it is run."""
+        self._call("cuStreamBeginCapture", stream, self._driver.CUstreamCaptureMode(_RELAXED))
+        try:
+            put()
+        except BaseException:
+            _, graph = self._driver.cuStreamEndCapture(stream)
+            if graph is not None and int(graph):
+                self._driver.cuGraphDestroy(graph)
+            raise
+        return self._call("cuStreamEndCapture", stream)
+
     def graph_instantiate(self, graph: Handle) -> Handle:
         return int(self._call("cuGraphInstantiate", graph, 0))
 
@@ -440,6 +461,9 @@ class CudaApi:
     ) -> None:
         copy = self._copy_node(target, source, size)
         self._call("cuGraphExecMemcpyNodeSetParams", executable, place, copy, context)
+
+    def executable_set_child(self, executable: Handle, place: Handle, child: Handle) -> None:
+        self._call("cuGraphExecChildGraphNodeSetParams", executable, place, child)
 
     def executable_launch(self, executable: Handle, stream: Handle) -> None:
         if code := self.quick.executable_launch(executable, stream):

@@ -3,15 +3,16 @@
 The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets; the memory that
 kernels work in is one buffer more, behind the others. A graph is made once, and *instantiated* a few times, each
 instance for the addresses it was last submitted with: the same ones again need one call, others update the nodes that
-they change. One or two commands become a graph when they come to the same addresses again. A kernel that itself waits
-for what it depends on is launched while that still runs (`overlaps`), where that is kernels alone. Source: CUDA C++
-Programming Guide, sections on CUDA graphs and on programmatic dependent launch.
+they change. One or two commands become a graph when they come to the same addresses again. What a library puts on a
+stream is captured there, and is a graph within the graph. A kernel that itself waits for what it depends on is launched
+while that still runs (`overlaps`), where that is kernels alone. Source: CUDA C++ Programming Guide, sections on CUDA
+graphs and on programmatic dependent launch.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ import numpy as np
 from motet.errors import DeviceError
 from motet.runtime import recording
 from motet.runtime.device import Work
-from motet.runtime.devices.cuda.api import Handle, Launch, make_launch
+from motet.runtime.devices.cuda.api import CudaError, Handle, Launch, make_launch
+from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul
 from motet.runtime.devices.cuda.lifetime import Resources
 from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, pack_size
 
@@ -32,6 +34,8 @@ _INSTANCES = 8  # of a graph
 _SMALL_INSTANCES = 64  # of a graph of so few
 _MOST_PROGRAMS = (1 << 31) - 1
 _SCRATCH_ALIGNMENT = 128
+_WORKSPACE_ALIGNMENT = 256  # of memory that a library works in
+_OTHER_GRAPH = (1, 910)  # codes: an invalid value, and that a graph cannot become the other
 
 # Puts a command on a stream by calling the last, between two events of which it gives the second.
 Around = Callable[["Command", Handle, Callable[[], None]], Handle]
@@ -40,8 +44,8 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 @dataclass(frozen=True)
 class Command:
-    """A launch, a copy of `bytes` bytes, or, where both are absent, nothing; `first` is where its parameters begin.
-    `kernel` is its name or `copy`; it `waits` for what it depends on by itself."""
+    """A launch, a product by a library, a copy of `bytes` bytes, or, where all are absent, nothing; `first` is where
+    its parameters begin. `kernel` is its name or `copy`; it `waits` for what it depends on by itself."""
 
     launch: Launch | None
     bytes: int
@@ -49,6 +53,21 @@ class Command:
     after: tuple[int, ...]
     kernel: str
     waits: bool = False
+    product: _Product | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.launch is None and self.product is None and not self.bytes
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What a library does in the place of a kernel that has `buffers` buffers; the address of the memory that it works
+    in stands `space` behind them."""
+
+    matmul: Matmul
+    buffers: int
+    space: int
 
 
 @dataclass(eq=False)
@@ -97,7 +116,10 @@ class CudaCommandBuffer:
                 values.append(0)
             if kernel is not None:
                 values += _sizes(f"device {uri}: command {index}", item, kernel)
+                _check_product(f"device {uri}: command {index}", item, kernel)
                 if own := _scratch_of(kernel, scratch, item.tasks):
+                    if kernel.matmul is not None:
+                        self.scratch = _up(self.scratch, _WORKSPACE_ALIGNMENT)
                     moving.append((len(values), externals, self.scratch))
                     self.scratch += own
                 values += [0, 0]  # the hidden ones: the scratch and that of profilers
@@ -105,7 +127,8 @@ class CudaCommandBuffer:
         self._values: Numbers = np.array(values, np.uint64)
         self._pointers: Numbers = self._values.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
         self.commands = [self._command(item, kernel, first) for item, kernel, first in drafts]
-        self.kernels = tuple(dict.fromkeys(c.kernel for c in self.commands if c.launch is not None))
+        self.kernels = tuple(dict.fromkeys(c.kernel for c in self.commands if c.launch is not None or c.product))
+        self._capturing: Handle | None = None  # a stream, for what libraries do
         places, which, offsets = zip(*moving, strict=True) if moving else ((), (), ())
         self._places = np.array(places, np.intp)
         self._which = np.array(which, np.intp)
@@ -117,13 +140,17 @@ class CudaCommandBuffer:
         self._graph: _Graph | None = None
         self._instances: dict[tuple[int, ...], Instance] = {}  # the one that was set first, first
         self._met: dict[tuple[int, ...], None] = {}  # what few commands ran on of late
-        self._is_graph = sum(c.launch is not None or c.bytes > 0 for c in self.commands) > _FEW
+        self._is_graph = sum(not c.is_nothing for c in self.commands) > _FEW
 
     def _command(self, item: Work, kernel: Kernel | None, first: int) -> Command:
         if kernel is None:
             return Command(None, item.references[0].bytes, first, item.after, "copy")
         if item.tasks == 0:
             return Command(None, 0, first, item.after, item.kernel)
+        if kernel.matmul is not None:
+            buffers = len(item.references)
+            product = _Product(kernel.matmul, buffers, buffers + len(item.sizes))
+            return Command(None, 0, first, item.after, item.kernel, product=product)
         address = self._pointers.ctypes.data + 8 * first
         launch = make_launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
         return Command(launch, 0, first, item.after, item.kernel, kernel.facts.waits and self._overlaps)
@@ -159,7 +186,7 @@ class CudaCommandBuffer:
             self._put(command, stream, is_behind_kernel and command.waits)
             if after is not None:
                 after(command)
-            elif command.launch is not None or command.bytes:
+            elif not command.is_nothing:
                 is_behind_kernel = command.launch is not None
 
     def run_on(self, bases: tuple[int, ...], streams: Sequence[Handle], around: Around) -> None:
@@ -187,9 +214,22 @@ class CudaCommandBuffer:
     def _put(self, command: Command, stream: Handle, early: bool = False) -> None:
         if command.launch is not None:
             self._api.launch(command.launch, stream, early)
+        elif command.product is not None:
+            self._multiply(command, command.product, stream)
         elif command.bytes:
             source, target = (int(value) for value in self._values[command.first : command.first + 2])
             self._api.copy(target, source, command.bytes, stream)
+
+    def _multiply(self, command: Command, product: _Product, stream: Handle) -> None:
+        """Raises DeviceError for what the library refuses after all."""
+        first, matmul = command.first, product.matmul
+        addresses: list[int] = self._values[first : first + product.buffers].tolist()
+        space = int(self._values[first + product.space]) if matmul.workspace else 0
+        try:
+            matmul.run(addresses, space, stream)
+        except CublasError as error:
+            where = f"device {self.executable.device.info.uri}: kernel {command.kernel}"
+            raise DeviceError(f"{where}: by cuBLASLt: {error}") from error
 
     def single(self) -> tuple[Launch, list[int], list[tuple[int, int, int]]] | None:
         """The work where it is one launch: its parameters, and which of them are addresses, each in an external at an
@@ -215,9 +255,11 @@ class CudaCommandBuffer:
             before = self._instances.pop(next(iter(self._instances)))
             instance = Instance(before.handle, before.values)
             before.handle = 0
-            for number in np.unique(self._command_of[self._values != instance.values]):
-                self._update(instance.handle, int(number))
-            instance.values[:] = self._values
+            changed: list[int] = np.unique(self._command_of[self._values != instance.values]).tolist()
+            if self._set(instance.handle, changed):
+                instance.values[:] = self._values
+            else:
+                instance = self._instantiate()
         self._instances[bases] = instance
         return instance
 
@@ -228,10 +270,26 @@ class CudaCommandBuffer:
         handle = self._api.graph_instantiate(self._graph.handle)
         api = self._api
         self._resources.add(lambda: api.executable_destroy(handle))
-        if not is_new:  # it begins with the parameters that the graph was built with
-            for number in range(len(self.commands)):
-                self._update(handle, number)
+        # It begins with the parameters that the graph was built with.
+        if not is_new and not self._set(handle, range(len(self.commands))):
+            for instance in self._instances.values():  # nothing of which can be set by another graph
+                instance.handle = 0
+            self._instances.clear()
+            self._graph = None
+            return self._instantiate()
         return Instance(handle, self._values.copy())
+
+    def _set(self, handle: Handle, numbers: Iterable[int]) -> bool:
+        """Sets commands of an instance to the parameters that there are now; False where what a library does for them
+        is another graph than it was."""
+        for number in numbers:
+            try:
+                self._update(handle, number)
+            except CudaError as error:
+                if self.commands[number].product is None or error.code not in _OTHER_GRAPH:
+                    raise
+                return False
+        return True
 
     def _build(self) -> _Graph:
         api = self._api
@@ -244,6 +302,10 @@ class CudaCommandBuffer:
             if command.launch is not None:
                 node = api.kernel_node(command.launch)
                 place = api.graph_add_kernel(handle, after, node, self._is_early(command))
+            elif command.product is not None:
+                child = self._captured(command, command.product)
+                place = api.graph_add_child(handle, after, child)
+                api.graph_destroy(child)
             elif command.bytes:
                 source, target = (int(value) for value in self._values[command.first : command.first + 2])
                 place = api.graph_add_copy(handle, after, target, source, command.bytes, self.context)
@@ -264,9 +326,24 @@ class CudaCommandBuffer:
             return
         if command.launch is not None:
             self._api.executable_set_kernel(handle, graph.places[number], graph.nodes[number])
+        elif command.product is not None:
+            child = self._captured(command, command.product)
+            try:
+                self._api.executable_set_child(handle, graph.places[number], child)
+            finally:
+                self._api.graph_destroy(child)
         elif command.bytes:
             source, target = (int(value) for value in self._values[command.first : command.first + 2])
             self._api.executable_set_copy(handle, graph.places[number], target, source, command.bytes, self.context)
+
+
+    def _captured(self, command: Command, product: _Product) -> Handle:
+        """What the library does for a command, with the parameters that there are now, as a graph."""
+        stream, api = self._capturing, self._api
+        if stream is None:
+            stream = self._capturing = api.stream_create()
+            self._resources.add(lambda: api.stream_destroy(stream))
+        return api.captured(stream, lambda: self._multiply(command, product, stream))
 
 
 def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
@@ -288,9 +365,28 @@ def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
 
 
 def _scratch_of(kernel: Kernel, scratch: int, tasks: int) -> int:
-    """Bytes for all programs of a launch."""
+    """Bytes for all programs of a launch, or for what runs in its place."""
+    if kernel.matmul is not None:
+        return _up(kernel.matmul.workspace, _WORKSPACE_ALIGNMENT)
     each = -(-max(kernel.facts.scratch, scratch) // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
     return each * tasks
+
+
+def _up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def _check_product(where: str, item: Work, kernel: Kernel) -> None:
+    """Raises DeviceError for a library's call that reaches beyond its buffers."""
+    if kernel.matmul is None:
+        return
+    call = kernel.matmul.call
+    for name, operand, rows, columns in call.operands():
+        there = item.references[operand.buffer].bytes
+        if (needed := operand.end(rows, columns, call.batch)) > there:
+            raise DeviceError(
+                f"{where}: kernel {item.kernel}: library: {name}: {needed:,} bytes of a buffer of {there:,}"
+            )
 
 
 def _sizes(where: str, item: Work, kernel: Kernel) -> list[int]:

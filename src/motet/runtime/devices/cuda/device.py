@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from motet.artifact.library import Algorithm, LibraryCall
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError, DeviceLost, MotetError, OutOfMemoryError
 from motet.runtime import recording
@@ -20,11 +21,12 @@ from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.cuda import external, faults
 from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, WRONG_CONTEXT, CudaApi, CudaError, Gpu, Handle
 from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
+from motet.runtime.devices.cuda.cublaslt import CublasError, Products
 from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Remains, Resources
 from motet.runtime.devices.cuda.memory import CudaBuffer, Pool
 from motet.runtime.devices.cuda.modules import Modules
 from motet.runtime.devices.cuda.profiling import Profiler
-from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle
+from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle, with_products
 from motet.runtime.devices.cuda.queue import CudaQueue, Finish, Issue
 from motet.runtime.devices.cuda.staging import SMALL, Ring, Staging
 from motet.runtime.recording import bytes_of
@@ -55,6 +57,7 @@ class CudaDevice:
         self.overlaps = overlap
         self._closed = False
         self._lifetimes = Lifetimes()
+        self._products = Products(api.product_libraries)
         self._profiler: Profiler | None = None
         self._rings: dict[int, Ring] = {}
         self.current = Current(api, api.retain(ordinal))
@@ -67,7 +70,7 @@ class CudaDevice:
         self._direct: weakref.WeakSet[Forgetful] = weakref.WeakSet()
         self._remains = Remains(
             self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
-            [queue.lane for queue in self._queues],
+            [queue.lane for queue in self._queues], self._products,
         )
         weakref.finalize(self, self._remains.release).atexit = False
 
@@ -361,7 +364,17 @@ class CudaDevice:
         with self._working() as resources:
             modules = Modules(self.info.uri, self.api, self.current, self.gpu.capability)
             kernels = load_kernels(self.info.uri, modules, resources, objects, names, self.gpu.shared)
-            return CudaExecutable(self, kernels, resources)
+            kernels, notes = with_products(self.info.uri, kernels, self._products, resources)
+            return CudaExecutable(self, kernels, resources, notes)
+
+    def algorithms(self, call: LibraryCall, most: int) -> list[Algorithm]:
+        """Those that a library of this machine thinks best for a product, the best first; none where there is no
+        library, or none of its algorithms does it."""
+        with self._working():
+            try:
+                return self._products.library().algorithms(call, most)
+            except CublasError:
+                return []
 
     @contextlib.contextmanager
     def _working(self) -> Generator[Resources, None, None]:
@@ -416,7 +429,7 @@ class CudaDevice:
         def around(command: Command, stream: Handle, put: Callable[[], None]) -> Handle:
             begin = profiler.mark(stream)
             put()
-            kind = "launch" if command.launch is not None else "copy"
+            kind = "copy" if command.bytes else "launch"
             return profiler.note(command.kernel, kind, queue, command.bytes, begin, stream)
 
         work.run_on(bases, [stream, *profiler.streams], around)

@@ -96,7 +96,7 @@ class Remains:
 
     def __init__(
         self, current: Current, api: CudaApi, ordinal: int, lifetimes: Lifetimes, staging: Closable, pool: Destroyable,
-        lanes: list[Lane],
+        lanes: list[Lane], products: Closable,
     ) -> None:
         self._current = current
         self._api = api
@@ -105,6 +105,7 @@ class Remains:
         self._staging = staging
         self._pool = pool
         self._lanes = lanes
+        self._products = products
         self._process = os.getpid()
         self._is_released = False
 
@@ -113,7 +114,11 @@ class Remains:
         if self._is_released or os.getpid() != self._process:
             return
         self._is_released = True
-        for step in (self._wait, self._staging.close, self._lifetimes.close, self._destroy_lanes, self._pool.destroy):
+        steps = (
+            self._wait, self._staging.close, self._lifetimes.close, self._products.close, self._destroy_lanes,
+            self._pool.destroy,
+        )
+        for step in steps:
             with suppress(CudaError), self._current:
                 step()
         with suppress(CudaError):

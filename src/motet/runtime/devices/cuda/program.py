@@ -9,23 +9,26 @@ A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`:
 that each of its programs works in; `threads`, where it is there, is the exact number of threads of a block; `waits`
 says that it waits for what it depends on by itself, before it touches memory, so that it may be launched earlier. Its
 parameters are `buffers` pointers, the sizes, and two pointers more: the scratch of all programs, and 0. Other objects
-(`K.py`, the source) are not looked at.
+(`K.py`, the source) are not looked at. `library`, where it is there, is a call of cuBLASLt's that does the same
+(`artifact/library.py`): where the library is installed and takes it, it runs instead of the kernel.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from motet.artifact.library import UnknownLibrary, read_call
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.devices.cuda.api import Handle
+from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul, Products
 from motet.runtime.devices.cuda.lifetime import Resources
 from motet.runtime.devices.cuda.modules import Modules
 
@@ -57,14 +60,16 @@ class KernelFacts(msgspec.Struct, frozen=True):
     spills: int = 0
     threads: int = 0
     waits: bool = False
+    library: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, ready to launch."""
+    """A kernel, ready to launch; `matmul`, where it is there, runs in its place."""
 
     facts: KernelFacts
     function: Handle
+    matmul: Matmul | None = None
 
     @property
     def threads(self) -> int:
@@ -72,12 +77,15 @@ class Kernel:
 
 
 class CudaExecutable:
-    """See `motet.runtime.device.Executable`."""
+    """See `motet.runtime.device.Executable`. `notes` say which kernels run that a library could have replaced."""
 
-    def __init__(self, device: CudaDevice, kernels: Mapping[str, Kernel], resources: Resources) -> None:
+    def __init__(
+        self, device: CudaDevice, kernels: Mapping[str, Kernel], resources: Resources, notes: Sequence[str] = ()
+    ) -> None:
         self.device = device
         self._resources = resources
         self.by_name = dict(kernels)
+        self.notes = tuple(notes)
 
     @property
     def kernels(self) -> Sequence[str]:
@@ -141,6 +149,33 @@ def load_kernels(
         function = modules.function(name, loaded[content], described.entry, _more_shared(described))
         kernels[described.kernel] = Kernel(described, function)
     return kernels
+
+
+def with_products(
+    device: str, kernels: Mapping[str, Kernel], products: Products, resources: Resources
+) -> tuple[dict[str, Kernel], list[str]]:
+    """`kernels` with the library's calls that they name, as far as it takes them, and notes about those that it does
+    not. In the device's context. Raises DeviceError for damaged calls."""
+    found = dict(kernels)
+    refused: dict[str, list[str]] = {}
+    for name, kernel in kernels.items():
+        if kernel.facts.library is None:
+            continue
+        try:
+            call = read_call(kernel.facts.library, kernel.facts.buffers)
+            matmul = products.library().prepare(call)
+        except (UnknownLibrary, CublasError) as error:
+            refused.setdefault(str(error), []).append(name)
+            continue
+        except ValueError as error:
+            raise DeviceError(f"device {device}: load: kernel {name}: {error}") from error
+        resources.add(matmul.destroy)
+        found[name] = replace(kernel, matmul=matmul)
+    return found, [f"{_listed(names)} as generated, without cuBLASLt: {why}" for why, names in refused.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"kernel {names[0]} runs" if len(names) == 1 else f"kernel {names[0]} and {len(names) - 1} more run"
 
 
 def _read_facts(device: str, name: str, content: bytes) -> KernelFacts:

@@ -16,13 +16,14 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu, Launch
+from motet.runtime.devices.cuda.cublaslt import Functions
 
 CAPABILITY = (9, 0)
 UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
@@ -90,7 +91,7 @@ class Node:
     kind: str
     after: list[Node]
     launch: Launch | None = None
-    values: list[int] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -141,6 +142,8 @@ class FakeApi(CudaApi):
         self.streams: dict[int, Stream] = {0: legacy, 1: legacy}  # by handle; these are the legacy default stream
         self.stream_contexts: dict[int, str] = {}
         self.pools: list[Pool] = []
+        self.libraries: list[Functions] = []  # of products
+        self.stiff = False  # graphs within graphs cannot become others
         self.foreign: list[tuple[int, int, int]] = []  # memory of other libraries: address, bytes, GPU
 
     def __getattribute__(self, name: str) -> Any:
@@ -409,6 +412,27 @@ class FakeApi(CudaApi):
     ) -> Node:
         return self._add(graph, Node("copy", list(after), None, [target, source, size]))
 
+    def product_libraries(self) -> Iterator[Functions]:
+        yield from self.libraries
+
+    def captured(self, stream: int, put: Callable[[], None]) -> Graph:
+        work = self.streams[stream].work
+        work.recorded = []
+        try:
+            put()
+            return Graph([Node("recorded", [], values=work.recorded)])
+        finally:
+            self.alive["graph"] += 1
+            work.recorded = None
+
+    def graph_add_child(self, graph: Graph, after: Sequence[Node], child: Graph) -> Node:
+        return self._add(graph, Node("child", list(after), values=child.nodes[0].values))
+
+    def executable_set_child(self, executable: dict[Node, list[Any]], place: Node, child: Graph) -> None:
+        if self.stiff:
+            raise CudaError(910, "GRAPH_EXEC_UPDATE_FAILURE", "cuGraphExecChildGraphNodeSetParams")
+        executable[place] = list(child.nodes[0].values)
+
     def graph_add_nothing(self, graph: Graph, after: Sequence[Node]) -> Node:
         return self._add(graph, Node("nothing", list(after)))
 
@@ -439,6 +463,9 @@ class FakeApi(CudaApi):
                 self.streams[stream].work.put(run)
             elif node.kind == "copy":
                 self.streams[stream].work.put(lambda values=values: ctypes.memmove(*values))
+            elif node.kind == "child":
+                for each in values:
+                    self.streams[stream].work.put(each)
 
     def try_executable_launch(self, executable: dict[Node, list[int]], stream: int) -> int:
         self.executable_launch(executable, stream)
