@@ -91,7 +91,11 @@ class CpuBackend:
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
         from motet.compiler.codegen.cpu.generic import emit_generic
+        from motet.compiler.codegen.cpu.wholes import emit_whole
+        from motet.compiler.codegen.whole import is_whole
 
+        if is_whole(function):
+            return launched(*emit_whole(function, base_of(self.target)))
         made = emit_generic(function, name, base_of(self.target))
         count = len(function.regions[0].blocks[0].arguments)
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))

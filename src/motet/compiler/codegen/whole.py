@@ -132,6 +132,7 @@ class _Reader:
     operands: dict[ir.Value, Operand] = field(default_factory=dict[ir.Value, Operand])
     numbers: dict[ir.Value, float | int] = field(default_factory=dict[ir.Value, "float | int"])
     made: dict[ir.Value, _Slice] = field(default_factory=dict[ir.Value, _Slice])
+    extents: dict[ir.Value, tuple[ir.Value, int]] = field(default_factory=dict[ir.Value, "tuple[ir.Value, int]"])
 
     def read(self) -> Whole:
         block = self.function.regions[0].blocks[0]
@@ -177,7 +178,10 @@ class _Reader:
             self.made.update((result, _Slice(k)) for k, result in enumerate(operation.results))
         elif name == "tensor.extract_slice" and operation.operands[0] in self.made:
             self.made[operation.results[0]] = self._slice(operation)
-        elif name != "tensor.dim":
+        elif name == "tensor.dim":
+            axis = int(self.numbers.get(operation.operands[1], -1))
+            self.extents[operation.results[0]] = (operation.operands[0], axis)
+        else:
             raise Unreadable(f"operation {name}")
 
     def _like(self, value: ir.Value, number: float | int | None) -> Operand:
@@ -195,8 +199,8 @@ class _Reader:
     def _slice(self, operation: ir.Operation) -> _Slice:
         """The first elements along one dimension."""
         source = self.made[operation.operands[0]]
-        if source.first is not None or len(operation.operands) != 1:
-            raise Unreadable("a slice of dynamic size")
+        if source.first is not None:
+            raise Unreadable("a slice of a slice")
         offsets, sizes, strides = (
             list(ir.DenseI64ArrayAttr(operation.attributes[name]))
             for name in ("static_offsets", "static_sizes", "static_strides")
@@ -207,6 +211,12 @@ class _Reader:
         along = _integer(owner, "dimension")
         if any(offsets) or any(stride != 1 for stride in strides) or cut not in ([], [along]):
             raise Unreadable("a slice that does not begin with the first element")
+        dynamic = [axis for axis, size in enumerate(sizes) if size == ir.ShapedType.get_dynamic_size()]
+        tensors = [*owner.operands, *owner.results]
+        for axis, size in zip(dynamic, list(operation.operands)[1:], strict=True):
+            of, extent = self.extents.get(size, (None, -1))
+            if axis == along or extent != axis or of not in tensors:
+                raise Unreadable("a slice of dynamic size")
         return _Slice(source.result, sizes[along])
 
     def _finish(self, operation: ir.Operation, returned: Sequence[ir.Value]) -> Whole:

@@ -6,21 +6,10 @@ import numpy as np
 import pytest
 from tests.unit.codegen.triton import building
 from tests.unit.codegen.triton.building import Generated, interpret, random
+from tests.unit.codegen.whole_texts import SCATTER, load, scan, sort
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.triton import scans, sorts
-from motet.compiler.frontends.onnx_import import TO_LINALG
-from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
-from motet.compiler.ir.program import Program
-
-
-def load(text: str, file: str) -> Program:
-    """A program with operations of the dialect that lowered ONNX models have, which no text of a user's may have."""
-    context = ir.Context()
-    register_torch_dialect(context)
-    with context, ir.Location.unknown():
-        run_pipeline(ir.Module.create(), TO_LINALG)  # which loads the dialect
-        return Program(ir.Module.parse(text), {})
 
 
 def generate(text: str) -> Generated:
@@ -29,35 +18,10 @@ def generate(text: str) -> Generated:
         return building.generate(text)
 
 
-SCAN = """
-func.func @main(%x: tensor<{shape}x{dtype}>) -> tensor<{shape}x{dtype}> {{
-  %c = arith.constant {begin} : {dtype}
-  %e = tensor.empty() : tensor<{shape}x{dtype}>
-  %f = tensor.empty() : tensor<{rest}x{dtype}>
-  %g = linalg.fill ins(%c : {dtype}) outs(%f : tensor<{rest}x{dtype}>) -> tensor<{rest}x{dtype}>
-  %y:2 = tm_tensor.scan dimension({dim}) inclusive({inclusive}) ins(%x : tensor<{shape}x{dtype}>)
-      outs(%e, %g : tensor<{shape}x{dtype}>, tensor<{rest}x{dtype}>) {{
-  ^bb0(%a: {dtype}, %b: {dtype}):
-    %s = {op} %a, %b : {dtype}
-    tm_tensor.yield %s : {dtype}
-  }} -> tensor<{shape}x{dtype}>, tensor<{rest}x{dtype}>
-  return %y#0 : tensor<{shape}x{dtype}>
-}}
-"""
-
-
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines take several turns, and are parted, at extents that the interpreter is fast enough for."""
     for name, value in (("_LINE", 128), ("_PARTED", 2000), ("_PARTS", 8)):
         monkeypatch.setattr(scans, name, value)
-
-
-def scan(shape: tuple[int, ...], dim: int, op: str, dtype: str, inclusive: bool = True, begin: str = "0.0") -> str:
-    rest = [size for axis, size in enumerate(shape) if axis != dim]
-    return SCAN.format(
-        shape="x".join(map(str, shape)), rest="x".join(map(str, rest)), dim=dim, op=op, dtype=dtype,
-        inclusive=str(inclusive).lower(), begin=begin,
-    )
 
 
 @pytest.mark.parametrize("shape, dim", [
@@ -95,32 +59,6 @@ def test_sums_of_short_floats_are_kept_in_f32() -> None:
     x = np.abs(random(2, 3000)).astype(DTYPES["bf16"])
     (y,) = interpret(generate(scan((2, 3000), 1, "arith.addf", "bf16")), [x])
     np.testing.assert_allclose(y.astype("f4"), np.cumsum(x.astype("f8"), 1), rtol=1e-2)
-
-
-SORT = """
-func.func @main(%x: tensor<{shape}x{dtype}>, %p: tensor<{shape}xi64>) -> ({out}x{dtype}>, {out}xi64>) {{
-  %y:2 = tm_tensor.sort dimension({dim}) outs(%x, %p : tensor<{shape}x{dtype}>, tensor<{shape}xi64>) {{
-  ^bb0(%a: {dtype}, %b: {dtype}, %c: i64, %d: i64):
-    %s = {op}, %a, %b : {dtype}
-    tm_tensor.yield %s : i1
-  }} -> tensor<{shape}x{dtype}>, tensor<{shape}xi64>
-  {slices}
-}}
-"""
-
-
-def sort(shape: tuple[int, ...], dim: int, op: str, dtype: str, first: int | None = None) -> str:
-    whole = "x".join(map(str, shape))
-    cut = [first if axis == dim and first is not None else size for axis, size in enumerate(shape)]
-    out = "tensor<" + "x".join(map(str, cut))
-    zeros, ones = [0] * len(shape), [1] * len(shape)
-    slices = f"return %y#0, %y#1 : {out}x{dtype}>, {out}xi64>"
-    if first is not None:
-        slices = "\n".join([
-            f"%s{k} = tensor.extract_slice %y#{k}{zeros} {cut} {ones} : tensor<{whole}x{kind}> to {out}x{kind}>"
-            for k, kind in enumerate((dtype, "i64"))
-        ]) + f"\nreturn %s0, %s1 : {out}x{dtype}>, {out}xi64>"
-    return SORT.format(shape=whole, out=out, dim=dim, op=op, dtype=dtype, slices=slices)
 
 
 @pytest.mark.parametrize("shape, dim", [((3, 100), 1), ((1, 1), 1), ((50, 6), 0), ((2, 17, 3), 1), ((1, 2000), 1)])
@@ -186,6 +124,36 @@ def test_finds_the_first_of_lines_longer_than_a_tile(monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(y, np.take_along_axis(x, order, 1))
 
 
+@pytest.mark.parametrize("shape, dim, first", [
+    ((3, 9001), 1, 50), ((1, 20011), 1, 1), ((1, 8200, 2), 1, 3), ((2, 12000), 1, 300),
+])
+@pytest.mark.parametrize("dtype, op", [("f32", "arith.cmpf oge"), ("bf16", "arith.cmpf ole"), ("i8", "arith.cmpi sge")])
+def test_finds_the_first_of_long_lines_by_groups(
+    shape: tuple[int, ...], dim: int, first: int, dtype: str, op: str
+) -> None:
+    x = (np.round(random(*shape), 2) * (20 if dtype == "i8" else 1)).astype(DTYPES[dtype])
+    line = np.arange(shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(len(shape))])
+    made = generate(sort(shape, dim, op, dtype, first))
+    assert len(made.programs) == 2
+    y, p = interpret(made, [x, np.ascontiguousarray(np.broadcast_to(line, shape))])
+    keys = x.astype("f4") if op.endswith("le") else -x.astype("f4")
+    order = np.argsort(keys, dim, kind="stable").take(np.arange(first), dim)
+    np.testing.assert_array_equal(p, order)
+    np.testing.assert_array_equal(y.astype("f4"), np.take_along_axis(x, order, dim).astype("f4"))
+
+
+@pytest.mark.parametrize("op", ["arith.cmpf oge", "arith.cmpf ole"])
+def test_finds_nan_and_infinity_among_the_first_of_long_lines(op: str) -> None:
+    x = random(2, 9000)
+    x[0, [17, 8000, 8999]] = np.nan
+    x[0, [5, 6]] = [np.inf, -np.inf]
+    x[1] = np.where(np.arange(9000) < 8990, np.nan, x[1])  # ten numbers
+    made = generate(sort((2, 9000), 1, op, "f32", 20))
+    y, _ = interpret(made, [x, np.tile(np.arange(9000), (2, 1))])
+    ordered = np.sort(x, 1)  # NaN last
+    np.testing.assert_array_equal(y, ordered[:, ::-1][:, :20] if op.endswith("oge") else ordered[:, :20])
+
+
 def test_makes_the_positions_that_a_sort_carries_along() -> None:
     text = """
     func.func @main(%x: tensor<3x50xf32>) -> (tensor<3x4xf32>, tensor<3x4xi64>) {
@@ -214,19 +182,6 @@ def test_makes_the_positions_that_a_sort_carries_along() -> None:
     order = np.argsort(-x, 1, kind="stable")[:, :4]
     np.testing.assert_array_equal(p, order)
     np.testing.assert_array_equal(y, np.take_along_axis(x, order, 1))
-
-
-SCATTER = """
-func.func @main(%u: tensor<{updates}x{dtype}>, %i: tensor<{indices}xi64>, %x: tensor<{shape}x{dtype}>)
-    -> tensor<{shape}x{dtype}> {{
-  %y = tm_tensor.scatter {{dimension_map = array<i64: {dims}>}} unique_indices(false)
-      ins(%u, %i : tensor<{updates}x{dtype}>, tensor<{indices}xi64>) outs(%x : tensor<{shape}x{dtype}>) {{
-  ^bb0(%a: {dtype}, %b: {dtype}):
-    {body}
-  }} -> tensor<{shape}x{dtype}>
-  return %y : tensor<{shape}x{dtype}>
-}}
-"""
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i64", "bf16"])

@@ -1,0 +1,27 @@
+"""The choice among the classes of operations over whole tensors that `codegen/whole.py` reads."""
+
+from __future__ import annotations
+
+from motet.compiler.codegen.cpu import scans, scatters, sorts
+from motet.compiler.codegen.cpu.body import Unsupported
+from motet.compiler.codegen.kernel import Kernel, KernelCode
+from motet.compiler.codegen.reader import Unreadable
+from motet.compiler.codegen.whole import read_whole
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.translate import source_location
+from motet.compiler.targets.cpu import CpuTarget
+from motet.errors import CompileError
+
+CLASSES = {"scan": scans.emit, "sort": sorts.emit, "scatter": scatters.emit}
+
+
+def emit_whole(function: ir.Operation, target: CpuTarget) -> tuple[Kernel, KernelCode]:
+    """The kernel of a function that `is_whole`, and its code. Raises CompileError where there is none."""
+    try:
+        whole = read_whole(function)
+        return whole.kernel, CLASSES[whole.kind](whole, target)
+    except (Unreadable, Unsupported) as reason:
+        name = ir.StringAttr(function.attributes["sym_name"]).value
+        raise CompileError(
+            f"kernel {name}: no code can be made for host devices: {reason}", source_location(function)
+        ) from None
