@@ -5,8 +5,11 @@
 
 Parameters and buffers become constants of the compiled program, laid out for its kernels. Each call looks whether one
 of them was changed since (torch counts that), and compiles anew if so. A graph is compiled for each combination of
-extents that it is called with. Graphs that gradients flow through, and graphs with operators that have no lowering,
-run as torch runs them, with a warning that says why.
+extents that it is called with. Graphs that gradients flow through, graphs over several devices, and graphs with
+operators that have no lowering, run as torch runs them, with a warning that says why.
+
+What torch puts around a graph (results that are views of arguments, arguments that are changed) is left out where there
+is nothing of it: such graphs are called at once.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -25,11 +28,15 @@ from torch import fx
 
 from motet.errors import CompileError, OptionError
 from motet.pytorch.export import export_module
+from motet.runtime.session import Session
 
 _log = logging.getLogger("motet")
 _VERSION = operator.attrgetter("_version")
+_MOST = 64  # combinations of extents that stay compiled
 
 Compiled = Callable[..., Any]
+# All of a call's arguments → its results; None where torch has to run the graph.
+Attempt = Callable[[Sequence[Any]], tuple[Any, ...] | None]
 
 
 def motet_backend(
@@ -37,15 +44,21 @@ def motet_backend(
 ) -> Compiled:
     """What torch.compile calls for each graph that it has captured.
 
-    `options` are those of `motet compile --option`, and `devices`, a device expression; without it code is made for
-    where the graph's inputs lie: this processor, or the GPU of that number.
+    `options` are those of `motet compile --option`, and two more: `devices`, a device expression; without it code is
+    made for where the graph's inputs lie: this processor, or the GPU of that number. `freeze`, whether parameters and
+    buffers become constants (the default), or are read in every call as they are then.
     """
     from torch._dynamo.backends.common import aot_autograd
 
     settings = dict(options or {})
+    freeze = bool(settings.pop("freeze", True))
+    attempts: list[Attempt] = []
 
     def inference(program: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        return _boxed(Captured(program, _constants(program), settings))
+        captured = Captured(program, _constants(program) if freeze else [], settings)
+        if _is_plain(len(inputs)) and len(inputs) == len(example_inputs):
+            attempts.append(captured.attempt)
+        return _boxed(captured)
 
     def training(program: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         _log.warning("torch.compile(backend='motet'): gradients flow through this graph, and torch runs it as it is; "
@@ -53,7 +66,16 @@ def motet_backend(
         return _boxed(program)
 
     compile_graph = aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference)
-    return compile_graph(graph, list(example_inputs))
+    wrapped = compile_graph(graph, list(example_inputs))
+    if len(attempts) != 1:
+        return wrapped
+    (attempt,) = attempts
+
+    def run(*arguments: Any) -> Any:
+        results = attempt(arguments)
+        return wrapped(*arguments) if results is None else results
+
+    return run
 
 
 def _boxed(function: Compiled) -> Compiled:
@@ -68,14 +90,48 @@ def _boxed(function: Compiled) -> Compiled:
     return run
 
 
-def _constants(program: fx.GraphModule) -> list[int]:
-    """The positions of the arguments that are parameters and buffers, as far as torch says so."""
+def _metadata() -> Any:
+    """What torch found out of the graph that is being compiled."""
     from torch._guards import TracingContext
 
-    metadata = getattr(TracingContext.try_get(), "fw_metadata", None)
-    found = getattr(metadata, "static_input_indices", None) or ()
+    return getattr(TracingContext.try_get(), "fw_metadata", None)
+
+
+def _constants(program: fx.GraphModule) -> list[int]:
+    """The positions of the arguments that are parameters and buffers, as far as torch says so."""
+    found = getattr(_metadata(), "static_input_indices", None) or ()
     count = sum(node.op == "placeholder" for node in program.graph.nodes)
     return sorted(position for position in set(found) if position < count)
+
+
+def _is_plain(count: int) -> bool:
+    """Whether the graph's results are all new tensors, and its `count` arguments are those of the call, and stay as
+    they are."""
+    metadata = _metadata()
+    if metadata is None:
+        return False
+    try:
+        inputs, outputs = metadata.input_info, metadata.output_info
+        return (
+            len(inputs) == count
+            and not any(info.mutates_data or info.mutates_metadata for info in inputs)
+            and all(info.output_type.name == "non_alias" for info in outputs)
+            and not metadata.num_intermediate_bases
+            and not metadata.tokens
+            and not metadata.is_rng_op_functionalized
+            and metadata.grad_enabled_mutation is None
+            and all(type(meta).__name__ == "PlainTensorMeta" for meta in metadata.subclass_inp_meta)
+            and all(type(meta).__name__ == "PlainTensorMeta" for meta in metadata.subclass_fw_graph_out_meta)
+        )
+    except AttributeError:  # another version of torch calls it by other names
+        return False
+
+
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The arguments at `positions`."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda arguments: [arguments[position] for position in positions]
 
 
 class Captured:
@@ -88,30 +144,43 @@ class Captured:
         self, program: fx.GraphModule, constants: Sequence[int], options: Mapping[str, str | int | bool]
     ) -> None:
         self._program = program
-        self._constants = list(constants)
-        count = sum(node.op == "placeholder" for node in program.graph.nodes)
-        self._inputs = [position for position in range(count) if position not in constants]
         self._options = dict(options)
-        self._values: list[torch.Tensor] = []  # of the constants, when they were compiled
+        self._placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+        self._arrange(constants)
+        self._home = _home(program)
+        self._values: Sequence[torch.Tensor] = ()  # of the constants, when they were compiled
         self._state: list[int] = []
-        self._compiled: dict[tuple[Any, ...], Compiled | None] = {}
+        self._compiled: dict[Any, Compiled | None] = {}
+
+    def _arrange(self, constants: Sequence[int]) -> None:
+        self._constants = list(constants)
+        self._inputs = [position for position in range(len(self._placeholders)) if position not in constants]
+        self._take_constants, self._take_inputs = _picker(self._constants), _picker(self._inputs)
+        # torch looks at shapes, dtypes and devices before each call: where all of them are known, there is one program.
+        self._is_static = all(_is_static(self._placeholders[position]) for position in self._inputs)
 
     def __call__(self, *arguments: Any) -> Any:
-        self._look_at_constants([arguments[position] for position in self._constants])
-        inputs = [arguments[position] for position in self._inputs]
-        key = tuple((a.shape, a.dtype, a.device) if isinstance(a, torch.Tensor) else a for a in inputs)
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(inputs)
-        compiled = self._compiled[key]
-        if compiled is None:
-            return self._program(*arguments)
-        return compiled([a for a in inputs if isinstance(a, torch.Tensor)])
+        results = self.attempt(arguments)
+        return self._program(*arguments) if results is None else results
 
-    def _look_at_constants(self, values: list[torch.Tensor]) -> None:
+    def attempt(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The results by Motet; None where torch has to run the graph."""
+        if self._constants:
+            self._look_at_constants(self._take_constants(arguments))
+        inputs = self._take_inputs(arguments)
+        key = None if self._is_static else tuple([_kind(argument) for argument in inputs])
+        try:
+            compiled = self._compiled[key]
+        except KeyError:
+            if len(self._compiled) == _MOST:
+                self._compiled.pop(next(iter(self._compiled)))
+            compiled = self._compiled[key] = self._compile(inputs)
+        return None if compiled is None else compiled(inputs)
+
+    def _look_at_constants(self, values: Sequence[torch.Tensor]) -> None:
         """Forgets what was compiled of other values."""
         state = [*map(_VERSION, values), *map(torch.Tensor.data_ptr, values)]
-        same = len(values) == len(self._values) and all(map(operator.is_, values, self._values))
-        if not same or state != self._state:
+        if state != self._state or not all(map(operator.is_, values, self._values)):
             self._values, self._state = values, state
             self._compiled.clear()
 
@@ -119,30 +188,77 @@ class Captured:
         """Compiles for these extents and numbers; None if the graph has no lowering."""
         import motet
 
-        tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
-        where = next((t.device for t in (*tensors, *self._values)), torch.device("cpu"))
+        home = self._home
+        if home is None:
+            _log.warning("torch.compile(backend='motet'): torch runs this graph itself: its tensors lie on several "
+                         "devices; expected one, beside scalars on the cpu")
+            return None
         options = dict(self._options)
-        devices = options.pop("devices", None) or _devices(where)
+        devices = options.pop("devices", None) or _devices(home)
+        tensors = [argument for argument in inputs if isinstance(argument, torch.Tensor)]
         returned = _Returned()
         closed = _Closed(self._program, self._constants, self._values, self._inputs, inputs, returned.note)
         try:
             # In a thread of its own: within a call torch's dispatcher is set up for that call, not for tracing.
             with ThreadPoolExecutor(1) as thread:
-                source = thread.submit(export_module, closed, tensors).result()
+                source = thread.submit(export_module, closed, [tensor.detach() for tensor in tensors]).result()
             artifact = motet.compile(source, devices=str(devices) if devices else None, options=options)
         except CompileError as error:
             _log.warning("torch.compile(backend='motet'): torch runs this graph itself: %s", error)
             return None
-        session = motet.load(artifact)
+        return _caller(motet.load(artifact), returned, home, len(tensors) == len(inputs))
 
-        def call(arguments: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-            values = session(*[tensor.detach().contiguous() for tensor in arguments])
-            found = iter(values if isinstance(values, tuple) else (values,))
-            return tuple(
-                returned.others[i] if i in returned.others else next(found) for i in range(returned.count)
-            )
 
-        return call
+def _caller(session: Session, returned: _Returned, home: torch.device, only_tensors: bool) -> Compiled:
+    """Calls `session` with the tensors among the inputs of a graph; what it returns is all that the graph does."""
+    plain, device = torch.Tensor, home.type
+    (function,) = (session[name] for name in session)
+
+    def ready(value: Any) -> Any:
+        """The tensor as the session takes it: without a gradient, contiguous, where the others are."""
+        if type(value) is plain and value.is_contiguous() and not value.requires_grad and value.device.type == device:
+            return value
+        return value.detach().to(home).contiguous().resolve_neg()
+
+    def call(inputs: Sequence[Any]) -> tuple[Any, ...]:
+        given = inputs if only_tensors else [value for value in inputs if isinstance(value, torch.Tensor)]
+        values = function(*[ready(value) for value in given])
+        found = values if type(values) is tuple else () if values is None else (values,)
+        if not returned.others:
+            return found
+        rest = iter(found)
+        return tuple(returned.others[i] if i in returned.others else next(rest) for i in range(returned.count))
+
+    return call
+
+
+def _kind(argument: Any) -> Any:
+    return (argument.shape, argument.dtype) if isinstance(argument, torch.Tensor) else argument
+
+
+def _is_static(placeholder: fx.Node) -> bool:
+    """Whether an argument is a tensor whose extents are numbers that torch compares before each call."""
+    value = placeholder.meta.get("val")
+    return isinstance(value, torch.Tensor) and all(type(extent) is int for extent in value.shape)
+
+
+def _home(program: fx.GraphModule) -> torch.device | None:
+    """The one device on which the tensors of a graph are, scalars on the cpu left aside; None where there are more."""
+    found: set[torch.device] = set()
+    made: set[torch.device] = set()
+    for node in program.graph.nodes:
+        values = node.meta.get("val") if node.op != "output" else None
+        for value in values if isinstance(values, (tuple, list)) else [values]:
+            if isinstance(value, torch.Tensor):
+                (made if value.device.type == "cpu" and not value.ndim else found).add(value.device)
+    if not found:
+        found = made
+    if len(found) != 1:
+        return None if found else torch.device("cpu")
+    (home,) = found
+    (results,) = (node.args[0] for node in program.graph.nodes if node.op == "output")
+    returned = [node.meta.get("val") for node in results if isinstance(node, fx.Node)]
+    return home if all(value.device == home for value in returned if isinstance(value, torch.Tensor)) else None
 
 
 def _devices(where: torch.device) -> str | None:

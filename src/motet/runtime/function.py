@@ -19,8 +19,9 @@ from motet.runtime import tensors
 from motet.runtime.concrete import Shape
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
+from motet.runtime.devices.host.torch_call import torch_call
 from motet.runtime.in_flight import InFlight, Range, ranges_of
-from motet.runtime.instance import allocate
+from motet.runtime.instance import Instance, allocate
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
@@ -214,6 +215,8 @@ class Function:
                 lost.add(error.device)
         if call.again and all(type(argument) is np.ndarray for argument in arguments):
             self._keep_prepared(call.instance)
+        elif call.again and type(call.instance) is Instance and not self._destinations:
+            self._keep_prepared_for_torch(call.instance, arguments)
         return call.value()
 
     def _call_on_gpu(self, arguments: Sequence[Any], out: Any, stream: Any) -> Any:
@@ -310,6 +313,19 @@ class Function:
             if instance.prepared is None:
                 instance.prepared = instance.prepare(_weakly(weakref.WeakMethod(self._call_unprepared)))
             self._prepared, self._on_stream, self._out_type = instance.prepared, None, np.ndarray
+
+    def _keep_prepared_for_torch(self, instance: Instance, arguments: Sequence[Any]) -> None:
+        torch = tensors.torch_of(arguments)
+        if torch is None or not all(type(argument) is torch.Tensor for argument in arguments):
+            return
+        with self._lock:
+            if self._make is None:
+                return
+            if instance.prepared_for_torch is None:
+                fallback = _weakly(weakref.WeakMethod(self._call_unprepared))
+                instance.prepared_for_torch = torch_call(torch, instance, fallback)
+            if instance.prepared_for_torch is not None:
+                self._prepared, self._on_stream, self._out_type = instance.prepared_for_torch, None, np.ndarray
 
     def _extent(self, array: Tensor, index: int, axis: int) -> int:
         shape = self.signature.inputs[index].shape

@@ -26,7 +26,7 @@ from motet.runtime.trace import Traced
 _SMALL_COPY = 1 << 16  # bytes that one thread copies
 _SHORT = 1 << 16  # bytes that a thread goes through in some microseconds
 _SHORT_SECONDS = 12e-6  # of commands, as the compiler estimates them, who thinks of slow processors
-_POOLED = 1 << 20  # results from this size on come from the pool of huge pages
+POOLED = 1 << 20  # results from this size on come from the pool of huge pages
 _KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to the pool after each call
 
 
@@ -54,13 +54,13 @@ class Binding:
 
 def allocate(shape: Shape, pool: Pool) -> np.ndarray[Any, Any]:
     """Memory for a result: a large one is the pool's again when the array is gone."""
-    if shape.bytes < _POOLED:
+    if shape.bytes < POOLED:
         return np.empty(shape.extents, shape.dtype)
     return pool.allocate(shape.bytes).array(shape.dtype, shape.extents)
 
 
 def _factory(shape: Shape, pool: Pool) -> Callable[[], np.ndarray[Any, Any]] | None:
-    return functools.partial(allocate, shape, pool) if shape.bytes >= _POOLED else None
+    return functools.partial(allocate, shape, pool) if shape.bytes >= POOLED else None
 
 
 class Instance:
@@ -98,6 +98,7 @@ class Instance:
             self._programs.append(NativeProgram(threads, part, externals, concrete.scratch, keep, after))
             begin += len(part)
         self.prepared: Callable[..., Any] | None = None
+        self.prepared_for_torch: Callable[..., Any] | None = None  # the same for PyTorch's tensors
         self._prepared_bytes = 0
         self._more = MoreArenas()  # of the native callable
         self._wanted = False  # whether it had too few
@@ -108,11 +109,19 @@ class Instance:
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
         """Runs once on the inputs, then the results, in this order."""
+        self.run_at(_addresses(arrays))
+
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """Like `run`, on contiguous memory at these addresses."""
         arena = self._take_arena()
-        addresses = [*_addresses(arrays), arena.address if arena else 0]
+        places = [*addresses, arena.address if arena else 0]
         for program in self._programs:
-            program.run(addresses)
+            program.run(places)
         self._return_arena(arena)
+
+    def allocate(self, shape: Shape) -> np.ndarray[Any, Any]:
+        """Memory for a result."""
+        return allocate(shape, self._binding.pool)
 
     def run_timed(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[tuple[str, float]]:
         """Like `run`, and says how many seconds each command took, in the order of the schedule."""
