@@ -23,7 +23,7 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.launches import LAUNCH
-from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program
+from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program, caller_dtype
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.hoist_constants import hoist_constants
 from motet.compiler.normalise.resolve_extracts import resolve_extracts
@@ -400,7 +400,9 @@ def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
     block = function.regions[0].blocks[0]
     attributes = argument_attributes(function, len(block.arguments))
     inputs = [
-        TensorSpec(_name(attribute, f"arg{index}"), list(shapes.of(argument)), dtype_of(argument.type))
+        TensorSpec(
+            _name(attribute, f"arg{index}"), list(shapes.of(argument)), caller_dtype(dtype_of(argument.type), attribute)
+        )
         for index, (argument, attribute) in enumerate(zip(block.arguments, attributes, strict=True))
         if attribute is None or PARAMETER not in attribute
     ]
@@ -412,7 +414,8 @@ def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
     )
     results = [
         TensorSpec(
-            _name(attribute, f"result{index}"), list(shapes.of(operand)), dtype_of(operand.type),
+            _name(attribute, f"result{index}"), list(shapes.of(operand)),
+            caller_dtype(dtype_of(operand.type), attribute),
             None if attribute is None or DESTINATION not in attribute else ir.IntegerAttr(attribute[DESTINATION]).value,
         )
         for index, (operand, attribute) in enumerate(zip(terminator.operands, found, strict=True))

@@ -51,6 +51,7 @@ def parse_module(text: str, file: str, context: ir.Context) -> tuple[ir.Module, 
         raise compile_error(error, file, edited) from None
     relocate(module, edited)
     _refuse_unknown(module, context)
+    _drop_public(module)
     return module, data
 
 
@@ -69,6 +70,14 @@ def _refuse_unknown(module: ir.Module, context: ir.Context) -> None:
             f"{unknown[0].name}: unknown operation; expected one of upstream MLIR's dialects",
             locate(unknown[0].location),
         )
+
+
+def _drop_public(module: ir.Module) -> None:
+    """`public`, as JAX writes it, says what every function without a visibility is: later stages see those alone."""
+    for op in module.body.operations:
+        attributes = op.operation.attributes
+        if "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value == "public":
+            del attributes["sym_visibility"]
 
 
 def _krnl_globals(module: ir.Module) -> None:

@@ -23,7 +23,7 @@ from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
 from motet.compiler.frontends.onnx_simplify import simplify
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_unsigned
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -204,7 +204,16 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
         function.attributes["res_attrs"] = ir.ArrayAttr.get(
             [ir.DictAttr.get({NAME: ir.StringAttr.get(value.name)}) for value in graph.output]
         )
+        show_unsigned(function.operation, _unsigned(inputs), _unsigned(graph.output))
     clean_up(module)
+
+
+def _unsigned(values: Iterable[onnx.ValueInfoProto]) -> list[int]:
+    """Which of `values` hold unsigned integers."""
+    import onnx
+
+    kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
+    return [number for number, value in enumerate(values) if value.type.tensor_type.elem_type in kinds]
 
 
 def _input_attributes(value: onnx.ValueInfoProto) -> dict[str, ir.Attribute]:

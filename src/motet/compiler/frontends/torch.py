@@ -19,7 +19,7 @@ from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program, show_unsigned, unsigned
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
@@ -44,6 +44,8 @@ def load_torch(
     register_torch_dialect(context)
     module, data = parse_module(text, file, context)
     _refuse_unknown(module, file)
+    kinds = ir.FunctionType(ir.TypeAttr(module.body.operations[0].operation.attributes["function_type"]).value)
+    without_sign = unsigned(kinds.inputs), unsigned(kinds.results)
     try:
         with context, ir.Location.unknown():
             run_pipeline(module, _TO_LINALG)
@@ -53,6 +55,8 @@ def load_torch(
         raise _without_lowering(error, file) from None
     function = module.body.operations[0].operation
     _name_interface(function, known)
+    with context:
+        show_unsigned(function, *without_sign)
     return normal_form(module, file, data, parameters, place)
 
 

@@ -8,6 +8,8 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
   data becomes a parameter; small and integer constants stay `arith.constant`.
 - argument / result attribute `motet.name = "x"`: the name the user knows it by.
 - argument attribute `motet.dims = ["batch", ""]`: names of dynamic extents; equal names are equal extents.
+- argument / result attribute `motet.unsigned`: its integers are unsigned for the caller; in the module they have no
+  sign, operations do.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
 A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
@@ -17,7 +19,8 @@ functions then, each with the attribute `motet.device = "name"`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +32,7 @@ PARAMETER = "motet.parameter"
 NAME = "motet.name"
 DIMS = "motet.dims"
 DESTINATION = "motet.destination"
+UNSIGNED = "motet.unsigned"
 DEVICE = "motet.device"
 
 
@@ -57,3 +61,31 @@ class Program:
 
 # Takes from a module what it says of devices: None leaves a program for one device.
 Place = Callable[[ir.Module], Placement | None]
+
+
+def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
+    """The dtype that callers see of an argument or result with these attributes, whose elements are `dtype`."""
+    unsigned = attributes is not None and UNSIGNED in attributes
+    return f"u{dtype}" if unsigned and dtype in ("i8", "i16", "i32", "i64") else dtype
+
+
+def unsigned(kinds: Iterable[ir.Type]) -> list[int]:
+    """Which of these types of tensors, of a dialect that gives integers a sign, hold unsigned integers."""
+    return [number for number, kind in enumerate(kinds) if re.search(r"ui(8|16|32|64)>$", str(kind))]
+
+
+def show_unsigned(function: ir.Operation, inputs: Iterable[int], results: Iterable[int]) -> None:
+    """Mark these arguments and results of a function as unsigned for its callers, whatever else is said of them."""
+    signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    for group, marked, count in (
+        ("arg_attrs", set(inputs), len(signature.inputs)), ("res_attrs", set(results), len(signature.results))
+    ):
+        if not marked:
+            continue
+        known = [ir.DictAttr.get({})] * count
+        if group in function.attributes:
+            known = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes[group])]
+        function.attributes[group] = ir.ArrayAttr.get([
+            ir.DictAttr.get({e.name: e.attr for e in one} | {UNSIGNED: ir.UnitAttr.get()}) if number in marked else one
+            for number, one in enumerate(known)
+        ])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from motet.artifact.schema import Expr, Plan, Signature, Step, TensorSpec
 from motet.compiler.codegen.reader import dtype_of
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, caller_dtype
 from motet.compiler.placement.functions import function_name
 from motet.compiler.scheduling.expressions import substitute
 from motet.compiler.scheduling.shapes import Shapes
@@ -19,14 +19,20 @@ def face(function: ir.Operation) -> Signature:
     block = function.regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1].operation
     inputs = [
-        TensorSpec(_name(attributes, f"arg{index}"), list(shapes.of(argument)), dtype_of(argument.type))
+        TensorSpec(
+            _name(attributes, f"arg{index}"), list(shapes.of(argument)),
+            caller_dtype(dtype_of(argument.type), attributes),
+        )
         for index, (argument, attributes) in enumerate(
             zip(block.arguments, _dictionaries(function, "arg_attrs", len(block.arguments)), strict=True)
         )
         if PARAMETER not in attributes
     ]
     results = [
-        TensorSpec(_name(attributes, f"result{index}"), [], dtype_of(operand.type), _destination(attributes))
+        TensorSpec(
+            _name(attributes, f"result{index}"), [], caller_dtype(dtype_of(operand.type), attributes),
+            _destination(attributes),
+        )
         for index, (operand, attributes) in enumerate(
             zip(terminator.operands, _dictionaries(function, "res_attrs", len(terminator.operands)), strict=True)
         )
