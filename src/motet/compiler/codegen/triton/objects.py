@@ -7,21 +7,17 @@ in `S.json`, and the source in `S.py`, which nothing needs to run it.
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
 from motet.artifact.candidates import Candidate, Tunable
+from motet.compiler.codegen.triton.process import ask, worker_crash
 from motet.compiler.codegen.triton.program import Program
 from motet.compiler.codegen.triton.worker import Made, Request, Unit
 from motet.compiler.targets.gpu import GpuTarget
-from motet.errors import CompileError, OptionError, WorkerCrash
-
-_MODULE = "motet.compiler.codegen.triton.worker"
+from motet.errors import CompileError, OptionError
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -54,7 +50,7 @@ def require_triton(target: GpuTarget) -> None:
 
 def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> list[list[Made]]:
     """Each program in the first of its forms that fit the target, at least one and at most `most`. Raises
-    CompileError, and OptionError where Triton is not installed."""
+    CompileError, OptionError where Triton is not installed, and WorkerCrash."""
     if not programs:
         return []
     require_triton(target)
@@ -65,17 +61,10 @@ def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, 
         ]
         for program in programs
     ]
-    request = msgspec.msgpack.encode(Request(target, units, jobs, most))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", _MODULE, str(os.getpid())]
-    answer = subprocess.run(command, input=request, capture_output=True, env=environment, check=False)
-    if answer.returncode:
-        words = answer.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no reason given"]
-        raise WorkerCrash(
-            f"kernels for {target.name}: Triton's process died ({answer.returncode}): {words[0]}", " ".join(command)
-        )
-    made = msgspec.msgpack.decode(answer.stdout, type=list[list[Made]])
-    for program, (first, *_) in zip(programs, made, strict=True):
+    made = ask(Request(target, units, jobs, most))
+    for number, (program, (first, *_)) in enumerate(zip(programs, made, strict=True)):
+        if first.died:
+            raise worker_crash(program.symbol, Request(target, [units[number]], 1), first.error)
         if first.error:
             raise CompileError(f"kernel {program.symbol}: no code for {target.family} {target.name}: {first.error}")
     return made

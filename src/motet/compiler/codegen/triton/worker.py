@@ -1,16 +1,11 @@
-"""A process that compiles Triton programs: `python -m motet.compiler.codegen.triton.worker`, a request on its standard
-input, the answer on its standard output.
-
-It loads Triton, which has an LLVM of its own, once, and nothing of MLIR; programs are compiled by forked children.
-Neither a GPU nor its driver is needed.
+"""Triton programs → machine code, in a process that loads Triton, which has an LLVM of its own, and nothing of MLIR
+(`serving.py`). Neither a GPU nor its driver is needed.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,9 +13,19 @@ from typing import Any
 import msgspec
 
 from motet.compiler.codegen.triton import cubin, dependent, hsaco
+from motet.compiler.codegen.triton.compiling import Stages, compile_source
 from motet.compiler.codegen.triton.cubin import Resources
-from motet.compiler.orphans import die_with_parent
 from motet.compiler.targets.gpu import GpuTarget
+
+_WARM = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def warm(v0, v1):
+    o = tl.program_id(0) * 128 + tl.arange(0, 128)
+    tl.store(v1 + o, tl.exp(tl.load(v0 + o)) / tl.max(tl.load(v0 + o), 0), mask=o < 1000)
+"""
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -59,35 +64,19 @@ class Made(msgspec.Struct, frozen=True):
     spills: int = 0
     waits: bool = False
     error: str = ""
+    died: bool = False  # the process that compiled it
 
 
-def main() -> int:
-    die_with_parent(int(sys.argv[1]))
+def prepare(target: GpuTarget) -> None:
+    """Load Triton, and have it compile something, which loads and finds all that it needs for that."""
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
     os.environ.pop("TRITON_INTERPRET", None)
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    from triton import knobs
+
+    if _can_wait(target):
+        knobs.runtime.add_stages_inspection_hook = _change_stages  # type: ignore[assignment]
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder
-        made = _compile_all(request, Path(folder))
-    sys.stdout.buffer.write(msgspec.msgpack.encode(made))
-    sys.stdout.buffer.flush()
-    return 0
-
-
-def _compile_all(request: Request, folder: Path) -> list[list[Made]]:
-    import triton  # pyright: ignore[reportUnusedImport]
-    import triton.compiler  # pyright: ignore[reportUnusedImport] # noqa: F401
-
-    if _can_wait(request.target):
-        from triton import knobs
-
-        knobs.runtime.add_stages_inspection_hook = _change_stages
-    tasks = [(forms, request.target, folder, request.most) for forms in request.programs]
-    jobs = min(request.jobs, len(tasks))
-    if jobs < 2:
-        return [_compile(*task) for task in tasks]
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        return pool.starmap(_compile, tasks, chunksize=1)
+        compile_form(Unit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
 
 
 def _can_wait(target: GpuTarget) -> bool:
@@ -112,27 +101,8 @@ def _change_stages(*given: Any) -> tuple[str, str] | None:
     return None
 
 
-def _compile(forms: list[Unit], target: GpuTarget, folder: Path, most: int) -> list[Made]:
-    """The first forms that fit and do not spill, at most `most`; where there is none, the one that fits and spills
-    least. An only one with `error` says that none fits."""
-    found: list[Made] = []
-    spilling: Made | None = None
-    reasons: list[str] = []
-    for number, unit in enumerate(forms):
-        made = _compile_form(unit, target, folder, number)
-        if made.error:
-            reasons.append(made.error)
-        elif not made.spills:
-            found.append(made)
-        elif spilling is None or made.spills < spilling.spills:
-            spilling = made
-        if len(found) == most:
-            break
-    return found or [spilling or Made(error=reasons[0])]
-
-
-def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
-    import triton
+def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
+    """`unit`, which is form `number` of its program; `folder` is for its source."""
     from triton.backends.compiler import GPUTarget
 
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
@@ -144,12 +114,10 @@ def _compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> M
         kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
         aligned = {(position,): [["tt.divisibility", 16]] for position in range(len(unit.buffers))}
         source: Any = _source_class(function)(function, dict(zip(names, kinds, strict=True)), {}, aligned)
-        made: Any = triton.compile(
-            source, target=GPUTarget(target.family, target.architecture, target.warp), options=options
-        )
+        stages = compile_source(source, GPUTarget(target.family, target.architecture, target.warp), options)
     except _refusals() as error:
         return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
-    return _described(made, target, number)
+    return _described(stages, target, number)
 
 
 def _refusals() -> tuple[type[Exception], ...]:
@@ -182,27 +150,28 @@ def load(source: str, symbol: str, file: Path) -> Any:
     return getattr(module, symbol)
 
 
-def _described(made: Any, target: GpuTarget, number: int) -> Made:
-    metadata = made.metadata
-    if metadata.shared > target.shared:
-        return Made(error=f"{metadata.shared} bytes of shared memory; {target.name} has {target.shared} for a block")
-    entry = str(metadata.name)
-    content = made.asm[target.binary]
+def _described(stages: Stages, target: GpuTarget, number: int) -> Made:
+    metadata = stages.metadata
+    shared = int(metadata["shared"])
+    if shared > target.shared:
+        return Made(error=f"{shared} bytes of shared memory; {target.name} has {target.shared} for a block")
+    entry = str(metadata["name"])
+    content = stages.made[target.binary]
     code = content.encode() if isinstance(content, str) else bytes(content)
-    resources = _resources(made, entry)
-    assembly = made.asm.get("ptx") or made.asm.get("amdgcn") or ""
+    resources = _resources(stages, entry)
+    assembly = str(stages.made.get("ptx") or stages.made.get("amdgcn") or "")
     return Made(
-        number, int(metadata.num_warps), code, assembly, entry, int(metadata.shared),
-        int(getattr(metadata, "global_scratch_size", 0) or 0), resources.registers, resources.spills,
+        number, int(metadata["num_warps"]), code, assembly, entry, shared,
+        int(metadata.get("global_scratch_size") or 0), resources.registers, resources.spills,
         "griddepcontrol.wait" in assembly,
     )
 
 
-def _resources(made: Any, entry: str) -> Resources:
+def _resources(stages: Stages, entry: str) -> Resources:
     """Of PTX what the machine code of its oldest architecture takes."""
-    if binary := made.asm.get("cubin"):
+    if binary := stages.made.get("cubin"):
         return cubin.read_resources(binary, entry)
-    if binary := made.asm.get("hsaco"):
+    if binary := stages.made.get("hsaco"):
         return hsaco.read_resources(binary, entry)
     return Resources()
 
@@ -210,7 +179,3 @@ def _resources(made: Any, entry: str) -> Resources:
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

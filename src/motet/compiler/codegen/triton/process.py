@@ -1,0 +1,113 @@
+"""Processes that have Triton loaded (`serving.py`), one for each target, as this process sees them.
+
+`start` costs nothing and lets one load while this process does something else; `begin` and `ask` start it where nobody
+did. It ends when this process does, or sooner where the last process ended that had it: copies of this process use it
+as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from motet.compiler.codegen.triton.worker import Made, Request
+from motet.compiler.targets.gpu import GpuTarget
+from motet.errors import WorkerCrash
+
+_MODULE = "motet.compiler.codegen.triton.serving"
+
+
+@dataclass
+class _Server:
+    clients: socket.socket  # takes the sockets of those who have a request
+    log: IO[bytes]  # what it writes to standard error
+
+
+_servers: dict[GpuTarget, _Server] = {}
+
+
+def start(target: GpuTarget) -> None:
+    """Have a process load Triton for `target`, if there is none yet."""
+    if target not in _servers:
+        _servers[target] = _start(target)
+
+
+def _start(target: GpuTarget) -> _Server:
+    ours, theirs = socket.socketpair()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name: nothing stays if this dies
+    with theirs:
+        described = msgspec.json.encode(target).decode()
+        subprocess.Popen(
+            [sys.executable, "-m", _MODULE, str(os.getpid()), str(theirs.fileno()), described],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    return _Server(ours, log)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A request that is being answered."""
+
+    request: Request
+    connection: Connection
+
+    def result(self) -> list[list[Made]]:
+        """The answer, when it is there. Raises WorkerCrash where the process that was to give it has died."""
+        try:
+            with self.connection:
+                return msgspec.msgpack.decode(self.connection.recv_bytes(), type=list[list[Made]])
+        except (EOFError, OSError):
+            server = _servers.pop(self.request.target, None)
+            raise worker_crash("", self.request, _last_words(server)) from None
+
+
+def begin(request: Request) -> Pending:
+    """Have a request answered while this process does something else."""
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours.detach())
+    with theirs:
+        start(request.target)
+        try:
+            socket.send_fds(_servers[request.target].clients, [b"+"], [theirs.fileno()])
+        except OSError:  # it ended when nobody watched
+            del _servers[request.target]
+            start(request.target)
+            socket.send_fds(_servers[request.target].clients, [b"+"], [theirs.fileno()])
+    pending = Pending(request, connection)
+    with contextlib.suppress(OSError):  # `result` says so
+        connection.send_bytes(msgspec.msgpack.encode(request))
+    return pending
+
+
+def ask(request: Request) -> list[list[Made]]:
+    """For every program what `serving.compile_request` says. Raises WorkerCrash."""
+    return begin(request).result()
+
+
+def worker_crash(kernel: str, request: Request, why: str) -> WorkerCrash:
+    """The error for a process that died; the request stays in a new temporary folder to show it again."""
+    file = Path(tempfile.mkdtemp(prefix="motet-crash-")) / "request.msgpack"
+    file.write_bytes(msgspec.msgpack.encode(request))
+    what = f"kernel {kernel}" if kernel else "kernels"
+    command = [Path(sys.executable).name, "-m", _MODULE, str(file)]
+    return WorkerCrash(f"{what}: no code for {request.target.name}: {why}", shlex.join(command))
+
+
+def _last_words(server: _Server | None) -> str:
+    if server is None:
+        return "Triton's process died"
+    server.log.seek(0)
+    words = server.log.read().decode(errors="replace").strip().splitlines()[-1:]
+    return ": ".join(["Triton's process died", *words])
