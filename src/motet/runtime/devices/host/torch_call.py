@@ -32,11 +32,10 @@ class Addressed(Protocol):
 
 def torch_call(torch: ModuleType, instance: Addressed, fallback: Callable[..., Any]) -> Callable[..., Any] | None:
     """`call(*arguments)`, for a function that writes to no argument; None where a dtype is not PyTorch's."""
-    inputs = [(_dtype(torch, shape), torch.Size(shape.extents), shape.dtype.itemsize) for shape in instance.inputs]
-    makers = [_maker(torch, instance, shape) for shape in instance.results]
-    if None in makers or any(dtype is None for dtype, _, _ in inputs):
+    if any(_dtype(torch, shape) is None for shape in (*instance.inputs, *instance.results)):
         return None
-    make: list[Callable[[], Any]] = [maker for maker in makers if maker is not None]
+    inputs = [(_dtype(torch, shape), torch.Size(shape.extents), shape.dtype.itemsize) for shape in instance.inputs]
+    make = [_maker(torch, instance, shape) for shape in instance.results]
     count, run, tensor_type, strided = len(inputs), instance.run_at, torch.Tensor, torch.strided
     is_single = len(make) == 1
 
@@ -74,11 +73,9 @@ def _dtype(torch: ModuleType, shape: Shape) -> Any:
     return found if kind is not None and isinstance(found, kind) else None
 
 
-def _maker(torch: ModuleType, instance: Addressed, shape: Shape) -> Callable[[], Any] | None:
+def _maker(torch: ModuleType, instance: Addressed, shape: Shape) -> Callable[[], Any]:
     """Makes a new tensor, by the cheapest function that there is."""
     dtype = _dtype(torch, shape)
-    if dtype is None:
-        return None
     if shape.bytes >= POOLED:
         return lambda: to_torch(instance.allocate(shape), torch)
     strides = tuple(math.prod(shape.extents[axis + 1 :]) for axis in range(len(shape.extents)))
