@@ -38,7 +38,7 @@ from motet.compiler.codegen.whole import Line, Whole, line_of, order_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 1 << 20  # bytes that a thread may have for each line, else they are the call's
-_LEAST_KEPT = 128  # pairs that are gathered before the first are chosen
+_LEAST_KEPT = 16  # pairs that are gathered before the first are chosen
 _VECTORS = 4  # compared at a time
 _RANKED = {64: 128, 128: 32}  # so many pairs are sorted by rank, by their width
 _PATTERNS = {"f16": (I32, 0x7C00), "bf16": (I32, 0x7F80), "f32": (I32, 0x7F800000), "f64": (I64, 0x7FF << 52)}
