@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from motet.artifact.library import LibraryCall, with_library
 from motet.artifact.reader import PARAMETERS, Artifact
 from motet.artifact.schema import Expr, Manifest, Schedule, Variant
 from motet.errors import ArtifactError
@@ -30,9 +31,10 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     members: list[str]
 
 
-class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A kernel of the variant for `target` of `family`, called `kernel` in its schedules; `key` is its name in
-    tunings. `symbols` are what grids are said over: the sizes of its launches, in their order."""
+    tunings. `symbols` are what grids are said over: the sizes of its launches, in their order. `library` is a library's
+    call that does the same, where there is one."""
 
     family: str
     target: str
@@ -41,6 +43,7 @@ class Tunable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     candidates: list[Candidate]
     symbols: list[str] = []
+    library: LibraryCall | None = None
 
 
 def encode_index(kernels: Sequence[Tunable]) -> bytes:
@@ -63,11 +66,19 @@ def read_index(artifact: Artifact) -> list[Tunable]:
     return found
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The number of a candidate, and the library's call that is to run instead of it."""
+
+    candidate: int
+    call: LibraryCall | None = None
+
+
 def pruned(
-    artifact: Artifact, chosen: Mapping[tuple[str, str, str], int]
+    artifact: Artifact, chosen: Mapping[tuple[str, str, str], Chosen]
 ) -> tuple[Manifest, dict[str, bytes | memoryview], dict[str, np.ndarray]]:
     """What `write_artifact` makes an artifact without candidates of: of every kernel, named by family, target and
-    symbol, the chosen candidate, by default the first."""
+    symbol, the chosen candidate, by default the first, with the library's call in front of it that was chosen."""
     manifest = artifact.manifest
     members: dict[str, bytes | memoryview] = {
         name: artifact.member(name) for name in manifest.members
@@ -75,12 +86,13 @@ def pruned(
     }
     grids: dict[tuple[str, str], dict[str, Grid]] = {}
     for kernel in read_index(artifact):
-        number = chosen.get((kernel.family, kernel.target, kernel.kernel), 0)
-        first, winner = kernel.candidates[0], kernel.candidates[number]
-        content = {
-            own: _renamed(members[name], kernel.kernel) if name.endswith(".json") else members[name]
-            for own, name in zip(first.members, winner.members, strict=True)
-        }
+        choice = chosen.get((kernel.family, kernel.target, kernel.kernel))
+        first, winner = kernel.candidates[0], kernel.candidates[choice.candidate if choice is not None else 0]
+        content = {own: members[name] for own, name in zip(first.members, winner.members, strict=True)}
+        for own, data in content.items():
+            if own.endswith(".json"):
+                described = _renamed(data, kernel.kernel)
+                content[own] = described if choice is None else with_library(described, choice.call)
         for candidate in kernel.candidates:
             for name in candidate.members:
                 members.pop(name, None)

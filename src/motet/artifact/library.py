@@ -155,6 +155,13 @@ def _damaged_algorithm(algorithm: Algorithm) -> str | None:
     return None
 
 
+def show_version(version: int) -> str:
+    """130100 as 13.1.0. Before 12, a thousand stood for a major version."""
+    unit = 10_000 if version >= 100_000 else 1_000
+    major, rest = divmod(version, unit)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
 def with_library(description: bytes | memoryview, call: LibraryCall | None) -> bytes:
     """The description of a launch with another call of a library, or without one. Raises msgspec.DecodeError."""
     content = msgspec.json.decode(description, type=dict[str, Any])

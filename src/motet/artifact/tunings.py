@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from motet.artifact.files import write_atomically
+from motet.artifact.library import Algorithm
 from motet.errors import OptionError
 
 VERSION = 1
@@ -25,7 +26,8 @@ VERSION = 1
 
 class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What was measured of one kernel on one kind of device: `form` is the fastest, `microseconds` all that were
-    tried; `target` is what the code was made for, `about` is for people."""
+    tried; `target` is what the code was made for, `about` is for people. `library` is there where the device's library
+    was faster than all forms, with the algorithm that it was measured with."""
 
     kernel: str
     target: str
@@ -33,6 +35,7 @@ class Tuning(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     form: str
     about: str = ""
     microseconds: dict[str, float] = {}
+    library: Algorithm | None = None
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,10 +53,9 @@ class Tunings:
 
     kernels: tuple[Tuning, ...] = ()
 
-    def form_of(self, kernel: str, target: str) -> str:
-        """The form that was fastest for `kernel` compiled for `target`, on the first device that it was measured on;
-        empty where it was not."""
-        return next((each.form for each in self.kernels if (each.kernel, each.target) == (kernel, target)), "")
+    def find(self, kernel: str, target: str) -> Tuning | None:
+        """What is known of `kernel` compiled for `target`, from the first device that it was measured on."""
+        return next((each for each in self.kernels if (each.kernel, each.target) == (kernel, target)), None)
 
     def merged(self, fresh: Iterable[Tuning]) -> Tunings:
         """With `fresh`, which take the places of older ones of the same kernel, target and device."""

@@ -58,6 +58,8 @@ OPTIONS = {
     " such as 64x128xf32,128xf32, of several functions NAME:SHAPES;NAME:SHAPES",
     "tune": "off; candidates: keep the best few forms of each GPU kernel in the artifact, for motet tune to choose"
     " from; or measure: choose now, on this machine's GPU",
+    "library": "whether cuBLASLt, where it is installed, calculates products in the place of GPU kernels, which stand"
+    " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
     "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
     " completed, or made",
     "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
@@ -164,6 +166,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         devices=() if _is_host(flags) else texts, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
+        library=_library(options.get("library")),
         separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings")),
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
@@ -239,6 +242,14 @@ def _tune(given: str | None) -> Literal["", "candidates", "measure"]:
     raise OptionError(f"option tune={given}: expected off, candidates or measure")
 
 
+def _library(given: str | None) -> Literal["tuned", "cublaslt", "none"]:
+    if given is None:
+        return "tuned"
+    if given == "tuned" or given == "cublaslt" or given == "none":
+        return given
+    raise OptionError(f"option library={given}: expected tuned, cublaslt or none")
+
+
 def _tunings(path: str | None, tune: str | None) -> bytes:
     """The content of a file of tunings, checked here, where its user is; with tune=measure it need not be there."""
     from motet.artifact.tunings import Tunings, read_tunings
@@ -269,7 +280,7 @@ def _key(job: Job) -> str:
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
-    parts += [job.tune, job.tunings.decode(), str(job.separate_siblings)]
+    parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings)]
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:

@@ -171,7 +171,7 @@ def _choice(job: Job) -> Choice:
 
     if not job.tunings:
         return DEFAULT
-    return Choice(CANDIDATES if job.tune else 1, parse_tunings(job.tunings, "option tuning"))
+    return Choice(CANDIDATES if job.tune else 1, parse_tunings(job.tunings, "option tuning"), job.library)
 
 
 def _emit(job: Job, folder: Path) -> None:

@@ -217,11 +217,12 @@ class BoundDevices:
                 info = replace(info, threads=self._threads)
             device = open_device(info)
             try:
-                variant = self._variant_for(info, device.obstacle, regions)
+                loaded = LoadedDevice(device, self._variant_for(info, device.obstacle, regions), self.artifact)
+                self.notes += [f"{info.uri}: {note}" for note in loaded.notes]
             except DeviceError:
                 device.close()
                 raise
-            loaded = state.opened[candidate.info.uri] = LoadedDevice(device, variant, self.artifact)
+            state.opened[candidate.info.uri] = loaded
         return loaded
 
     def _variant_for(self, info: DeviceInfo, obstacle: Obstacle, regions: set[str]) -> Variant:

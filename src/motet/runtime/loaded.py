@@ -36,6 +36,11 @@ class LoadedDevice:
                 self._executable = self.device.load([bytes(self.artifact.member(name)) for name in names], names)
             return self._executable
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What there is to know about how its code was loaded, of devices that may run it by a library, or not."""
+        return tuple(getattr(self.executable, "notes", ())) if hasattr(self.device, "algorithms") else ()
+
     def parameter_bytes(self, index: int) -> int:
         return self.artifact.parameter(index).nbytes
 

@@ -2,28 +2,32 @@
 
 Every candidate is launched again and again in one piece of recorded work, on several sets of buffers in turn, so that
 what it reads comes from memory and not from the caches that the launch before has filled; all candidates in turns.
-What they compute is compared with the first one's: one that differs is not taken.
+What they compute is compared with the first one's: one that differs is not taken. Where the device has a library that
+calculates what the kernel does, the algorithms that the library thinks best are tried like candidates.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
+from msgspec import structs
 
-from motet.artifact.candidates import Candidate, Tunable
+from motet.artifact.candidates import Tunable
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.library import Algorithm, LibraryCall, show_version, with_library
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Buffer as Place
-from motet.artifact.schema import Command, Schedule, Signature, Variant
+from motet.artifact.schema import Command, Expr, Schedule, Signature, Variant
 from motet.errors import DeviceError, KernelFault, OutOfMemoryError
 from motet.runtime.device import Buffer, CommandBuffer, Device, Reference, Work
 from motet.runtime.expressions import evaluate
 
+_MOST_ALGORITHMS = 6
 _BEYOND_CACHES = 160 << 20  # bytes of all sets of buffers together
 _MOST_SETS = 8
 _MOST_LAUNCHES = 200
@@ -81,18 +85,40 @@ def _dtype(artifact: Artifact, signature: Signature, place: Place) -> str:
     return place.dtype or _ANY
 
 
+@dataclass(frozen=True)
+class LibraryTrial:
+    """An algorithm of a library's, and the seconds that it takes."""
+
+    algorithm: Algorithm
+    number: int  # in the library's order
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"cublasLt {show_version(self.algorithm.library)} #{self.number + 1}"
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Seconds of each candidate, None for one that cannot be loaded or computes something else; and what was tried of a
+    library, the fastest first."""
+
+    candidates: list[float | None]
+    algorithms: list[LibraryTrial]
+
+
 def time_candidates(
     device: Device, artifact: Artifact, kernel: Tunable, launch: Launch, objects: int,
     clock: Callable[[], float] = time.perf_counter,
-) -> list[float | None]:
-    """Seconds that a launch of each candidate takes; None for one that cannot be loaded or computes something else.
-    The first `objects` members of a candidate are its code. Raises DeviceError: a device that is lost, or memory."""
+) -> Trials:
+    """What a launch of each candidate takes. The first `objects` members of a candidate are its code. Raises
+    DeviceError: a device that is lost, or memory."""
     sets = _Sets(device, launch)
     runs: list[_Run | None] = []
     symbols = dict(zip(kernel.symbols, launch.sizes, strict=True))
-    for candidate in kernel.candidates:
-        tasks = evaluate(candidate.tasks, symbols)
-        runs.append(_prepare(device, artifact, candidate, launch, tasks, sets, objects, clock))
+    algorithms = _algorithms(device, kernel)
+    for way in _ways(artifact, kernel, objects, algorithms):
+        runs.append(_prepare(device, way, launch, evaluate(way.tasks, symbols), sets, clock))
     reference: list[np.ndarray[Any, Any]] | None = None
     for number, run in enumerate(runs):
         if run is None:
@@ -101,10 +127,61 @@ def time_candidates(
         if reference is None:
             reference = results
         elif not _agree(results, reference):
-            _log.warning("%s: %s computes something else than %s; it is not taken", kernel.kernel,
-                         kernel.candidates[number].label, kernel.candidates[0].label)
+            _log.warning("%s: %s computes something else than %s; it is not taken", kernel.kernel, run.label,
+                         kernel.candidates[0].label)
             runs[number] = None
-    return _time(runs, clock)
+    seconds = _time(runs, clock)
+    count = len(kernel.candidates)
+    tried = [
+        LibraryTrial(algorithm, number, each)
+        for number, (algorithm, each) in enumerate(zip(algorithms, seconds[count:], strict=True)) if each is not None
+    ]
+    return Trials(seconds[:count], sorted(tried, key=lambda each: each.seconds))
+
+
+class _Chooser(Protocol):
+    """A device with a library, such as CUDA's."""
+
+    def algorithms(self, call: LibraryCall, most: int) -> list[Algorithm]: ...
+
+
+def _algorithms(device: Device, kernel: Tunable) -> list[Algorithm]:
+    if kernel.library is None or not hasattr(device, "algorithms"):
+        return []
+    return cast(_Chooser, device).algorithms(kernel.library, _MOST_ALGORITHMS)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What is tried: the code that is loaded, and what it calls the kernel."""
+
+    label: str
+    kernel: str
+    tasks: Expr
+    names: list[str]
+    objects: list[bytes]
+    by_library: bool = False
+
+
+def _ways(
+    artifact: Artifact, kernel: Tunable, objects: int, algorithms: Sequence[Algorithm]
+) -> Iterator[_Way]:
+    """Every candidate, as generated, then every algorithm of the library, before the first candidate."""
+    for candidate in kernel.candidates:
+        names = candidate.members[:objects]
+        code = [_described(artifact, name, None) for name in names]
+        yield _Way(candidate.label, candidate.kernel, candidate.tasks, names, code)
+    first = kernel.candidates[0]
+    names = first.members[:objects]
+    for number, algorithm in enumerate(algorithms):
+        call = None if kernel.library is None else structs.replace(kernel.library, algorithm=algorithm)
+        code = [_described(artifact, name, call) for name in names]
+        yield _Way(f"algorithm {number + 1} of the library", first.kernel, first.tasks, names, code, True)
+
+
+def _described(artifact: Artifact, name: str, call: LibraryCall | None) -> bytes:
+    data = bytes(artifact.member(name))
+    return with_library(data, call) if name.endswith(".json") else data
 
 
 def _time(runs: Sequence[_Run | None], clock: Callable[[], float]) -> list[float | None]:
@@ -119,26 +196,26 @@ def _time(runs: Sequence[_Run | None], clock: Callable[[], float]) -> list[float
 
 
 def _prepare(
-    device: Device, artifact: Artifact, candidate: Candidate, launch: Launch, tasks: int, sets: _Sets, objects: int,
-    clock: Callable[[], float],
+    device: Device, way: _Way, launch: Launch, tasks: int, sets: _Sets, clock: Callable[[], float]
 ) -> _Run | None:
-    names = candidate.members[:objects]
     try:
-        executable = device.load([bytes(artifact.member(name)) for name in names], names)
+        executable = device.load(way.objects, way.names)
     except OutOfMemoryError:
         raise
     except DeviceError as error:
-        _log.warning("%s: cannot be loaded, and is not tried: %s", candidate.kernel, error)
+        _log.warning("%s: %s: cannot be loaded, and is not tried: %s", way.kernel, way.label, error)
         return None
+    if way.by_library and getattr(executable, "notes", ()):
+        return None  # the library refuses it, and the kernel would run
 
     def record(launches: int) -> CommandBuffer:
         work = [
-            Work("launch", sets.references(number), candidate.kernel, tasks, launch.sizes, (number - 1,) * (number > 0))
+            Work("launch", sets.references(number), way.kernel, tasks, launch.sizes, (number - 1,) * (number > 0))
             for number in range(launches)
         ]
         return device.record(executable, work, len(sets.buffers), 0)
 
-    run = _Run(device, record, sets, candidate.label)
+    run = _Run(device, record, sets, way.label)
     run.settle(clock)
     return run
 

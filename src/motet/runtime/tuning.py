@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from motet.artifact.candidates import Tunable, read_index
+from msgspec import structs
+
+from motet.artifact.candidates import Chosen, Tunable, read_index
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Variant
 from motet.artifact.tunings import Tuning
 from motet.errors import DeviceError
 from motet.runtime.device import Device
-from motet.runtime.trials import find_launch, time_candidates
+from motet.runtime.trials import LibraryTrial, find_launch, time_candidates
 
 _GAIN = 0.01  # that a candidate has to be faster by than the first, which is what the compiler thinks best
+_LIBRARY_GAIN = 0.02  # that a library has to be faster by than the generated kernel, which needs nothing
 
 Progress = Callable[[str, float], None]
 
@@ -22,13 +25,31 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True)
 class Verdict:
     """One kernel: `taken` is the number of the fastest candidate, `seconds` what each takes, None where it does not
-    run. `skipped` says why nothing was measured."""
+    run; `algorithms` are what was tried of the device's library, the fastest first. `skipped` says why nothing was
+    measured."""
 
     kernel: Tunable
     taken: int
     seconds: tuple[float | None, ...]
     device: str
     skipped: str = ""
+    algorithms: tuple[LibraryTrial, ...] = ()
+
+    @property
+    def library(self) -> LibraryTrial | None:
+        """The library's fastest algorithm, where it is faster than every candidate."""
+        best = self.seconds[self.taken] if self.seconds else None
+        if not self.algorithms or best is None or self.algorithms[0].seconds * (1 + _LIBRARY_GAIN) > best:
+            return None
+        return self.algorithms[0]
+
+    @property
+    def chosen(self) -> Chosen:
+        """What an artifact is to have of the kernel."""
+        call, library = self.kernel.library, self.library
+        if call is None or library is None:
+            return Chosen(self.taken)
+        return Chosen(self.taken, structs.replace(call, algorithm=library.algorithm))
 
     @property
     def tuning(self) -> Tuning:
@@ -38,9 +59,10 @@ class Verdict:
             candidate.label: round(seconds * 1e6, 2)
             for candidate, seconds in zip(kernel.candidates, self.seconds, strict=True) if seconds is not None
         }
+        times |= {each.name: round(each.seconds * 1e6, 2) for each in reversed(self.algorithms)}
         return Tuning(
             kernel.key, f"{kernel.family}:{kernel.target}", self.device, kernel.candidates[self.taken].label,
-            kernel.about, times,
+            kernel.about, times, self.library.algorithm if self.library is not None else None,
         )
 
 
@@ -85,8 +107,9 @@ def _judge(
         nothing = (None,) * len(kernel.candidates)
         return Verdict(kernel, 0, nothing, name, "its function has dynamic extents, and no values are given for them")
     objects = sum(member in variant.objects for member in kernel.candidates[0].members)
-    seconds = tuple(time_candidates(device, artifact, kernel, launch, objects, clock))
-    return Verdict(kernel, fastest(seconds), seconds, name)
+    found = time_candidates(device, artifact, kernel, launch, objects, clock)
+    seconds = tuple(found.candidates)
+    return Verdict(kernel, fastest(seconds), seconds, name, algorithms=tuple(found.algorithms))
 
 
 def fastest(seconds: tuple[float | None, ...]) -> int:

@@ -50,8 +50,9 @@ def compile_program(
     format: arguments.Format = "auto",
     option: Annotated[list[str] | None, typer.Option(
         metavar="KEY=VALUE", show_default=False,
-        help="An option of the compiler: jobs=N, memory-limit=BYTES, tune-schedule=off|measure, tune-inputs=SHAPES, "
-        "rates=FILE. May be given several times.",
+        help="An option of the compiler: jobs=N, memory-limit=BYTES, tune-schedule=off|measure, "
+        "tune-inputs=SHAPES, rates=FILE, tune=off|candidates|measure, tuning=FILE, library=tuned|cublaslt|none. May be "
+        "given several times.",
     )] = None,
     parameters: Annotated[str, typer.Option(
         metavar="embedded|external", help="Whether large constants go into the artifact or beside it.",

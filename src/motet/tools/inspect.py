@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -266,6 +266,7 @@ def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
             "threads": described.get("threads") or described["warps"] * warp,
             "max_threads": _most_threads(described["registers"], warp, registers),
             **{key: described[key] for key in ("registers", "spills", "shared", "scratch")},
+            **({"library": described["library"]} if described.get("library") else {}),
         })
     return facts
 
@@ -273,6 +274,7 @@ def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
 _BINARIES = (".cubin", ".ptx", ".hsaco")
 _PROCESSORS = {"cuda": (32, 64 << 10), "hip": (64, 128 << 10)}  # threads of a warp, 32-bit registers of a processor
 _BLOCK = 1024  # threads
+_MANY = 1 << 16  # buffers: more than a launch has
 
 
 def _most_threads(registers: int, warp: int, available: int) -> int:
@@ -297,7 +299,40 @@ def _launch_lines(artifact: Artifact, variant: Variant) -> list[str]:
         for fact in facts
     ]  # fmt: skip
     heads = ["launch", "code", "threads", "at most", "registers", "spills", "shared", "scratch"]
-    return show_table(heads, rows, indent="  ")
+    return [*show_table(heads, rows, indent="  "), *_library_lines(facts)]
+
+
+def _library_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which launches a library takes the place of, where it is installed."""
+    from motet.artifact.library import UnknownLibrary, read_call, show_version
+    from motet.tools.show import show_bytes, show_table
+
+    rows: list[list[str]] = []
+    for fact in facts:
+        if "library" not in fact:
+            continue
+        try:
+            call = read_call(fact["library"], _MANY)
+        except UnknownLibrary as error:
+            rows.append([fact["launch"], str(error), "", "", ""])
+            continue
+        except ValueError as error:
+            rows.append([fact["launch"], f"damaged: {error}", "", "", ""])
+            continue
+        measured = call.algorithm
+        added = [name for name, given in (("addend", call.addend), ("bias", call.bias)) if given is not None]
+        batch = f"{call.batch} × " if call.batch > 1 else ""
+        extents = f"{batch}{call.rows}×{call.columns}×{call.depth}"
+        rows.append([
+            fact["launch"], f"{extents} {call.left.dtype}, sums of {call.precision}",
+            " + ".join(["product", *added]) + (f", {call.activation}" if call.activation else ""),
+            f"libcublasLt {show_version(measured.library)}" if measured is not None else "libcublasLt",
+            show_bytes(measured.workspace) if measured is not None else "",
+        ])
+    if not rows:
+        return []
+    heads = ["cuBLASLt before", "rows × columns × depth", "calculates", "needs", "workspace"]
+    return [*show_table(heads, rows, indent="  "), "  where it is not installed, the generated kernels run"]
 
 
 def _trial_lines(schedule: Schedule) -> list[str]:

@@ -69,7 +69,7 @@ def tune_artifact(
     if output is not None:
         earlier.merged(verdict.tuning for verdict in verdicts if not verdict.skipped).write(output)
     if prune is not None:
-        chosen = {(v.kernel.family, v.kernel.target, v.kernel.kernel): v.taken for v in verdicts}
+        chosen = {(v.kernel.family, v.kernel.target, v.kernel.kernel): v.chosen for v in verdicts if not v.skipped}
         beside = artifact.manifest.external_parameters is not None
         write_artifact(*pruned(artifact, chosen), prune, external_parameters=beside)
     _show(verdicts, json)
@@ -112,12 +112,14 @@ def _show(verdicts: Sequence[Verdict], json: bool) -> None:
 
     rows: list[list[str]] = []
     for verdict in verdicts:
-        taken, first = verdict.seconds[verdict.taken], verdict.seconds[0]
-        if taken is None:
+        generated, first = verdict.seconds[verdict.taken], verdict.seconds[0]
+        if generated is None:
             rows.append([verdict.kernel.kernel, "-", verdict.skipped or "no form runs", "", ""])
             continue
-        gain = "" if first is None or not verdict.taken else f"{first / taken:.2f}×"
-        label = verdict.kernel.candidates[verdict.taken].label
-        tried = sum(each is not None for each in verdict.seconds)
-        rows.append([verdict.kernel.kernel, str(tried), label, show_seconds(taken), gain])
+        label, takes = verdict.kernel.candidates[verdict.taken].label, generated
+        if verdict.library is not None:
+            label, takes = f"{verdict.library.name}; behind it {label}", verdict.library.seconds
+        gain = "" if first is None or takes == first else f"{first / takes:.2f}×"
+        tried = sum(each is not None for each in verdict.seconds) + len(verdict.algorithms)
+        rows.append([verdict.kernel.kernel, str(tried), label, show_seconds(takes), gain])
     typer.echo("\n".join(show_table(["kernel", "tried", "fastest form", "takes", "gain"], rows)))

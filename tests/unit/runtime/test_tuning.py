@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from motet.artifact.candidates import INDEX, Candidate, Tunable, encode_index, pruned, read_index
+from motet.artifact.candidates import INDEX, Candidate, Chosen, Tunable, encode_index, pruned, read_index
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import (
     SCHEMA_VERSION,
@@ -189,7 +189,7 @@ def test_the_first_form_stays_unless_another_is_faster_beyond_noise(
 
 def test_a_pruned_artifact_has_the_winner_in_the_place_of_the_first() -> None:
     made = artifact()
-    pruned_artifact = write_artifact(*pruned(made, {(FAMILY, TARGET, "k"): 2}))
+    pruned_artifact = write_artifact(*pruned(made, {(FAMILY, TARGET, "k"): Chosen(2)}))
     assert sorted(pruned_artifact.manifest.members) == ["k.bin", "k.json"]
     assert bytes(pruned_artifact.member("k.bin")) == b"code 2"
     assert b'"kernel": "k"' in bytes(pruned_artifact.member("k.json"))
@@ -200,7 +200,7 @@ def test_a_pruned_artifact_has_the_winner_in_the_place_of_the_first() -> None:
 
 
 def test_grids_of_a_pruned_artifact_are_over_what_the_function_is_given() -> None:
-    made = write_artifact(*pruned(artifact(3, dynamic=True), {(FAMILY, TARGET, "k"): 1}))
+    made = write_artifact(*pruned(artifact(3, dynamic=True), {(FAMILY, TARGET, "k"): Chosen(1)}))
     (command,) = made.manifest.variants[0].schedules["main"].commands
     assert command.tasks == ["ceildiv", "n", 3]
 
@@ -221,8 +221,9 @@ def test_tunings_are_kept_by_kernel_target_and_device(tmp_path: Path) -> None:
     again = read_tunings(path)
     assert list(again.kernels) == [first, other]
     fresh = again.merged([Tuning("a", "cuda:sm_90a", "H100", "y"), Tuning("a", "cuda:sm_90a", "H200", "x")])
-    assert fresh.form_of("a", "cuda:sm_90a") == "y" and fresh.form_of("b", "cuda:sm_90a") == "z"
-    assert fresh.form_of("a", "cuda:sm_80") == "" and len(fresh.kernels) == 3
+    found = [fresh.find(kernel, "cuda:sm_90a") for kernel in "ab"]
+    assert [each.form for each in found if each is not None] == ["y", "z"]
+    assert fresh.find("a", "cuda:sm_80") is None and len(fresh.kernels) == 3
 
 
 @pytest.mark.parametrize(("text", "words"), [

@@ -70,7 +70,7 @@ def _first(family: str) -> DeviceInfo:
 
 def _chosen(built: Built, artifact: Artifact, verdicts: list[Verdict]) -> Built:
     manifest, members, parameters = pruned(
-        artifact, {(v.kernel.family, v.kernel.target, v.kernel.kernel): v.taken for v in verdicts}
+        artifact, {(v.kernel.family, v.kernel.target, v.kernel.kernel): v.chosen for v in verdicts}
     )
     schedules: dict[str, Candidates] = {}
     for target, functions in built.candidates.items():

@@ -21,7 +21,7 @@ _WARP = 32
 class _Launch(Launch, frozen=True):
     """`S.json`, with the exact number of threads of a block."""
 
-    threads: int
+    threads: int = 0
 
 
 def functions_of(compiled: Mapping[str, Compiled]) -> list[Function]:
@@ -59,5 +59,5 @@ def _described(function: Function, binary: Binary) -> _Launch:
     return _Launch(
         function.symbol, function.symbol, -(-function.threads // _WARP), 1, function.shared, 0,
         binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes, False,
-        function.threads,
+        threads=function.threads,
     )

@@ -100,7 +100,7 @@ class TritonBackend:
             for each in found:
                 members |= each
             paths += list(found[0])[:2]
-            if len(found) > 1:
+            if len(found) > 1 or (self.choice.most > 1 and program.library is not None):
                 tunable.append(tunable_of(program, made_forms, [list(each) for each in found], self.target))
         paths += compile_launches(compiled, self.target, jobs, members)
         if tunable:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from motet.artifact.candidates import Candidate, Tunable
+from motet.artifact.library import LibraryCall
 from motet.compiler.codegen.triton.process import ask, worker_crash
 from motet.compiler.codegen.triton.program import Program
 from motet.compiler.codegen.triton.worker import Made, Request, Unit
@@ -20,11 +21,12 @@ from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError
 
 
-class Launch(msgspec.Struct, frozen=True):
+class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
     """`S.json`: `entry` is the function in the binary; a program of the grid has `warps` warps and `shared` bytes of
     shared memory, and `scratch` bytes of the scratch whose address is the argument before the last. The arguments are
     `buffers` pointers, each aligned to 16 bytes, then `sizes`, then two pointers (scratch, profile). `waits` says that
-    it may be launched while what it depends on still runs."""
+    it may be launched while what it depends on still runs; `library` is what may run in its place
+    (`artifact/library.py`)."""
 
     kernel: str
     entry: str
@@ -37,6 +39,7 @@ class Launch(msgspec.Struct, frozen=True):
     buffers: int
     sizes: list[str]
     waits: bool
+    library: LibraryCall | None = None
 
 
 def require_triton(target: GpuTarget) -> None:
@@ -77,7 +80,7 @@ def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") 
     name = name or program.symbol
     launch = Launch(
         name, made.entry, made.warps, 1, made.shared, made.scratch, made.registers, made.spills,
-        len(program.buffers), list(program.sizes), made.waits,
+        len(program.buffers), list(program.sizes), made.waits, program.call,
     )
     path = f"executables/{target.family}/{target.name}/{name}"
     return {
@@ -96,7 +99,7 @@ def tunable_of(
     return Tunable(
         target.family, target.name, program.symbol, program.key, program.about,
         [Candidate(form.label, name, form.tasks, own) for form, name, own in zip(forms, names, members, strict=True)],
-        list(program.symbols),
+        list(program.symbols), program.library,
     )
 
 

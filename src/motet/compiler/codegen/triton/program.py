@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.artifact.library import LibraryCall
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.kernel import KernelCode
 
@@ -26,7 +27,8 @@ class Program:
     """One launch. Its arguments are pointers to elements of the dtypes in `buffers`, then numbers of the types in
     `sizes` (`i32` or `i64`), which are the extents `symbols`. `forms` are in order of preference: the first that fits
     the target is taken. `key` says what it computes, on which extents, in a name that does not depend on what else
-    there is; `about` says it to people."""
+    there is; `about` says it to people. `library` is a library's call that does the same, where there is one, for
+    tuning to choose; `call`, where it is there, is to run in the place of the program where the library is."""
 
     symbol: str
     buffers: tuple[str, ...]
@@ -35,6 +37,8 @@ class Program:
     key: str = ""
     about: str = ""
     symbols: tuple[str, ...] = ()
+    library: LibraryCall | None = None
+    call: LibraryCall | None = None
 
 
 @dataclass(frozen=True)

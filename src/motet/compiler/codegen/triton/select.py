@@ -32,6 +32,7 @@ from motet.compiler.codegen.triton import (
     rows,
     windows,
 )
+from motet.compiler.codegen.triton.library import library_call
 from motet.compiler.codegen.triton.loops import Task
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
@@ -61,7 +62,11 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         read = _reads([stage for other in launches[position + 1 :] for stage in other])
         kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
         key = _key(kernel, position, target)
-        programs.append(_program(kernel, buffers, symbol, forms, key, _about(kernel, launch)))
+        program = _program(kernel, buffers, symbol, forms, key, _about(kernel, launch))
+        if kind == "contraction":
+            task = _task(kernel, launch, read, buffers, symbol, program.about)
+            program = replace(program, library=library_call(task, target))
+        programs.append(program)
         kinds.append(kind)
     return TritonCode(
         min(kinds, key=KINDS.index), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.library import Algorithm, LibraryCall, Operand
+from motet.artifact.library import Algorithm, LibraryCall, Operand, show_version
 
 MAJORS = (13, 12)  # versions of the library, the best first
 _FOLDERS = {13: "cu13/lib", 12: "cublas/lib"}  # of the packages `nvidia-cublas` and `nvidia-cublas-cu12`
@@ -197,13 +197,6 @@ class Products:
         if self._library is not None:
             self._library.close()
             self._library = None
-
-
-def show_version(version: int) -> str:
-    """130100 as 13.1.0. Before 12, a thousand stood for a major version."""
-    unit = 10_000 if version >= 100_000 else 1_000
-    major, rest = divmod(version, unit)
-    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def major_of(version: int) -> int:
