@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from tests.unit.codegen.triton.building import check, generate, interpret, random
@@ -24,6 +26,25 @@ def test_functions_agree(op: str) -> None:
     kind = tensor((37,), "f32")
     x = random(37) if UNARY[op] else np.abs(random(37)) + 0.1
     check(nest([(kind, "i")], [(kind, "i", "")], "p", [f"%z = {op} %x0 : f32"], ["%z"]), [x * (UNARY[op] or 1)], 1e-5)
+
+
+@pytest.mark.parametrize("dtype, most", [("f16", 0.54), ("bf16", 0.51)])
+def test_erf_of_every_short_float_is_its_neighbour(dtype: str, most: float) -> None:
+    """All 65536 numbers, against C's erf in f64: no further away than `most` units in the last place."""
+    kind = tensor((65536,), dtype)
+    text = nest([(kind, "i")], [(kind, "i", "")], "p", [f"%z = math.erf %x0 : {dtype}"], ["%z"])
+    x = np.arange(65536, dtype=np.uint16).view(DTYPES[dtype])
+    (got,) = interpret(generate(text), [x])
+    with np.errstate(invalid="ignore"):
+        exact = np.array([math.erf(value) for value in x.astype("f8")])
+    np.testing.assert_array_equal(np.isnan(got.astype("f4")), np.isnan(exact))
+    known = ~np.isnan(exact) & ((exact == 0) | (np.abs(exact) > 2.0**-125))  # the interpreter reads the least bf16 as 0
+    bits, least = (10, -24) if dtype == "f16" else (7, -133)
+    _, exponent = np.frexp(exact[known])
+    unit = np.exp2(np.maximum(exponent - 1 - bits, least).astype("f8"))
+    assert np.max(np.abs(got.astype("f8")[known] - exact[known]) / unit) <= most
+    zero = got[x.astype("f4") == 0]
+    np.testing.assert_array_equal(np.signbit(zero.astype("f4")), [False, True])
 
 
 @pytest.mark.parametrize("op", [

@@ -202,10 +202,10 @@ def _evaluate(
     operands = [None if position in tables else w.read(source, at) for position, source in enumerate(task.sources)]
     dtypes = [task.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
     if not found:
-        names = w.body(stage.body, [*operands, *running], dtypes, at, tables=tables)
+        names = w.body(stage.body, [*operands, *running], dtypes, at, tables=tables, sizes=stage.sizes)
         return [names[k] for k in stage.yields]
     skip = frozenset(each.last - len(dtypes) for each in found)
-    names = w.body(stage.body, [*operands, *running], dtypes, at, skip, tables)
+    names = w.body(stage.body, [*operands, *running], dtypes, at, skip, tables, stage.sizes)
     return [w.define("x", each.combine(str(running[k]), names[each.term])) for k, each in enumerate(found)]
 
 

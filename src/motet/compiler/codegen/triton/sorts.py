@@ -5,7 +5,11 @@ integers, above the position, so that equal keys keep their order. The tensors a
 
 - Lines of at most a tile: one launch, a bitonic network in registers (Batcher, "Sorting networks and their
   applications", 1968).
-- The first few of longer lines: the first ones of every tile, and again of those, until one tile has them all.
+- The first few of longer lines: a line is parted into groups, and one launch finds the first element of each. The n
+  first elements lie in the n groups whose first elements come first (any other group has n elements before its own
+  first one), so that the second launch sorts groups, and then the elements of n groups.
+- The first few of lines that are too long for this: the first ones of every tile, and again of those, until one tile
+  has them all.
 - Longer lines: tiles, then merges, those steps that reach beyond a tile each a launch of its own, in memory.
 
 NaNs are larger than all else, as in PyTorch.
@@ -28,7 +32,9 @@ _WHOLE = 8192  # of a line that one program sorts alone
 _LEAST = 1024  # pairs of a program, if there are enough
 _FEW = 512  # first elements, as far as tiles are thinned out for them
 _STEP = 2048  # pairs of a program that compares in memory
+_GROUPING_WARPS = 4
 _LAST = (1 << 63) - 1
+_LAST_KEY = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,8 @@ class _Sort:
             return f"r * {self.length} + {i}"
         return f"(r // {inner}) * {self.length} * {inner} + ({i}) * {inner} + r % {inner}"
 
-    def pairs(self, i: str, mask: str) -> list[str]:
-        """Lines that make `x`, the pairs at `i` of line `r`; those outside `mask` come last."""
+    def keys(self, i: str, mask: str) -> list[str]:
+        """Lines that make `b`, the keys at `i` of line `r` as integers; those outside `mask` are anything."""
         value = self.whole.outputs[0].value
         loaded = from_storage(f"tl.load(v{value} + ({self.place(i)}), mask={mask}, other=0)", self.dtype)
         lines = [f"a = {loaded}"]
@@ -66,7 +72,12 @@ class _Sort:
             lines.append("b = a.to(tl.int32)")
         if self.descending:
             lines.append("b = ~b")
-        return [*lines, f"x = tl.where({mask}, (b.to(tl.int64) << 32) | ({i}).to(tl.int64), {_LAST})"]
+        return lines
+
+    def pairs(self, i: str, mask: str) -> list[str]:
+        """Lines that make `x`, the pairs at `i` of line `r`; those outside `mask` come last."""
+        pair = f"tl.where({mask}, (b.to(tl.int64) << 32) | ({i}).to(tl.int64), {_LAST})"
+        return [*self.keys(i, mask), f"x = {pair}"]
 
     def gather(self, i: str, mask: str) -> list[str]:
         """Lines that write what the pairs `x` stand for to element `i` of line `r` of every result."""
@@ -92,9 +103,10 @@ def emit(whole: Whole, target: GpuTarget) -> TritonCode:
     sort = _sort(whole)
     if sort.length <= _WHOLE:
         return code_of(whole, [_alone(sort)])
-    if sort.wanted <= _FEW:
-        return _thinned(sort)
-    return _merged(sort)
+    if sort.wanted > _FEW:
+        return _merged(sort)
+    width = _group_width(sort)
+    return _grouped(sort, width) if width else _thinned(sort)
 
 
 def _sort(whole: Whole) -> _Sort:
@@ -135,6 +147,48 @@ def _alone(sort: _Sort) -> Text:
         lines.append("x = tl.sort(x)")
     lines += sort.gather("c", f"exists & (c < {sort.wanted})")
     return Text(lines, grid(sort.line.count, height), _warps(height * width))
+
+
+def _group_width(sort: _Sort) -> int:
+    """How many elements of a line make a group, so that sorting groups and then the elements of some takes least; 0
+    where it does not fit."""
+    kept = max(2, power_of_two(sort.wanted))
+    widths = [1 << k for k in range(1, 14)]
+    most = {width: (power_of_two(-(-sort.length // width)), kept * width) for width in widths}
+    fitting = [width for width in widths if kept <= most[width][0] and max(most[width]) <= _WHOLE]
+    return min(fitting, key=lambda width: (sum(most[width]), -width), default=0)
+
+
+def _grouped(sort: _Sort, width: int) -> TritonCode:
+    """The first element of each group of `width` into a workspace, then all else."""
+    kept = max(2, power_of_two(sort.wanted))
+    count = sort.line.count.known or 0
+    number = program_number(sort.whole.kernel)
+    space = len(sort.whole.kernel.values)
+    groups = -(-sort.length // width)
+    height = max(1, min(_TILE // width, power_of_two(groups)))
+    tiles = -(-groups // height)
+    first = [
+        f"p = {number}", f"r = p // {tiles}", f"g = (p % {tiles}) * {height} + tl.arange(0, {height})[:, None]",
+        f"c = g * {width} + tl.arange(0, {width})[None, :]", *sort.keys("c", f"c < {sort.length}"),
+        f"b = tl.where(c < {sort.length}, b, {_LAST_KEY})", "x = tl.min(b, 1, keep_dims=True)",
+        f"tl.store(v{space} + (r * {tiles * height} + g), x)",
+    ]
+    all_groups = power_of_two(groups)
+    second = [
+        f"r = {number}", f"c = tl.arange(0, {all_groups})",
+        f"b = tl.load(v{space} + (r * {tiles * height} + c), mask=c < {groups}, other=0)",
+        f"x = tl.where(c < {groups}, (b.to(tl.int64) << 32) | c.to(tl.int64), {_LAST})",
+        *([f"x = tl.topk(x, {kept}, descending=False)"] if kept < all_groups else []), "g = x & 0xffffffff",
+        f"c = tl.reshape(g[:, None] * {width} + tl.arange(0, {width})[None, :], ({kept * width},))",
+        *sort.pairs("c", f"c < {sort.length}"),
+        f"x = tl.topk(x, {kept}, descending=False)", f"k = tl.arange(0, {kept})",
+        *sort.gather("k", f"k < {sort.wanted}"),
+    ]
+    texts = [
+        Text(first, count * tiles, _GROUPING_WARPS), Text(second, count, _warps(max(all_groups, kept * width))),
+    ]
+    return code_of(sort.whole, texts, [("i32", count * tiles * height)])
 
 
 def _thinned(sort: _Sort) -> TritonCode:

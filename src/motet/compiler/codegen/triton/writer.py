@@ -281,10 +281,11 @@ class Writer:
     def body(
         self, body: Sequence[Scalar], operands: Sequence[str | None], dtypes: Sequence[str],
         at: Mapping[int, Coordinate], skip: frozenset[int] = frozenset(), tables: Mapping[int, int] | None = None,
+        sizes: Sequence[Size] = (),
     ) -> list[str]:
         """Names of all body values: `operands` (inputs, running values; None for what is not looked at), of
         `dtypes`, then one per operation. The operations numbered in `skip` are left out.
-        `tables` are the values that operands stand for which are gathered from."""
+        `tables` are the values that operands stand for which are gathered from, in loops of `sizes`."""
         names = [operand or "" for operand in operands]
         kinds = list(dtypes)
         for position, scalar in enumerate(body):
@@ -295,7 +296,9 @@ class Writer:
                 coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
                 names.append(self.define("x", self.index(coordinate)))
             elif scalar.op == "tensor.extract" and tables:
-                names.append(self._gather(tables[scalar.operands[0]], [names[o] for o in scalar.operands[1:]]))
+                ends = [_end(body, o - len(operands), sizes) for o in scalar.operands[1:]]
+                indices = [names[o] for o in scalar.operands[1:]]
+                names.append(self._gather(tables[scalar.operands[0]], indices, ends))
             else:
                 own = [names[o] for o in scalar.operands]
                 text = by_constant(scalar, body, len(operands), own)
@@ -303,13 +306,17 @@ class Writer:
                 names.append(self.define("x", text))
         return names
 
-    def _gather(self, value: int, indices: Sequence[str]) -> str:
-        """The element of a tensor at indices that were calculated; those outside are brought to its border."""
+    def _gather(self, value: int, indices: Sequence[str], ends: Sequence[Size | None]) -> str:
+        """The element of a tensor at indices that were calculated; those outside are brought to its border. An index
+        that is known to be below `end` is taken as it is where that is inside: elements side by side are then seen to
+        be so, and moved together."""
         table = self.kernel.values[value]
         parts: list[str] = []
-        for index, size, stride in zip(indices, table.shape, memory_strides(table), strict=True):
-            last = self.extent(Extent.of(size))
-            inside = self.define("i", f"tl.maximum(tl.minimum({index}, {last} - 1), 0)")
+        for index, end, size, stride in zip(indices, ends, table.shape, memory_strides(table), strict=True):
+            inside = index
+            if end != size and not (isinstance(end, int) and isinstance(size, int) and end <= size):
+                last = self.extent(Extent.of(size))
+                inside = self.define("i", f"tl.maximum(tl.minimum({index}, {last} - 1), 0)")
             parts.append(f"{inside} * ({self.extent(stride)})")
         mask = " & ".join(self.mask_of(range(len(self.shape))))
         text = f"tl.load(v{value} + ({' + '.join(parts) or '0'}){f', mask={mask}' if mask else ''})"
@@ -356,6 +363,13 @@ def gathered(stage: Stage) -> dict[int, int]:
     """The inputs of `stage` that stand for all of a tensor, with its value."""
     tables = {scalar.operands[0] for scalar in stage.body if scalar.op == "tensor.extract"}
     return {position: stage.inputs[position].value for position in tables}
+
+
+def _end(body: Sequence[Scalar], position: int, sizes: Sequence[Size]) -> Size | None:
+    """What operation `position` of a body stays below, where it is the index of one of the loops of `sizes`."""
+    if position < 0 or body[position].op != "linalg.index" or not sizes:
+        return None
+    return sizes[int(body[position].value or 0)]
 
 
 def is_windowed(access: Access) -> bool:
