@@ -7,6 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.unit.codegen.whole_texts import load, scan, sort
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
@@ -245,3 +246,16 @@ def test_inputs_that_do_not_fit_are_an_error(inputs: list[np.ndarray], message: 
 def test_an_unknown_function_is_an_error() -> None:
     with pytest.raises(CallError, match="'nothing'"):
         run_oracle_text("func.func @main() { return }", "nothing", [])
+
+
+@pytest.mark.parametrize("shape, dim", [((3, 50), 1), ((20, 3), 0), ((2, 1, 4), 1)])
+def test_sorts_and_scans_of_whole_tensors(shape: tuple[int, ...], dim: int) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).round(1).astype("f4")
+    positions = np.ascontiguousarray(np.broadcast_to(np.indices(shape)[dim], shape))
+    program = load(sort(shape, dim, "arith.cmpf ole", "f32"), "sort.mlir")
+    y, p = run_oracle(program, "main", [x, positions])
+    order = np.argsort(x, dim, kind="stable")
+    np.testing.assert_array_equal(p, order)
+    np.testing.assert_array_equal(y, np.take_along_axis(x, order, dim))
+    (total,) = run_oracle(load(scan(shape, dim, "arith.addf", "f32"), "scan.mlir"), "main", [x])
+    np.testing.assert_allclose(total, np.cumsum(x.astype("f8"), dim), rtol=1e-4, atol=1e-4)

@@ -7,6 +7,7 @@
     linalg.pack     →  tensor.pad, tensor.expand_shape, linalg.transpose
 
 `own_memory` gives loops that carry several tensors one memory for each.
+`scans_to_loops` turns scans and sorts of whole tensors into loops.
 `copies_to_linalg` turns `memref.copy`, whose lowering may call a runtime library, into `linalg.copy`.
 `emulate_bfloat16` computes in f32, and rounds after each operation.
 """
@@ -85,6 +86,16 @@ def own_memory(module: ir.Module) -> None:
                     loc=loop.location, ip=ir.InsertionPoint(loop),
                 ).result  # fmt: skip
             seen.append(value)
+
+
+def scans_to_loops(module: ir.Module) -> None:
+    """Replace `tm_tensor.scan` and `tm_tensor.sort` by upstream's loops, in place: bubble sort, for one. Scatters stay,
+    as those loops write wherever an index says."""
+    if not _operations(module, ("tm_tensor.scan", "tm_tensor.sort")) or _operations(module, ("tm_tensor.scatter",)):
+        return
+    run_pipeline(module, "func.func(tm-tensor-bufferize,tm-tensor-to-loops)")
+    for tensor in _operations(module, ("bufferization.to_tensor",)):  # nothing else reads their memory
+        tensor.attributes["restrict"] = ir.UnitAttr.get(module.context)
 
 
 def copies_to_linalg(module: ir.Module) -> None:
