@@ -471,113 +471,11 @@ end:
 
 ; A kernel that is several, with their tasks one after the other. %sizes: how many they are, then for each the kernel,
 ; one after its last task, where its buffers begin among %buffers, and the address of its sizes.
-define void @motet_wave(ptr %buffers, ptr %sizes, i64 %first, i64 %last, ptr %scratch) nounwind {
-entry:
-  %count = load i64, ptr %sizes
-  br label %member
-member:
-  %number = phi i64 [ 0, %entry ], [ %number_after, %following ]
-  %past = phi i64 [ 0, %entry ], [ %until, %following ]
-  %from = phi i64 [ %first, %entry ], [ %from_after, %following ]
-  %word = shl i64 %number, 2
-  %at = add i64 %word, 1
-  %entry_of = getelementptr i64, ptr %sizes, i64 %at
-  %p_until = getelementptr i64, ptr %entry_of, i64 1
-  %until = load i64, ptr %p_until
-  %number_after = add i64 %number, 1
-  %here = icmp ult i64 %from, %until
-  br i1 %here, label %run, label %following
-run:
-  %function = load ptr, ptr %entry_of
-  %p_offset = getelementptr i64, ptr %entry_of, i64 2
-  %offset = load i64, ptr %p_offset
-  %own_buffers = getelementptr ptr, ptr %buffers, i64 %offset
-  %p_own_sizes = getelementptr i64, ptr %entry_of, i64 3
-  %own_sizes = load ptr, ptr %p_own_sizes
-  %to = call i64 @llvm.umin.i64(i64 %until, i64 %last)
-  %begin = sub i64 %from, %past
-  %end = sub i64 %to, %past
-  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
-  br label %following
-following:
-  %from_after = phi i64 [ %from, %member ], [ %to, %run ]
-  %more_tasks = icmp ult i64 %from_after, %last
-  %more_members = icmp ult i64 %number_after, %count
-  %more = and i1 %more_tasks, %more_members
-  br i1 %more, label %member, label %out
-out:
-  ret void
-}
-
+$WAVE
 ; The same, and each call of a member is noted in a log. %sizes: the address of the log, the number of the first member,
 ; then what motet_wave is given. The log: how many notes were made, how many there is room for, then for each the
 ; member, the thread, the first task, one after the last, begin and end in nanoseconds.
-define void @motet_wave_logged(ptr %buffers, ptr %sizes, i64 %first, i64 %last, ptr %scratch) nounwind {
-entry:
-  %log = load ptr, ptr %sizes
-  %p_base = getelementptr i64, ptr %sizes, i64 1
-  %base = load i64, ptr %p_base
-  %wave = getelementptr i64, ptr %sizes, i64 2
-  %count = load i64, ptr %wave
-  %p_room = getelementptr i64, ptr %log, i64 1
-  %room = load i64, ptr %p_room
-  %thread = call i64 (i64, ...) @syscall(i64 $GETTID)
-  br label %member
-member:
-  %number = phi i64 [ 0, %entry ], [ %number_after, %following ]
-  %past = phi i64 [ 0, %entry ], [ %until, %following ]
-  %from = phi i64 [ %first, %entry ], [ %from_after, %following ]
-  %word = shl i64 %number, 2
-  %at = add i64 %word, 1
-  %entry_of = getelementptr i64, ptr %wave, i64 %at
-  %p_until = getelementptr i64, ptr %entry_of, i64 1
-  %until = load i64, ptr %p_until
-  %number_after = add i64 %number, 1
-  %here = icmp ult i64 %from, %until
-  br i1 %here, label %run, label %following
-run:
-  %function = load ptr, ptr %entry_of
-  %p_offset = getelementptr i64, ptr %entry_of, i64 2
-  %offset = load i64, ptr %p_offset
-  %own_buffers = getelementptr ptr, ptr %buffers, i64 %offset
-  %p_own_sizes = getelementptr i64, ptr %entry_of, i64 3
-  %own_sizes = load ptr, ptr %p_own_sizes
-  %to = call i64 @llvm.umin.i64(i64 %until, i64 %last)
-  %begin = sub i64 %from, %past
-  %end = sub i64 %to, %past
-  %began = call i64 @now()
-  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
-  %ended = call i64 @now()
-  %note = atomicrmw add ptr %log, i64 1 monotonic
-  %fits = icmp ult i64 %note, %room
-  br i1 %fits, label %write, label %following
-write:
-  %words = mul i64 %note, 6
-  %place = add i64 %words, 2
-  %p_note = getelementptr i64, ptr %log, i64 %place
-  %named = add i64 %base, %number
-  store i64 %named, ptr %p_note
-  %p_thread = getelementptr i64, ptr %p_note, i64 1
-  store i64 %thread, ptr %p_thread
-  %p_begin = getelementptr i64, ptr %p_note, i64 2
-  store i64 %begin, ptr %p_begin
-  %p_end = getelementptr i64, ptr %p_note, i64 3
-  store i64 %end, ptr %p_end
-  %p_began = getelementptr i64, ptr %p_note, i64 4
-  store i64 %began, ptr %p_began
-  %p_ended = getelementptr i64, ptr %p_note, i64 5
-  store i64 %ended, ptr %p_ended
-  br label %following
-following:
-  %from_after = phi i64 [ %from, %member ], [ %to, %run ], [ %to, %write ]
-  %more_tasks = icmp ult i64 %from_after, %last
-  %more_members = icmp ult i64 %number_after, %count
-  %more = and i1 %more_tasks, %more_members
-  br i1 %more, label %member, label %out
-out:
-  ret void
-}
-
+$LOGGED_WAVE
 ; Commands that wait for one another, done by as many threads as there are tasks. %sizes: how many units there are;
 ; where among %buffers the words of the flow begin, which are zero at first: how many units were taken, and from the
 ; eighth on how many pieces of each command were done; the address of the units, pairs of a first piece and how many
@@ -665,37 +563,10 @@ ready:
   %silent = icmp eq ptr %log, null
   br i1 %silent, label %run, label %run_logged
 run:
-  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
+  $RUN_MEMBER
   br label %done
 run_logged:
-  %began = call i64 @now()
-  call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)
-  %ended = call i64 @now()
-  %note = atomicrmw add ptr %log, i64 1 monotonic
-  %p_room = getelementptr i64, ptr %log, i64 1
-  %room = load i64, ptr %p_room
-  %fits = icmp ult i64 %note, %room
-  br i1 %fits, label %write, label %done
-write:
-  %words = mul i64 %note, 6
-  %place = add i64 %words, 2
-  %p_note = getelementptr i64, ptr %log, i64 %place
-  %p_number = getelementptr i64, ptr %command, i64 3
-  %own_number = load i64, ptr %p_number
-  %named = add i64 %base, %own_number
-  store i64 %named, ptr %p_note
-  %thread = call i64 (i64, ...) @syscall(i64 $GETTID)
-  %p_thread = getelementptr i64, ptr %p_note, i64 1
-  store i64 %thread, ptr %p_thread
-  %p_note_begin = getelementptr i64, ptr %p_note, i64 2
-  store i64 %begin, ptr %p_note_begin
-  %p_note_end = getelementptr i64, ptr %p_note, i64 3
-  store i64 %end, ptr %p_note_end
-  %p_began = getelementptr i64, ptr %p_note, i64 4
-  store i64 %began, ptr %p_began
-  %p_ended = getelementptr i64, ptr %p_note, i64 5
-  store i64 %ended, ptr %p_ended
-  br label %done
+$FLOW_CALL
 done:
   %p_own_word = getelementptr i64, ptr %command, i64 4
   %own_word = load i64, ptr %p_own_word
@@ -850,6 +721,85 @@ define void @motet_copy(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scr
   call void @llvm.memmove.p0.p0.i64(ptr %destination, ptr %source, i64 %length, i1 false)
   ret void
 }
+"""
+
+# A call of a member: of a wave, of a flow.
+RUN_MEMBER = "call void %function(ptr %own_buffers, ptr %own_sizes, i64 %begin, i64 %end, ptr %scratch)"
+
+# The same, noted in the log as $MEMBER, with what has to be read first; goes on at $AFTER.
+NOTED_CALL = r"""  %began = call i64 @now()
+  $RUN_MEMBER
+  %ended = call i64 @now()
+  %note = atomicrmw add ptr %log, i64 1 monotonic
+$READ_ROOM  %fits = icmp ult i64 %note, %room
+  br i1 %fits, label %write, label %$AFTER
+write:
+  %words = mul i64 %note, 6
+  %place = add i64 %words, 2
+  %p_note = getelementptr i64, ptr %log, i64 %place
+$READ_MEMBER  %named = add i64 %base, $MEMBER
+  store i64 %named, ptr %p_note
+$READ_THREAD  %p_thread = getelementptr i64, ptr %p_note, i64 1
+  store i64 %thread, ptr %p_thread
+  %p_note_begin = getelementptr i64, ptr %p_note, i64 2
+  store i64 %begin, ptr %p_note_begin
+  %p_note_end = getelementptr i64, ptr %p_note, i64 3
+  store i64 %end, ptr %p_note_end
+  %p_began = getelementptr i64, ptr %p_note, i64 4
+  store i64 %began, ptr %p_began
+  %p_ended = getelementptr i64, ptr %p_note, i64 5
+  store i64 %ended, ptr %p_ended
+  br label %$AFTER"""
+ROOM = """  %p_room = getelementptr i64, ptr %log, i64 1
+  %room = load i64, ptr %p_room
+"""
+THREAD = "  %thread = call i64 (i64, ...) @syscall(i64 $GETTID)\n"
+FLOW_MEMBER = """  %p_number = getelementptr i64, ptr %command, i64 3
+  %own_number = load i64, ptr %p_number
+"""
+
+# `motet_wave`, and, logged, `motet_wave_logged`.
+WAVE = r"""define void @$NAME(ptr %buffers, ptr %sizes, i64 %first, i64 %last, ptr %scratch) nounwind {
+entry:
+$READ_LOG  %count = load i64, ptr $LIST
+$READ_REST  br label %member
+member:
+  %number = phi i64 [ 0, %entry ], [ %number_after, %following ]
+  %past = phi i64 [ 0, %entry ], [ %until, %following ]
+  %from = phi i64 [ %first, %entry ], [ %from_after, %following ]
+  %word = shl i64 %number, 2
+  %at = add i64 %word, 1
+  %entry_of = getelementptr i64, ptr $LIST, i64 %at
+  %p_until = getelementptr i64, ptr %entry_of, i64 1
+  %until = load i64, ptr %p_until
+  %number_after = add i64 %number, 1
+  %here = icmp ult i64 %from, %until
+  br i1 %here, label %run, label %following
+run:
+  %function = load ptr, ptr %entry_of
+  %p_offset = getelementptr i64, ptr %entry_of, i64 2
+  %offset = load i64, ptr %p_offset
+  %own_buffers = getelementptr ptr, ptr %buffers, i64 %offset
+  %p_own_sizes = getelementptr i64, ptr %entry_of, i64 3
+  %own_sizes = load ptr, ptr %p_own_sizes
+  %to = call i64 @llvm.umin.i64(i64 %until, i64 %last)
+  %begin = sub i64 %from, %past
+  %end = sub i64 %to, %past
+$CALL
+following:
+  %from_after = phi i64 [ %from, %member ], [ %to, %run ]$WRITTEN
+  %more_tasks = icmp ult i64 %from_after, %last
+  %more_members = icmp ult i64 %number_after, %count
+  %more = and i1 %more_tasks, %more_members
+  br i1 %more, label %member, label %out
+out:
+  ret void
+}
+"""
+LOG = """  %log = load ptr, ptr %sizes
+  %p_base = getelementptr i64, ptr %sizes, i64 1
+  %base = load i64, ptr %p_base
+  %wave = getelementptr i64, ptr %sizes, i64 2
 """
 
 CALL = r"""
@@ -1262,6 +1212,27 @@ long_way:
 """
 
 
+def _noted_call(member: str, after: str, room: str = "", read: str = "", thread: str = "") -> str:
+    return Template(NOTED_CALL).substitute(
+        RUN_MEMBER=RUN_MEMBER, MEMBER=member, AFTER=after, READ_ROOM=room, READ_MEMBER=read, READ_THREAD=thread
+    )
+
+
+def _executor() -> str:
+    """The executor with its two forms of waves."""
+    plain = {"NAME": "motet_wave", "LIST": "%sizes", "READ_LOG": "", "READ_REST": "", "WRITTEN": ""}
+    logged = {
+        "NAME": "motet_wave_logged", "LIST": "%wave", "READ_LOG": LOG, "READ_REST": ROOM + THREAD,
+        "WRITTEN": ", [ %to, %write ]",
+    }
+    return Template(EXECUTOR).safe_substitute(
+        RUN_MEMBER=RUN_MEMBER,
+        WAVE=Template(WAVE).substitute(plain, CALL=f"  {RUN_MEMBER}\n  br label %following"),
+        LOGGED_WAVE=Template(WAVE).substitute(logged, CALL=_noted_call("%number", "following")),
+        FLOW_CALL=_noted_call("%own_number", "done", ROOM, FLOW_MEMBER, THREAD),
+    )
+
+
 def support_ir(machine: Machine) -> str:
     """The support code of a machine as LLVM IR."""
     constants = {"FUTEX": machine.futex, "GETTID": machine.gettid, "WAIT": _WAIT, "WAKE": _WAKE}
@@ -1274,7 +1245,7 @@ def support_ir(machine: Machine) -> str:
     for table in tables:
         name = table.__name__.upper()
         words.update({f"{name}_{field.name}": int(field) for field in table.__members__.values()})
-    return Template(POOL + EXECUTOR + CALL).substitute(words)
+    return Template(POOL + _executor() + CALL).substitute(words)
 
 
 def build(machine: Machine) -> bytes:
