@@ -131,8 +131,6 @@ def faults(form: Form, found: Sequence[np.ndarray], declared: Sequence[np.ndarra
     if len(found) != len(declared):
         return f"{len(found)} results, expected {len(declared)}"
     for number, (mine, kind, want) in enumerate(zip(found, declared, exact, strict=True)):
-        if mine.dtype.kind == "i" and kind.dtype.kind == "u":
-            mine = mine.view(f"u{mine.dtype.itemsize}")  # programs have integers without sign
         if mine.dtype != kind.dtype or mine.shape != kind.shape:
             return f"result {number}: {mine.dtype}{mine.shape}, expected {kind.dtype}{kind.shape}"
         wrong = _wrong(form, mine, kind, want)

@@ -118,14 +118,11 @@ def _weighted_loss(node: onnx.NodeProto, tensors: Tensors) -> str | None:
 Tensors = dict[str, Tensor]
 RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
     "DequantizeLinear": _unsigned,
-    "Clip": _unsigned,
-    "Div": _unsigned,
     "GRU": _recurrent,
     "LRN": _local_response,
     "LSTM": _recurrent,
     "MatMulInteger": _integer_product,
     "MaxPool": _max_pool,
-    "Mod": _unsigned,
     "QLinearMatMul": _quantised_product,
     "GridSample": _grid_sample,
     "Resize": _resize,

@@ -15,6 +15,7 @@ import numpy as np
 
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_functions import expand_functions
+from motet.compiler.frontends.onnx_integers import settle_integers
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_rewrites import rewrite_forms
 from motet.compiler.frontends.onnx_simplify import simplify
@@ -101,6 +102,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
     register_torch_dialect(context)
     try:
         module = _import(proto, context)
+        settle_integers(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)
         run_pipeline(module, TO_LINALG)
