@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NoReturn
@@ -116,6 +117,7 @@ def _live(jobs: int, answers: int, log: int, parent: int) -> NoReturn:
 
 
 def _work(jobs: int) -> int:
+    _expect_families(sys.argv[1:])
     _load_compiler()
     folder = os.fsdecode(os.read(jobs, 1 << 16))
     if not folder:
@@ -123,6 +125,16 @@ def _work(jobs: int) -> int:
     from motet.compiler.worker import work
 
     return work(Path(folder))
+
+
+def _expect_families(arguments: Sequence[str]) -> None:
+    """Have loaded what code is made by for devices that a command line seems to name."""
+    named = [family for family in ("cuda", "hip") if any(family in argument for argument in arguments)]
+    if named:
+        from motet.compiler.targets.families import target_names
+        from motet.compiler.worker import expect
+
+        expect(target_names(named[0], {}, named[0])[:1])
 
 
 def _load_compiler() -> None:

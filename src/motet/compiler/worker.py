@@ -7,10 +7,11 @@ also the reproducer: the same command does the same job again.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,12 +49,26 @@ def work(folder: Path) -> int:
     _log.addHandler(_Warnings(logging.WARNING))
     _log.propagate = False
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
+    if job.kind == "compile":
+        expect(job.targets)
     try:
         _perform(job, folder)
     except MotetError as error:
         _say(_message(error))
         return 1
     return 0
+
+
+def expect(targets: Sequence[str]) -> None:
+    """Have loaded, while this process does something else, what code for these targets is made by."""
+    from motet.compiler.targets.families import resolve_target
+    from motet.compiler.targets.gpu import GpuTarget
+
+    gpus = [target for target in map(resolve_target, targets) if isinstance(target, GpuTarget)]
+    if gpus and importlib.util.find_spec("triton") is not None:
+        from motet.compiler.codegen.triton.process import start
+
+        start(gpus[0])
 
 
 def _perform(job: Job, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Processes that have Triton loaded (`serving.py`), one for each target, as this process sees them.
+"""Processes that have Triton loaded (`serving.py`), one for each family of devices, as this process sees them.
 
 `start` costs nothing and lets one load while this process does something else; `begin` and `ask` start it where nobody
 did. It ends when this process does, or sooner where the last process ended that had it: copies of this process use it
@@ -34,13 +34,13 @@ class _Server:
     log: IO[bytes]  # what it writes to standard error
 
 
-_servers: dict[GpuTarget, _Server] = {}
+_servers: dict[str, _Server] = {}  # by family
 
 
 def start(target: GpuTarget) -> None:
-    """Have a process load Triton for `target`, if there is none yet."""
-    if target not in _servers:
-        _servers[target] = _start(target)
+    """Have a process load Triton for the family of `target`, if there is none yet."""
+    if target.family not in _servers:
+        _servers[target.family] = _start(target)
 
 
 def _start(target: GpuTarget) -> _Server:
@@ -69,7 +69,7 @@ class Pending:
             with self.connection:
                 return msgspec.msgpack.decode(self.connection.recv_bytes(), type=list[list[Made]])
         except (EOFError, OSError):
-            server = _servers.pop(self.request.target, None)
+            server = _servers.pop(self.request.target.family, None)
             raise worker_crash("", self.request, _last_words(server)) from None
 
 
@@ -80,15 +80,19 @@ def begin(request: Request) -> Pending:
     with theirs:
         start(request.target)
         try:
-            socket.send_fds(_servers[request.target].clients, [b"+"], [theirs.fileno()])
+            _introduce(theirs, request.target)
         except OSError:  # it ended when nobody watched
-            del _servers[request.target]
+            del _servers[request.target.family]
             start(request.target)
-            socket.send_fds(_servers[request.target].clients, [b"+"], [theirs.fileno()])
+            _introduce(theirs, request.target)
     pending = Pending(request, connection)
     with contextlib.suppress(OSError):  # `result` says so
         connection.send_bytes(msgspec.msgpack.encode(request))
     return pending
+
+
+def _introduce(client: socket.socket, target: GpuTarget) -> None:
+    socket.send_fds(_servers[target.family].clients, [b"+"], [client.fileno()])
 
 
 def ask(request: Request) -> list[list[Made]]:

@@ -71,10 +71,6 @@ def prepare(target: GpuTarget) -> None:
     """Load Triton, and have it compile something, which loads and finds all that it needs for that."""
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
     os.environ.pop("TRITON_INTERPRET", None)
-    from triton import knobs
-
-    if _can_wait(target):
-        knobs.runtime.add_stages_inspection_hook = _change_stages  # type: ignore[assignment]
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
         compile_form(Unit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
 
@@ -103,8 +99,11 @@ def _change_stages(*given: Any) -> tuple[str, str] | None:
 
 def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
     """`unit`, which is form `number` of its program; `folder` is for its source."""
+    from triton import knobs
     from triton.backends.compiler import GPUTarget
 
+    hook: Any = _change_stages if _can_wait(target) else None
+    knobs.runtime.add_stages_inspection_hook = hook
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
     if target.ptx:
         options["ptx_version"] = target.ptx
