@@ -51,6 +51,44 @@ func.func @sum(%x: memref<64xf32>, %s: memref<f32>) {
   }
   return
 }
+
+// A thread has a little memory of its own, but not as much as the second loop's turns allocate, nor memory of a size
+// that is not known.
+// CHECK-LABEL: func.func @memory
+// CHECK: gpu.launch_func {{.*}}@memory_0s::@memory_0
+// CHECK-NOT: gpu.launch_func
+// CHECK: scf.parallel
+// CHECK: memref.alloc() : memref<4096xf32>
+// CHECK: scf.parallel
+// CHECK: memref.alloc(%{{.*}}) : memref<?xf32>
+// CHECK-NOT: gpu.launch_func
+func.func @memory(%x: memref<64xf32>, %n: index) {
+  affine.parallel (%i) = (0) to (64) {
+    %m = memref.alloc() : memref<4xf32>
+    %0 = affine.load %x[%i] : memref<64xf32>
+    affine.store %0, %m[1] : memref<4xf32>
+    %1 = affine.load %m[1] : memref<4xf32>
+    affine.store %1, %x[%i] : memref<64xf32>
+    memref.dealloc %m : memref<4xf32>
+  }
+  affine.parallel (%i) = (0) to (64) {
+    %m = memref.alloc() : memref<4096xf32>
+    %0 = affine.load %x[%i] : memref<64xf32>
+    affine.store %0, %m[%i] : memref<4096xf32>
+    %1 = affine.load %m[%i] : memref<4096xf32>
+    affine.store %1, %x[%i] : memref<64xf32>
+    memref.dealloc %m : memref<4096xf32>
+  }
+  affine.parallel (%i) = (0) to (64) {
+    %m = memref.alloc(%n) : memref<?xf32>
+    %0 = affine.load %x[%i] : memref<64xf32>
+    affine.store %0, %m[0] : memref<?xf32>
+    %1 = affine.load %m[0] : memref<?xf32>
+    affine.store %1, %x[%i] : memref<64xf32>
+    memref.dealloc %m : memref<?xf32>
+  }
+  return
+}
 // CHECK: gpu.module @main_0s
 // CHECK: gpu.global_id x
 // CHECK: math.absf

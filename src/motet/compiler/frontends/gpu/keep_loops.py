@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from motet.compiler.frontends.gpu.keep_launches import closure, fresh_name, keep_function
 from motet.compiler.frontends.gpu.kernels import within
-from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch
+from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch, fits_threads
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.compiler.ir.remap import remap
@@ -25,7 +25,6 @@ from motet.compiler.partition.group import captured_values
 
 _LOOPS = ("affine.for", "affine.parallel", "scf.parallel")
 _KERNEL = "loop"
-_STACK_BYTES = 1024  # that memory of a turn may take of a thread's own
 
 
 def keep_loops(module: ir.Module, lower: Callable[[ir.Module], None]) -> None:
@@ -109,18 +108,8 @@ def _launch_text(function: ir.Operation) -> str | None:
     loops = [operation for operation in found if len(operation.regions)]
     if len(loops) != 1 or loops[0].name != "scf.parallel" or len(loops[0].results):
         return None
-    if not all(map(_is_small, [op for op in within(loops[0]) if op.name in ("memref.alloc", "memref.alloca")])):
+    if not fits_threads(loops[0]):
         return None
     ParallelLaunch(holder, loops[0], _KERNEL).make()
     holder.operation.verify()
     return holder.operation.get_asm(enable_debug_info=True, assume_verified=True)
-
-
-def _is_small(allocation: ir.Operation) -> bool:
-    kind = ir.MemRefType(allocation.results[0].type)
-    if not kind.has_static_shape:
-        return False
-    elements = 1
-    for extent in kind.shape:
-        elements *= extent
-    return elements * 8 <= _STACK_BYTES

@@ -5,12 +5,13 @@
 
 Loops that are parallel by name are taken at their word; `affine.for` where upstream's analysis of dependences proves it
 (`affine-parallelize`). A thread does one turn of all loops that stand directly in one another, so that a loop of few
-turns costs no threads. Loops that are not parallel stay with the host.
+turns costs no threads. Loops that are not parallel stay with the host, and those whose turns need more memory of their
+own than a thread has.
 """
 
 from __future__ import annotations
 
-from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch
+from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch, fits_threads
 from motet.compiler.ir._mlir import ir, run_pipeline
 
 
@@ -32,10 +33,11 @@ class MapLoopsToGpu:
 
 
 def _parallel_loops(function: ir.Operation) -> list[ir.Operation]:
-    """Those outermost in the function that make no result."""
+    """Those outermost in the function that make no result and that threads can run."""
     return [
         entry.operation
         for block in function.regions[0].blocks
         for entry in block.operations
         if entry.operation.name == "scf.parallel" and not len(entry.operation.results)
+        and fits_threads(entry.operation)
     ]

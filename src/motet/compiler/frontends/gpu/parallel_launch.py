@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.remap import remap
@@ -9,6 +11,17 @@ from motet.compiler.partition.group import captured_values
 
 PARALLELISE = "func.func(affine-parallelize),lower-affine,canonicalize"  # makes loops `scf.parallel` that can be
 _THREADS = 256
+_STACK_BYTES = 1024  # that memory of a turn may take of a thread's own
+
+
+def fits_threads(loop: ir.Operation) -> bool:
+    """Whether a thread can have the memory that a turn of `loop` allocates."""
+    return all(_is_small(op) for op in within(loop) if op.name in ("memref.alloc", "memref.alloca"))
+
+
+def _is_small(allocation: ir.Operation) -> bool:
+    kind = ir.MemRefType(allocation.results[0].type)
+    return kind.has_static_shape and math.prod(kind.shape) * 8 <= _STACK_BYTES
 
 
 class ParallelLaunch:
