@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils._pytree import tree_map
 
 from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch_interface import Interface
@@ -48,6 +49,7 @@ def export_module(
     torch.export cannot trace, for modules that change their buffers or inputs, and for operators without lowering.
     """
     args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
+    args, kwargs = tree_map(_on_its_own, (args, kwargs))
     try:
         with torch.no_grad():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
@@ -56,6 +58,11 @@ def export_module(
             f"torch.export cannot trace the module: {_first_line(error)}", Location(type(module).__name__)
         ) from error
     return serialize_program(program, type(module).__name__)
+
+
+def _on_its_own(value: Any) -> Any:
+    """A tensor that is no view: torch.export would take extents of what it is a view of for such of the program."""
+    return value.clone() if isinstance(value, torch.Tensor) and value._is_view() else value
 
 
 def serialize_program(program: ExportedProgram, name: str) -> bytes:

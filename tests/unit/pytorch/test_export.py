@@ -215,3 +215,11 @@ def test_an_archive_that_is_no_program(tmp_path: Path) -> None:
     np.savez(tmp_path / "arrays.npz", x=np.zeros(3))
     with pytest.raises(CompileError, match=r"arrays\.npz: a zip archive that is no program"):
         motet.compile(tmp_path / "arrays.npz")
+
+
+def test_inputs_that_are_views() -> None:
+    """Their extents are theirs, whatever tensor they are a part of."""
+    torch.manual_seed(12)
+    weight = torch.randn(3, 5).reshape(15)[2:8]
+    inputs = [torch.randn(4, 5).T[1:4].T, torch.randn(2, 6, 5, 3), weight, torch.randn(12)[::2]]
+    check(Function(lambda a, x, w, b: (a.softmax(0), F.group_norm(x, 3, w, b))), inputs)
