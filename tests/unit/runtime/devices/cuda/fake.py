@@ -420,9 +420,9 @@ class FakeApi(CudaApi):
         work.recorded = []
         try:
             put()
+            self.alive["graph"] += 1
             return Graph([Node("recorded", [], values=work.recorded)])
         finally:
-            self.alive["graph"] += 1
             work.recorded = None
 
     def graph_add_child(self, graph: Graph, after: Sequence[Node], child: Graph) -> Node:
