@@ -59,7 +59,9 @@ def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, 
     require_triton(target)
     units = [
         [
-            Unit(program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages)
+            Unit(
+                program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages, form.blocks
+            )
             for form in program.forms
         ]
         for program in programs
@@ -79,7 +81,7 @@ def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") 
     form = program.forms[made.form]
     name = name or program.symbol
     launch = Launch(
-        name, made.entry, made.warps, 1, made.shared, made.scratch, made.registers, made.spills,
+        name, made.entry, made.warps, form.blocks, made.shared, made.scratch, made.registers, made.spills,
         len(program.buffers), list(program.sizes), made.waits, program.call,
     )
     path = f"executables/{target.family}/{target.name}/{name}"

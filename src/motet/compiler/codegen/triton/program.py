@@ -13,13 +13,15 @@ from motet.compiler.codegen.kernel import KernelCode
 class Form:
     """One way to write a program. `source` is a Python module that defines a function of the program's symbol under
     `triton.jit`; `tasks` is the grid, in one dimension; `stages` is how many turns of a loop are under way at once.
-    `label` tells a program's forms apart, in words that stay the same from version to version: tunings name it."""
+    `label` tells a program's forms apart, in words that stay the same from version to version: tunings name it. Each
+    `blocks` of the grid, which `tasks` is a multiple of, are one program: a cluster."""
 
     source: str
     tasks: Expr
     warps: int = 4
     stages: int = 1
     label: str = ""
+    blocks: int = 1
 
 
 @dataclass(frozen=True)

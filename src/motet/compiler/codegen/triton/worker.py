@@ -37,6 +37,7 @@ class Unit(msgspec.Struct, frozen=True):
     sizes: tuple[str, ...]
     warps: int
     stages: int
+    blocks: int = 1
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -105,6 +106,8 @@ def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Ma
     hook: Any = _change_stages if _can_wait(target) else None
     knobs.runtime.add_stages_inspection_hook = hook
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
+    if unit.blocks > 1:
+        options["num_ctas"] = unit.blocks
     if target.ptx:
         options["ptx_version"] = target.ptx
     try:

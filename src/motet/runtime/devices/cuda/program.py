@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 FAMILY = "cuda"
 WARP = 32  # threads
+_CLUSTERS = (1, 2, 4, 8)  # blocks, which the binary says too, and the grid is a multiple of
 _PLAIN_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
 _BINARIES = (".cubin", ".ptx")
 _IGNORED = (".py", ".ttir", ".ttgir", ".llir")
@@ -186,8 +187,8 @@ def _read_facts(device: str, name: str, content: bytes) -> KernelFacts:
 
 
 def _check_facts(device: str, name: str, facts: KernelFacts, most_shared: int) -> None:
-    if facts.ctas != 1:
-        raise DeviceError(f"device {device}: load: {name}: {facts.ctas} blocks a cluster; expected 1")
+    if facts.ctas not in _CLUSTERS:
+        raise DeviceError(f"device {device}: load: {name}: {facts.ctas} blocks a cluster; expected 1, 2, 4 or 8")
     if not 1 <= facts.warps <= 32:
         raise DeviceError(f"device {device}: load: {name}: {facts.warps} warps; expected 1 to 32")
     if not 0 <= facts.threads <= facts.warps * WARP:

@@ -67,7 +67,7 @@ def test_the_entry_may_have_another_name_than_the_kernel():
     ({"a/k.ptx": PTX, "a/k.json": b'{"kernel": "k"}'}, ["a/k.json", "entry"]),
     ({"a/k.ptx": PTX, "a/k.json": described(entry="nowhere")}, ["a/k.ptx", "nowhere"]),
     ({"a/k.ptx": PTX, "a/k.json": described(shared=1 << 20)}, ["1,048,576 bytes of shared memory", "204,800"]),
-    ({"a/k.ptx": PTX, "a/k.json": described(ctas=2)}, ["2 blocks a cluster"]),
+    ({"a/k.ptx": PTX, "a/k.json": described(ctas=3)}, ["3 blocks a cluster", "1, 2, 4 or 8"]),
     ({"a/k.ptx": PTX, "a/k.json": described(warps=33)}, ["33 warps"]),
     ({"a/k.ptx": PTX, "a/k.json": described(warps=2, threads=65)}, ["65 threads", "0 to 64", "2 warps"]),
     ({"a/k.ptx": PTX, "a/k.json": described(sizes=["f32"])}, ["type f32", "i32 or i64"]),
