@@ -14,7 +14,7 @@ from motet.artifact.schema import Variant
 from motet.compiler import pipeline
 from motet.compiler.codegen.triton import objects
 from motet.compiler.codegen.triton.cubin import read_resources
-from motet.compiler.codegen.triton.objects import compile_programs
+from motet.compiler.codegen.triton.objects import compile_programs, require_triton
 from motet.compiler.codegen.triton.program import Form, Program
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
@@ -176,3 +176,16 @@ func.func @main(%x: tensor<9xf32>) -> tensor<9xf32> {
     said = r"kernel main_kernel_0: no code can be made for cuda devices: operation scf.for: it is no operation"
     with pytest.raises(CompileError, match=said):
         build(text, ["cuda:sm_90a"])
+
+
+def test_another_version_of_triton_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, words in (("3.6.0", "3.6.0 is installed"), ("3.10.1", "3.10.1 is installed"), ("3.9.1", "")):
+        monkeypatch.setattr("importlib.metadata.version", lambda name, version=version: version)
+        if not words:
+            require_triton(resolve_target("cuda:sm_90a"))
+            continue
+        with pytest.raises(OptionError) as raised:
+            require_triton(resolve_target("cuda:sm_90a"))
+        message = str(raised.value)
+        assert "code for sm_90a is made by Triton 3.9; " in message and words in message and "\n" not in message
+        assert "tune=candidates" in message and "motet tune" in message

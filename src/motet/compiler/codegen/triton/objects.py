@@ -6,6 +6,7 @@ in `S.json`, and the source in `S.py`, which nothing needs to run it.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,9 @@ from motet.compiler.codegen.triton.program import Program
 from motet.compiler.codegen.triton.worker import Made, Request, Unit
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError
+
+
+TRITON = "3.9"  # the version that programs are written for; `pyproject.toml` has it too
 
 
 class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,12 +47,23 @@ class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def require_triton(target: GpuTarget) -> None:
-    """Raises OptionError where Triton is not installed."""
+    """Raises OptionError where Triton is not installed, or is another version than the programs are written for."""
+    made_by = f"device {target.family}: code for {target.name} is made by Triton"
     if importlib.util.find_spec("triton") is None:
+        raise OptionError(f"{made_by}, which is not installed; pip install 'motet[gpu]', or leave the device out")
+    version = _triton_version()
+    if not version.startswith(f"{TRITON}."):
         raise OptionError(
-            f"device {target.family}: code for {target.name} is made by Triton, which is not installed; "
-            "pip install 'motet[gpu]', or leave the device out"
+            f"{made_by} {TRITON}; {version or 'an unknown version'} is installed; pip install 'motet[gpu]', or compile "
+            "where that is, with tune=candidates to choose on this machine with motet tune"
         )
+
+
+def _triton_version() -> str:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> list[list[Made]]:
