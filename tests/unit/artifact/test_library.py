@@ -68,7 +68,7 @@ def test_damage_is_one_error(path: str, value: Any) -> None:
 def test_what_lies_outside_is_refused() -> None:
     with pytest.raises(ValueError, match="bias: buffer 2; there are 2"):
         read_call(plain(msgspec.structs.replace(CALL, result=Operand(1, "f32", 7, 1, 35))), 2)
-    with pytest.raises(ValueError, match="result: 1 × 7 .*|result: 7 elements from column"):
+    with pytest.raises(ValueError, match="result: 7 elements from column to column"):
         read_call(plain(msgspec.structs.replace(CALL, result=Operand(3, "f32", 1, 7))), 4)
 
 

@@ -21,7 +21,6 @@ from motet.compiler.codegen.triton.worker import Made, Request, Unit
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError
 
-
 TRITON = "3.9"  # the version that programs are written for; `pyproject.toml` has it too
 
 
