@@ -14,7 +14,8 @@ import numpy as np
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Packing, Size, Value
-from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, CpuTarget
+from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
+from motet.compiler.targets.native import host_processor
 
 DTYPES: dict[str, Any] = {
     "i1": np.bool_,
@@ -38,10 +39,26 @@ PHASE = ctypes.CFUNCTYPE(
 
 
 @cache
-def native_target() -> CpuTarget:
-    """The best x86-64 level that this machine has."""
+def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+
+
+@cache
+def levels() -> tuple[CpuTarget, ...]:
+    """All x86-64 levels whose code runs here."""
+    found = host_processor()[1]
+    return tuple(
+        target for target in CPU_TARGETS.values()
+        if target.triple.startswith("x86_64") and found.issuperset(target.requires)
+        and not any(feature.startswith("amx") for feature in target.requires)
+    )
+
+
+@cache
+def native_target() -> CpuTarget:
+    """The best x86-64 level that this machine has."""
+    _initialize()
     features = llvm.get_host_cpu_features()
     return X86_64_V4 if features.get("avx512vl") and features.get("avx512dq") else X86_64_V3
 
@@ -69,6 +86,7 @@ def extents(shape: Sequence[Size], symbols: Mapping[str, int]) -> tuple[int, ...
 
 def compile_llvm(text: str, target: CpuTarget | None = None) -> Any:
     """An execution engine that holds the module; keep it while its functions are used."""
+    _initialize()
     target = target or native_target()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu,
@@ -87,11 +105,23 @@ def compile_llvm(text: str, target: CpuTarget | None = None) -> Any:
     return engine
 
 
+FILLING, GUARD = 0xA5, 64
+
+
 def aligned(size: int, alignment: int = 64) -> np.ndarray:
-    """`size` bytes at a multiple of `alignment`, full of a pattern that is no number anyone expects."""
-    raw = np.full(size + alignment, 0xA5, np.uint8)
-    start = -raw.ctypes.data % alignment
+    """`size` bytes at a multiple of `alignment`, full of a pattern that is no number anyone expects, and as much of it
+    before and behind."""
+    raw = np.full(size + alignment + 2 * GUARD, FILLING, np.uint8)
+    start = GUARD + -(raw.ctypes.data + GUARD) % alignment
     return raw[start : start + size]
+
+
+def check_guards(buffer: np.ndarray) -> None:
+    """Fails where something was written beside what `aligned` gave."""
+    raw: Any = buffer.base
+    start = buffer.ctypes.data - raw.ctypes.data
+    for beside in (raw[start - GUARD : start], raw[start + buffer.nbytes :][:GUARD]):
+        assert (beside == FILLING).all(), "written beside a buffer"
 
 
 def stored(array: np.ndarray, value: Value) -> np.ndarray:
@@ -198,8 +228,11 @@ class Invocation:
     def results(self) -> list[np.ndarray]:
         kernel = self._executable.kernel
         found: list[np.ndarray] = []
+        for buffer in (*self._workspaces, self._scratch):
+            check_guards(buffer)
         for buffer, index in zip(self._buffers, kernel.externals, strict=True):
             value = kernel.values[index]
+            check_guards(buffer)
             if value.role != "result":
                 continue
             shape = extents(value.shape, self._symbols)
