@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -168,7 +169,8 @@ def _read(source: Any) -> tuple[str | bytes, str, str]:
         path = os.fspath(source)
         try:
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib would cost every import of motet
-                return file.read(), str(path), ""
+                # a file is read where it is compiled
+                return b"" if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else file.read(), str(path), ""
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise OptionError(f"{path}: cannot be read: {why[:1].lower()}{why[1:]}; "

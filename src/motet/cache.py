@@ -1,10 +1,10 @@
 """Keeps what compilations gave, the compiler's and the drivers', under a hash of all that went into them.
 
 Entries are files in one directory: `MOTET_CACHE_DIR`, or `motet` in `XDG_CACHE_HOME` (default `~/.cache`).
-An entry is the SHA-256 of its content, then the content; it is written aside and renamed, so that processes
-may share a directory, and one that does not match its hash is dropped. When all entries together exceed the
-limit (`MOTET_CACHE_SIZE`, bytes or with a suffix K, M, G; default 2G), the longest unused ones go. A
-directory that cannot be used makes compilations slower, never fail.
+An entry is the SHA-256 of its content, then the content, or, where the content has hashes of its own, a file as it
+is; it is written aside and renamed, so that processes may share a directory, and one that does not match its hash is
+dropped. When all entries together exceed the limit (`MOTET_CACHE_SIZE`, bytes or with a suffix K, M, G; default 2G),
+the longest unused ones go. A directory that cannot be used makes compilations slower, never fail.
 """
 
 from __future__ import annotations
@@ -47,6 +47,41 @@ class Cache:
         with contextlib.suppress(OSError):
             os.utime(path)  # used now
         return content
+
+    def get_file(self, key: str) -> Path | None:
+        """The file put under `key`, or None. Whether it is as it was written is for the caller to find out."""
+        path = self._path(key)
+        try:
+            os.utime(path)  # used now
+        except OSError:
+            return None
+        return path
+
+    def aside(self) -> Path | None:
+        """An empty file in the directory, to be written and then given to `put_file`; None where it allows none."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.directory, prefix=".writing-")
+        except OSError:
+            return None
+        os.close(handle)
+        return Path(name)
+
+    def put_file(self, key: str, file: Path) -> None:
+        """Keep `file`, which `aside` made, under `key`, without a hash; it is left where it is if it is too large."""
+        path = self._path(key)
+        try:
+            if file.stat().st_size > self.limit:
+                return
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(path)
+        except OSError:
+            return
+        self._shrink()
+
+    def remove(self, key: str) -> None:
+        """Forget what is kept under `key`."""
+        _remove(self._path(key))
 
     def put(self, key: str, content: bytes) -> None:
         """Keep `content` under `key`, as far as the directory allows."""

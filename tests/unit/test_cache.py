@@ -27,6 +27,36 @@ def test_what_was_put_comes_back(tmp_path: Path) -> None:
     assert len(entries(tmp_path)) == 2
 
 
+def test_a_file_is_kept_as_it_is(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", limit=2000)
+    assert cache.get_file("a") is None
+    for size in (1000, 900):
+        written = cache.aside()
+        assert written is not None
+        written.write_bytes(bytes(size))
+        cache.put_file("a", written)
+        assert not written.exists()
+        kept = cache.get_file("a")
+        assert kept is not None and kept.read_bytes() == bytes(size)
+    assert len(entries(tmp_path)) == 1
+    cache.remove("a")
+    assert cache.get_file("a") is None and not entries(tmp_path)
+
+
+def test_a_file_that_is_too_large_is_left_where_it_is(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, limit=100)
+    written = cache.aside()
+    assert written is not None
+    written.write_bytes(bytes(101))
+    cache.put_file("a", written)
+    assert cache.get_file("a") is None and written.read_bytes() == bytes(101)
+
+
+def test_there_is_no_file_to_write_where_the_directory_allows_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert Cache(tmp_path / "file" / "cache").aside() is None
+
+
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:20], lambda data: b"",
                                     lambda data: data[:40] + b"x" + data[41:]])
 def test_a_damaged_entry_is_dropped(tmp_path: Path, damage) -> None:

@@ -13,8 +13,9 @@ from motet.errors import ArtifactError
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path) -> Generator[IO[bytes]]:
-    """A file to write that becomes `path` when the block ends, and vanishes if it raises.
+def atomic_file(path: Path, durable: bool = True) -> Generator[IO[bytes]]:
+    """A file to write that becomes `path` when the block ends, and vanishes if it raises. `durable` waits until it is
+    on the disk.
 
     Raises ArtifactError, saying the path and the reason, if it cannot be written.
     """
@@ -23,7 +24,8 @@ def atomic_file(path: Path) -> Generator[IO[bytes]]:
         with temporary.open("xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path}: cannot be written: {_reason(error)}") from error

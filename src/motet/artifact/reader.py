@@ -58,13 +58,14 @@ class Artifact:
         self._check_members()
 
     @staticmethod
-    def open(path: str | Path, *, verify: bool = True) -> Artifact:
+    def open(path: str | Path, *, verify: bool = True, name: str = "") -> Artifact:
         """The artifact in file `path`, memory-mapped. Raises ArtifactError if it is missing or unsound.
 
-        `verify=False` leaves out the check of members against their hashes: for a trusted large file.
+        `verify=False` leaves out the check of members against their hashes: for a trusted large file. `name` is what
+        it is called in messages, where not by its path.
         """
         path = Path(path)
-        return Artifact(_map(path), str(path), path.parent, verify)
+        return Artifact(_map(path), name or str(path), path.parent, verify)
 
     @staticmethod
     def from_bytes(
@@ -105,6 +106,11 @@ class Artifact:
                 raise ArtifactError(f"{place}: damaged: its hash is not the one in the manifest")
             self._verified.add(name)
         return data
+
+    def check(self) -> None:
+        """Checks every member against its hash. Raises ArtifactError."""
+        for name in self.manifest.members:
+            self.member(name)
 
     def parameter(self, index: int) -> np.ndarray:
         """Parameter `index` of the manifest, a read-only view of the file."""

@@ -27,12 +27,14 @@ def write_artifact(
     destination: str | Path | None = None,
     *,
     external_parameters: bool = False,
+    durable: bool = True,
 ) -> Artifact:
     """Writes an artifact to file `destination`, or into memory if None, and opens it.
 
     `manifest.members` and `manifest.external_parameters` are filled in here. `parameters` maps the keys of
     `manifest.parameters` to arrays of the dtype and shape given there. `external_parameters` puts them in a
-    file of their own beside the artifact, named after it; this needs a destination.
+    file of their own beside the artifact, named after it; this needs a destination. `durable` waits until the file is
+    on the disk.
     Raises ArtifactError if the manifest is unsound or the file cannot be written.
     """
     path = None if destination is None else Path(destination)
@@ -61,7 +63,7 @@ def write_artifact(
         return Artifact.from_bytes(file.getbuffer())
     if external:
         write_atomically(path.with_name(external.name), external.pieces())
-    with atomic_file(path) as file:
+    with atomic_file(path, durable) as file:
         write_archive(file, contents)
     return Artifact.open(path)
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 REQUEST = "request.msgpack"  # in the job's folder
+SOURCE = "source"  # what is to be compiled, where it is large
 RESULT = "result"  # the artifact, or the text asked for
 TUNINGS = "tunings.json"  # what was measured of kernels
 ARRAYS = "arrays.npz"  # inputs and results to verify
@@ -23,7 +24,8 @@ STAGES = {
 
 
 class Job(msgspec.Struct, frozen=True):
-    """`source` is text or bytes; without it `path` is read. `stage` is of `emit`, `pipeline` of `optimise`,
+    """`source` is text or bytes; without it `file` is read, which must be in `state`, and without that `path`. `result`
+    is where an artifact is written, if not in the job's folder. `stage` is of `emit`, `pipeline` of `optimise`,
     `function` of `verify`."""
 
     kind: Literal["compile", "emit", "optimise", "verify"]
@@ -48,6 +50,9 @@ class Job(msgspec.Struct, frozen=True):
     pipeline: str = ""
     function: str = ""
     jobs: int = 1
+    file: str = ""
+    state: tuple[int, int] = (0, 0)  # bytes, and when it was changed
+    result: str = ""
 
 
 class Message(msgspec.Struct, frozen=True):

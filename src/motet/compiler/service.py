@@ -5,14 +5,17 @@ Importing this is light: neither MLIR nor LLVM is loaded in the caller's process
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import logging
+import mmap
 import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -28,19 +31,20 @@ from motet import errors
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
-from motet.compiler.job import ARRAYS, REQUEST, RESULT, STAGES, TUNINGS, Job, Message, VerifyReport
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, SOURCE, STAGES, TUNINGS, Job, Message, VerifyReport
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.standby import Standby
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
 from motet.compiler.targets.expressions import DEFAULT_TARGETS
 from motet.compiler.targets.families import HOST, driver_options, target_names
-from motet.errors import CompileError, Location, MotetError, OptionError, WorkerCrash
+from motet.errors import ArtifactError, CompileError, Location, MotetError, OptionError, WorkerCrash
 from motet.version import VERSION
 
 Progress = Callable[[str, float], None]
 
 PLACEMENTS = ("default", "auto")
 TUNING = ("off", "measure")
+_LARGE = 1 << 20  # bytes of a source from which on it goes through a file
 _log = logging.getLogger("motet")
 
 __all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "optimise", "verify"]
@@ -92,16 +96,32 @@ def compile(
     _wheels()
     if not request.cache or job.tune == "measure":
         with _Folder() as folder:
-            artifact = Artifact.from_bytes(_run(job, folder, progress, worker))
+            _run(job, folder, progress, worker)
             _keep_tunings(folder, dict(request.options).get("tuning"))
-            return artifact
+            return _opened(folder / RESULT)
     cache, key = Cache(), _key(job)
-    data = cache.get(key)
-    if data is None:
-        with _Folder() as folder:
-            data = _run(job, folder, progress, worker)
-        cache.put(key, data)
-    return Artifact.from_bytes(data)
+    if (kept := cache.get_file(key)) is not None:
+        with contextlib.suppress(ArtifactError):
+            artifact = _opened(kept)
+            artifact.check()
+            return artifact
+        cache.remove(key)
+    with _Folder() as folder:
+        result = cache.aside()
+        try:
+            _run(msgspec.structs.replace(job, result=str(result or "")), folder, progress, worker)
+            artifact = _opened(result or folder / RESULT)
+            if result is not None:
+                cache.put_file(key, result)
+            return artifact
+        finally:
+            if result is not None:
+                result.unlink(missing_ok=True)  # still there only if it is not kept
+
+
+def _opened(file: Path) -> Artifact:
+    """The artifact in a file that may be gone as soon as it is open."""
+    return Artifact.open(file, name="artifact")
 
 
 def _keep_tunings(folder: Path, path: str | None) -> None:
@@ -117,14 +137,16 @@ def emit(request: CompileRequest, stage: str) -> str:
     if stage not in STAGES:
         raise OptionError(f"stage {stage}: unknown; available: {', '.join(STAGES)}")
     with _Folder() as folder:
-        return _run(msgspec.structs.replace(_job(request, "emit"), stage=stage), folder, None).decode()
+        _run(msgspec.structs.replace(_job(request, "emit"), stage=stage), folder, None)
+        return (folder / RESULT).read_text()
 
 
 def optimise(text: str, file: str, pipeline: str) -> str:
     """`text` after a textual pass pipeline."""
     job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline)
     with _Folder() as folder:
-        return _run(job, folder, None).decode()
+        _run(job, folder, None)
+        return (folder / RESULT).read_text()
 
 
 def verify(
@@ -136,7 +158,8 @@ def verify(
         arrays = {f"input{i}": _plain(a) for i, a in enumerate(inputs)}
         arrays |= {f"result{i}": _plain(a) for i, a in enumerate(results)}
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
-        return msgspec.json.decode(_run(job, folder, None), type=VerifyReport)
+        _run(job, folder, None)
+        return msgspec.json.decode((folder / RESULT).read_bytes(), type=VerifyReport)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
@@ -157,9 +180,11 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
     texts = tuple(f"{name}={expression}" if name else expression for name, expression in request.devices)
     flags = parse_device_flags(texts)
     source = request.source
-    data = source.encode() if isinstance(source, str) else source
+    data: bytes | None = source.encode() if isinstance(source, str) else source
+    file, state = "", (0, 0)
     if not data and request.path and request.path != "<string>":
-        data = _file(request.path)
+        file, state = _large_file(request.path)
+        data = None if file else _file(request.path)
     return Job(
         kind, request.path or "<string>", data, isinstance(source, str) and bool(source), request.format,
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
@@ -168,6 +193,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
         library=_library(options.get("library")),
         separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings")),
+        file=file, state=state,
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
 
@@ -189,6 +215,17 @@ def _is_host(flags: Sequence[DeviceFlag]) -> bool:
         return not flags
     only = flags[0].alternatives[0]
     return ALIASES.get(only.target) == HOST and only.ordinal is None and not driver_options(HOST, dict(only.options))
+
+
+def _large_file(path: str) -> tuple[str, tuple[int, int]]:
+    """A file that the worker may read by itself, and its state; nothing for small ones, and for what is no file."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return "", (0, 0)  # reading it will say why
+    if not stat.S_ISREG(status.st_mode) or status.st_size < _LARGE:
+        return "", (0, 0)
+    return str(Path(path).absolute()), (status.st_size, status.st_mtime_ns)
 
 
 def _file(path: str) -> bytes:
@@ -288,8 +325,14 @@ def _key(job: Job) -> str:
 
         parts += sorted(host_features())
     digest.update(repr(parts).encode())
+    if job.file:
+        try:
+            with Path(job.file).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                digest.update(content)
+        except (OSError, ValueError):
+            raise CompileError("cannot be read", Location(job.path)) from None
     digest.update(job.source or b"")
-    return digest.hexdigest()
+    return f"artifact {digest.hexdigest()}"
 
 
 def _measured_on(job: Job) -> list[str]:
@@ -343,7 +386,12 @@ class _Folder:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | None = None) -> bytes:
+def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | None = None) -> None:
+    """Has a worker do the job, whose result is then where the job says, or in the folder."""
+    if job.source is not None and len(job.source) >= _LARGE:
+        (folder / SOURCE).write_bytes(job.source)
+        file, state = _large_file(str(folder / SOURCE))
+        job = msgspec.structs.replace(job, source=None, file=file, state=state)
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
     command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
     log = folder / "stderr"
@@ -364,8 +412,18 @@ def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | No
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
         last = words.strip().splitlines()
         detail = f": {last[-1].strip()}" if last else ""
+        _keep_source(job, folder)
         raise WorkerCrash(f"{job.path}: the compiler died with {how}{detail}", shlex.join(command))
-    return (folder / RESULT).read_bytes()
+
+
+def _keep_source(job: Job, folder: Path) -> None:
+    """Make the job's folder all that is needed to do the job again."""
+    job = msgspec.structs.replace(job, result="")
+    if job.file and Path(job.file).parent != folder:
+        with contextlib.suppress(OSError):
+            shutil.copy2(job.file, folder / SOURCE)
+            job = msgspec.structs.replace(job, file=str(folder / SOURCE))
+    (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
 
 
 def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, Message
 from motet.compiler.orphans import die_with_parent
-from motet.errors import CompileError, MotetError, WorkerCrash
+from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
     from motet.compiler.ir.program import Place, Program
@@ -95,7 +95,7 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
     from motet.compiler.partition.group import SEPARATE_SIBLINGS
     from motet.compiler.placement.place import placer
 
-    data = job.source if job.source is not None else _read(job.path)
+    data = _source(job)
     place = place or placer(job.devices, job.placement == "auto", job.places, _rate_table(job))
     program = load_source(data.decode() if job.text else data, job.path, job.format, place)
     context = program.module.context
@@ -121,11 +121,17 @@ def _one_line(text: str) -> str:
     return found.removeprefix("error:").strip()
 
 
-def _read(path: str) -> bytes:
+def _source(job: Job) -> bytes:
+    if job.source is not None:
+        return job.source
     try:
-        return Path(path).read_bytes()
+        with Path(job.file or job.path).open("rb") as file:
+            status = os.fstat(file.fileno())
+            if job.file and (status.st_size, status.st_mtime_ns) != job.state:
+                raise CompileError("it was changed while it was compiled; compile it again", Location(job.path))
+            return file.read()
     except OSError as error:
-        raise CompileError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        raise CompileError(f"{job.path}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _targets(job: Job, program: Program) -> list[Target]:
@@ -176,7 +182,7 @@ def _compile(job: Job, folder: Path) -> None:
 
         built = tune_schedules(built, parse_inputs(job.tune_inputs) if job.tune_inputs else {}, folder, _progress)
     _progress("write", 0.95)
-    write_artifact(built.manifest, built.members, built.parameters, folder / RESULT)
+    write_artifact(built.manifest, built.members, built.parameters, job.result or folder / RESULT, durable=False)
 
 
 def _choice(job: Job) -> Choice:
@@ -207,7 +213,7 @@ def _emit(job: Job, folder: Path) -> None:
 def _optimise(job: Job, folder: Path) -> None:
     from motet.compiler import stages
 
-    data = job.source if job.source is not None else _read(job.path)
+    data = _source(job)
     (folder / RESULT).write_text(stages.optimise(data.decode(), job.path, job.pipeline))
 
 

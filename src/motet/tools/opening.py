@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,8 +76,8 @@ def make_request(
     if file == STANDARD_INPUT:
         source, path = sys.stdin.buffer.read(), "<stdin>"
     else:
-        with open_for_reading(file) as stream:
-            source, path = stream.read(), file
+        with open_for_reading(file) as stream:  # a file is read where it is compiled
+            source, path = b"" if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else stream.read(), file
     from motet.compiler.service import CompileRequest
 
     return CompileRequest(
