@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.conftest import Run
 from tests.unit.codegen.triton.texts import product
 
 from motet.artifact.candidates import INDEX, read_index
+from motet.artifact.library import Algorithm, read_call
 from motet.artifact.reader import Artifact
 from motet.artifact.tunings import Tuning, Tunings, read_tunings
 
@@ -97,3 +99,41 @@ def test_the_command_explains_itself(motet: Run) -> None:
     run = motet("tune", "--help")
     assert run.returncode == 0
     assert "--option tune=candidates" in run.stdout and "--prune" in run.stdout
+
+
+def descriptions(artifact: Artifact) -> list[dict[str, Any]]:
+    names = [name for name in artifact.manifest.variants[0].objects if name.endswith(".json")]
+    return [json.loads(bytes(artifact.member(name))) for name in names]
+
+
+def test_a_library_is_offered_and_taken_where_it_was_measured_or_asked_for(motet: Run, program: Path) -> None:
+    several = compile_with(motet, program, "several.motet", "tune=candidates")
+    (kernel,) = read_index(several)
+    assert kernel.library is not None and kernel.library.activation == "relu" and kernel.library.bias is not None
+    assert "library" not in descriptions(several)[0]
+    (none,) = read_index(compile_with(motet, program, "none.motet", "tune=candidates", "library=none"))
+    assert none.library is None
+    (asked,) = descriptions(compile_with(motet, program, "asked.motet", "library=cublaslt"))
+    assert read_call(asked["library"], 4) == kernel.library
+    algorithm = Algorithm(130100, "0b" * 64, 256)
+    measured = Tuning(kernel.key, f"{kernel.family}:{kernel.target}", "a GPU", kernel.candidates[-1].label,
+                      library=algorithm)
+    Tunings((measured,)).write(program.parent / "tunings.json")
+    tuned = compile_with(motet, program, "tuned.motet", "tuning=tunings.json")
+    assert read_call(descriptions(tuned)[0]["library"], 4).algorithm == algorithm
+    own = next(name for name in kernel.candidates[-1].members if name.endswith(".py"))
+    behind = next(name for name in kernel.candidates[0].members if name.endswith(".py"))
+    assert bytes(tuned.member(behind)) == bytes(several.member(own))
+    (refused,) = descriptions(compile_with(motet, program, "refused.motet", "tuning=tunings.json", "library=none"))
+    assert "library" not in refused
+
+
+def test_inspect_says_what_a_library_takes_the_place_of(motet: Run, fails: Callable[..., str], program: Path) -> None:
+    compile_with(motet, program, "asked.motet", "library=cublaslt")
+    shown = motet("inspect", "asked.motet").stdout
+    assert "cuBLASLt before" in shown and "96×72×40 f16, sums of f32" in shown and "product + bias, relu" in shown
+    assert "where it is not installed, the generated kernels run" in shown
+    (variant,) = json.loads(motet("inspect", "asked.motet", "--json").stdout)["variants"]
+    assert [launch["library"]["name"] for launch in variant["launches"]] == ["cublaslt"]
+    words = fails("compile", program, "--device", DEVICE, "--no-cache", "--option", "library=mkl")
+    assert "option library=mkl: expected tuned, cublaslt or none" in words
