@@ -115,6 +115,27 @@ def teach_bfloat16() -> None:
     InterpreterBuilder.create_fp_trunc = create_fp_trunc
 
 
+class Same:
+    """What inline assembly gives that only hides from the compiler what its operand is."""
+
+    def __init__(self, operand: Any) -> None:
+        self.operand = operand
+
+    def get_result(self, number: int) -> Any:
+        return self.operand
+
+
+def teach_assembly() -> None:
+    """The only assembly there is adds a zero to pairs of short numbers."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    def create_inline_asm(self: Any, text: str, constraints: str, operands: list[Any], *rest: Any) -> Same:
+        assert "%ctaid.z; add.u32 $0, $1, z" in text and len(operands) == 1
+        return Same(operands[0])
+
+    InterpreterBuilder.create_inline_asm = create_inline_asm
+
+
 def load(source: str, symbol: str, folder: Path) -> Any:
     file = folder / f"{symbol}.py"
     file.write_text(source)
@@ -142,6 +163,7 @@ def perform(job: dict[str, Any], folder: Path) -> list[np.ndarray]:
 
 def main() -> None:
     teach_bfloat16()
+    teach_assembly()
     with tempfile.TemporaryDirectory() as name:
         while True:
             try:

@@ -4,26 +4,35 @@ matrix and a vector.
 A program has some rows. Where a row fits the registers of a block, it is read once, and every stage runs on it there.
 Else the row is gone over in passes, one for all reductions that do not wait for each other and one for what is written;
 element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
+What the passes read stays in registers, as it stands in memory, where it fits there: a long row is then read once, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage, item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
-from motet.compiler.codegen.triton.scalars import carried_type, constant
+from motet.compiler.codegen.triton.scalars import carried_type, constant, from_storage, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _ROW = 16384  # elements of a row up to which a block keeps it
 _TILE = 2048  # elements that one program works on, where rows are shorter
 _CHUNK = 1024  # of a row, in one turn of a pass
+_KEPT_WARPS = 16  # of a block that keeps a long row
+_KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
+_VECTOR = 16  # bytes of one access
 _FEW = 64  # elements up to which a reduction may be a loop in every point
+# The same pairs of short numbers, of which no compiler knows that they are: grids have one dimension, the z is 0.
+_HIDE = (
+    'tl.inline_asm_elementwise("{{ .reg .b32 z; mov.u32 z, %ctaid.z; add.u32 $0, $1, z; }}", "=r,r", [{}], dtype={}, '
+    "is_pure=False, pack=2)"
+)
 
 
 @dataclass(frozen=True)
@@ -240,10 +249,56 @@ def emit(
 ) -> tuple[Form, ...]:
     """Programs for all of `rows`; the values in `stored` are written. Raises `Unsupported`."""
     height, width = _shape(rows, target)
-    e = _Emitter(rows, stored, buffers, height, width)
+    whole = rows.length.known is not None and width >= rows.length.factor
+    forms: list[Form] = []
+    piece = 0 if whole else _piece(rows)
+    if piece:
+        e = _Emitter(rows, stored, buffers, 1, piece, True, target.family)
+        e.run()
+        forms.append(Form(e.w.module(symbol, about), ceiling(rows.count, 1), _KEPT_WARPS, 1, "kept"))
+    e = _Emitter(rows, stored, buffers, height, width, whole, target.family)
     e.run()
-    warps = max(1, min(16, height * width // 1024)) if e.whole else max(1, min(8, height * width // 256))
-    return (Form(e.w.module(symbol, about), ceiling(rows.count, height), power_of_two(warps), 1 if e.whole else 2),)
+    warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
+    tasks = ceiling(rows.count, height)
+    forms.append(Form(e.w.module(symbol, about), tasks, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece)))
+    return tuple(forms)
+
+
+def _piece(rows: Rows) -> int:
+    """How much of a long row the threads of a block take at once where they keep what several passes read; 0 where
+    that does not fit their registers, or is read by one pass alone."""
+    length = rows.length.known
+    kept = _kept(rows)
+    passes = sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
+    if length is None or passes < 2 or not kept or not lies_along(rows):
+        return 0
+    sizes = [item_bytes(rows.kernel.values[access.value].dtype) for _, access in kept]
+    threads = 32 * _KEPT_WARPS
+    width = threads * _VECTOR // max(sizes)
+    fits = sum(sizes) * width * -(-length // width) <= threads * _KEPT_BYTES
+    return width if fits else 0
+
+
+def _kept(rows: Rows) -> list[tuple[int, Access]]:
+    """What reductions read along rows, as stages and their accesses, each place once."""
+    producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
+    todo = [s for s, reduces in enumerate(rows.reduces) if reduces]
+    stages = set(todo)
+    while todo:
+        for access in rows.stages[todo.pop()].inputs:
+            s = producer.get(access.value)
+            if s is not None and s not in stages:
+                stages.add(s)
+                todo.append(s)
+    inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
+    found: dict[tuple[int, str], tuple[int, Access]] = {}
+    for s in sorted(stages):
+        for access in rows.stages[s].inputs:
+            strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+            if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
+                continue
+            found.setdefault((access.value, repr(_translated(rows, s, access))), (s, access))
+    return list(found.values())
 
 
 def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
@@ -267,20 +322,30 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
 
 @dataclass
 class _Emitter:
+    """Writes a program over tiles of `height` rows and `width` of their elements. `whole`: that is all of a row, or
+    what it is made of stays in registers, in as many tiles as there are."""
+
     rows: Rows
     stored: dict[int, Place]
     buffers: tuple[int, ...]
     height: int
     width: int
+    whole: bool
+    family: str
     made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the pass under way
 
     def __post_init__(self) -> None:
         rows = self.rows
         self.w = Writer(rows.kernel, self.buffers, (self.height, self.width))
-        self.whole = rows.length.known is not None and self.width >= rows.length.factor
+        length = rows.length.factor
+        self.pieces = -(-length // self.width) if self.whole and length > self.width else 0
+        self.whole = self.whole and not self.pieces
         self.producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
         self.at: dict[int, Coordinate] = {}  # by loop
         self.waiting: list[int] = []  # reductions that the next pass does
+        self.columns: list[tuple[dict[int, Coordinate], str | None]] = []  # of pieces, with their masks
+        self.passes = 0
+        self.latest: dict[str, tuple[int, str, str]] = {}  # what is kept: the pass, what holds it, and the number
 
     def run(self) -> None:
         w, rows = self.w, self.rows
@@ -292,10 +357,21 @@ class _Emitter:
         self.at |= w.decompose(Coordinate(row, frozenset({0})), loops) if loops else {}
         if self.whole:
             self._columns("")
+        if self.pieces:
+            self._load()
         for s in range(len(rows.stages)):
             self._stage(s)
         self._flush()
         self._finish()
+
+    def _load(self) -> None:
+        """Read what is kept of all pieces, before anything waits for it."""
+        for number in range(self.pieces):
+            self._columns(f"{number * self.width} + " if number else "", number == self.pieces - 1)
+            self.columns.append((dict(self.at), self.w.masks.get(1)))
+            for s, access in _kept(self.rows):
+                source = source_of(self.rows.kernel, access, self.rows.stages[s].sizes)
+                self.w.read(source, self._points(s), raw=self._hides(source))
 
     def _stage(self, s: int) -> None:
         if self.waiting and self._needs(s) & {a.value for t in self.waiting for a in self.rows.stages[t].outputs}:
@@ -320,32 +396,37 @@ class _Emitter:
 
     # -- passes ------------------------------------------------------------------------------------
 
-    def _columns(self, begin: str) -> None:
-        """The coordinates along the row, from `begin` on."""
+    def _columns(self, begin: str, last: bool = True) -> None:
+        """The coordinates along the row, from `begin` on; those of the `last` ones may not exist."""
         w, rows = self.w, self.rows
         column = w.define("c", f"{begin}{w.range(1)}")
         w.masks.pop(1, None)
         length = rows.length
-        if length.known is None or length.factor % self.width:
+        if last and (length.known is None or length.factor % self.width):
             w.masks[1] = w.define("m", f"{column} < {w.extent(length)}")
         loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
         self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)
 
-    def _begin(self) -> dict[int, str]:
-        """A pass: the values that are known in it."""
-        if self.whole:
-            return self.made
+    def _turns(self) -> Iterator[dict[int, str]]:
+        """A pass: for each of its turns the values that are known in it."""
         w = self.w
+        self.passes += 1
+        if self.whole:
+            yield self.made
+            return
+        for at, mask in self.columns:
+            self.at = at | {number: self.at[number] for number in range(len(self.rows.outer))}
+            w.masks = {axis: text for axis, text in w.masks.items() if axis != 1} | ({1: mask} if mask else {})
+            yield dict(self.made)
+        if self.pieces:
+            return
         w.line(f"for k in range(0, {w.extent(self.rows.length)}, {self.width}):")
         w.level += 1
         w.remembered = {}
         self._columns("k + ")
-        return dict(self.made)
-
-    def _end(self) -> None:
-        if not self.whole:
-            self.w.level -= 1
-            self.w.remembered = {}
+        yield dict(self.made)
+        w.level -= 1
+        w.remembered = {}
 
     def _flush(self) -> None:
         """One pass for the reductions that wait."""
@@ -358,18 +439,17 @@ class _Emitter:
                 for k, each in enumerate(self.rows.reduces[s]):
                     kind = carried_type(each.accumulator)
                     sums[s, k] = w.define("a", f"tl.full({w.tile}, {each.begin}, {kind})")
-        known = self._begin()
-        for s in self.waiting:
-            terms = self._terms(s, known)
-            for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
-                spread = w.spread(term, each.accumulator)
-                mask = " & ".join(w.mask_of((1,)))
-                value = w.define("t", f"tl.where({mask}, {spread}, {each.begin})" if mask else spread)
-                if self.whole:
-                    sums[s, k] = value
-                else:
-                    w.line(f"{sums[s, k]} = {each.combine(sums[s, k], value)}")
-        self._end()
+        for known in self._turns():
+            for s in self.waiting:
+                terms = self._terms(s, known)
+                for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
+                    spread = w.spread(term, each.accumulator)
+                    mask = " & ".join(w.mask_of((1,)))
+                    value = w.define("t", f"tl.where({mask}, {spread}, {each.begin})" if mask else spread)
+                    if self.whole:
+                        sums[s, k] = value
+                    else:
+                        w.line(f"{sums[s, k]} = {each.combine(sums[s, k], value)}")
         for s in self.waiting:
             self._gather(s, sums)
         self.waiting = []
@@ -397,11 +477,10 @@ class _Emitter:
         ]
         if not wanted:
             return
-        known = self._begin()
-        for s, access in wanted:
-            self._evaluate(s, known)
-            self._store(s, access, known[access.value])
-        self._end()
+        for known in self._turns():
+            for s, access in wanted:
+                self._evaluate(s, known)
+                self._store(s, access, known[access.value])
 
     # -- points ------------------------------------------------------------------------------------
 
@@ -420,8 +499,30 @@ class _Emitter:
                     self._evaluate(self.producer[access.value], known)
                 found.append(known[access.value])
             else:
-                found.append(self.w.read(source_of(self.rows.kernel, access, stage.sizes), self._points(s)))
+                found.append(self._read(source_of(self.rows.kernel, access, stage.sizes), s))
         return found
+
+    def _read(self, source: Source, s: int) -> str:
+        """What stage `s` reads. Of what pieces keep each pass converts it anew: the compiler would else keep what it
+        converted in the first one, which takes twice the registers."""
+        if not self._hides(source):
+            return self.w.read(source, self._points(s))
+        w, dtype = self.w, source.place.dtype
+        raw = w.read(source, self._points(s), raw=True)
+        if 1 not in self.w.offset(source.place, self._points(s)).axes:
+            return w.define("x", from_storage(raw, dtype))
+        since, held, value = self.latest.get(raw, (0, raw, ""))
+        if since != self.passes:
+            if since:
+                held = w.define("h", _HIDE.format(held, storage_type(dtype)))
+            value = w.define("x", from_storage(held, dtype))
+            self.latest[raw] = (self.passes, held, value)
+        return value
+
+    def _hides(self, source: Source) -> bool:
+        """Whether what is read stays in registers as it stands in memory, and is not what is computed with."""
+        short = source.place.dtype in ("f16", "bf16")
+        return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
 
     def _dtypes(self, s: int) -> list[str]:
         stage = self.rows.stages[s]
@@ -436,7 +537,7 @@ class _Emitter:
         for access, init in zip(stage.outputs, stage.inits, strict=True):
             if isinstance(init, Access):
                 source: Source = source_of(self.rows.kernel, init, stage.sizes)
-                running.append(self.w.read(source, self._points(s)))
+                running.append(self._read(source, s))
             else:
                 dtype = self.rows.kernel.values[access.value].dtype
                 running.append(None if init is None else constant(init, dtype))
