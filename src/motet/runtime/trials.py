@@ -326,7 +326,8 @@ def _agree(results: Sequence[np.ndarray[Any, Any]], wanted: Sequence[np.ndarray[
             if not np.array_equal(a, b):
                 return False
             continue
-        x, y = a.astype(np.float64), b.astype(np.float64)
+        exact = np.float64 if a.dtype.itemsize > 4 else np.float32
+        x, y = a.astype(exact), b.astype(exact)
         finite = np.isfinite(y)
         scale = np.abs(y[finite]).max(initial=0.0)
         if not np.array_equal(np.isfinite(x), finite):
