@@ -156,7 +156,7 @@ def test_an_emulator_killed_in_a_call_without_a_fallback_fails_the_call_alone() 
         begin = time.perf_counter()
         with pytest.raises(DeviceLost, match="riscv:qemu"):
             kill_during(session, x)
-        assert time.perf_counter() - begin < 10
+        assert time.perf_counter() - begin < 60  # not for ever
         with pytest.raises(DeviceLost):
             session(x)
     with load(artifact, devices={"acc": DEVICE}) as session:  # another emulator

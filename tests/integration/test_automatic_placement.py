@@ -88,15 +88,17 @@ def test_branches_run_at_the_same_time_on_two_devices() -> None:
     x = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
     # Each of the eight products takes 20 ms or more, as devices that keep to their model have it.
     devices = {"b": "null?pace=1&task-time=0.02", "c": "null/1?pace=1&task-time=0.02"}
-    seconds: dict[str, float] = {}
-    for name, binding in (("plan", devices), ("single", "null?pace=1&task-time=0.02")):
-        with load(artifact, devices=binding) as session:
-            session(x, np.eye(8, dtype=np.float32))
-            begin = time.perf_counter()
-            result = session(x, np.eye(8, dtype=np.float32))
-            seconds[name] = time.perf_counter() - begin
-        np.testing.assert_allclose(result, np.abs(x), rtol=1e-6)
-    assert seconds["plan"] < 0.8 * seconds["single"]
+    with load(artifact, devices=devices) as plan, load(artifact, devices="null?pace=1&task-time=0.02") as single:
+        seconds = {plan: float("inf"), single: float("inf")}
+        for _ in range(8):  # a machine that is busy with other things may be late, but not always
+            for session in seconds:
+                begin = time.perf_counter()
+                result = session(x, np.eye(8, dtype=np.float32))
+                seconds[session] = min(seconds[session], time.perf_counter() - begin)
+                np.testing.assert_allclose(result, np.abs(x), rtol=1e-6)
+            if seconds[plan] < 0.8 * seconds[single]:
+                return
+    raise AssertionError(list(seconds.values()))
 
 
 def test_the_host_computes_while_a_device_does() -> None:

@@ -73,14 +73,14 @@ def test_a_call_begins_while_a_device_works_for_the_one_before(two_devices: Arti
     """Each queue of the device sleeps: calls on several queues overlap there; on one, transfers and launches of one
     call follow another's without a pause."""
     uri = f"null?pace=1&latency={LATENCY}&queues={queues}"
-    taken: dict[int, float] = {}
-    for in_flight in (1, 4):
-        with load(two_devices, devices={"b": uri}, in_flight=in_flight) as session:
-            taken[in_flight] = seconds_of(session, 8)
-    if queues > 1:
-        assert taken[4] < 0.7 * taken[1], taken
-    else:
-        assert taken[4] < 1.15 * taken[1], taken
+    taken = {1: float("inf"), 4: float("inf")}
+    for _ in range(6):  # a machine that is busy with other things may be late, but not always
+        for in_flight in taken:
+            with load(two_devices, devices={"b": uri}, in_flight=in_flight) as session:
+                taken[in_flight] = min(taken[in_flight], seconds_of(session, 8))
+        if taken[4] < (0.7 if queues > 1 else 1.15) * taken[1]:
+            return
+    raise AssertionError(taken)
 
 
 def test_the_host_works_while_another_call_waits_for_a_device(two_devices: Artifact) -> None:

@@ -70,7 +70,7 @@ class Compile:
 
     def left(self) -> list[int]:
         """Processes that are still there after some seconds of grace."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while (left := processes_of_session(self.process.pid)) and time.monotonic() < deadline:
             time.sleep(0.05)
         return left
@@ -96,7 +96,7 @@ def compiling(tmp_path: Path) -> Generator[Compile]:
 
 
 def wait_for_processes(compiling: Compile, count: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while len(processes_of_session(compiling.process.pid)) < count and time.monotonic() < deadline:
         time.sleep(0.02)
     assert compiling.process.poll() is None, "compiled before it could be interrupted"
@@ -119,7 +119,7 @@ def test_interrupted_compile_leaves_nothing(
         os.killpg(compiling.process.pid, number)
     else:
         compiling.process.send_signal(number)
-    out, err = compiling.process.communicate(timeout=30)
+    out, err = compiling.process.communicate(timeout=120)
     assert compiling.process.returncode == 128 + number, out + err
     assert err.splitlines() == (["interrupted"] if number == signal.SIGINT else [])
     assert [path.name for path in compiling.folder.iterdir()] == ["large.mlir"]
@@ -131,7 +131,7 @@ def test_interrupted_compile_leaves_nothing(
 def test_killed_compile_leaves_no_process(compiling: Compile, moment: str) -> None:
     wait_for_processes(compiling, MOMENTS[moment])
     compiling.process.kill()
-    compiling.process.communicate(timeout=30)
+    compiling.process.communicate(timeout=120)
     assert not compiling.left()
     assert [path.name for path in compiling.folder.iterdir()] == ["large.mlir"]
 
@@ -141,7 +141,7 @@ def test_compiler_that_cannot_be_loaded_is_one_error(compiling: Compile, tmp_pat
     (tmp_path / "llvmlite" / "__init__.py").write_text("raise RuntimeError('of another world')\n")
     outcome = subprocess.run(
         [sys.executable, "-m", "motet", "compile", "large.mlir", "--no-cache"], cwd=compiling.folder, text=True,
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=240,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{SOURCES}"},
     )
     assert outcome.returncode == 1
@@ -153,7 +153,7 @@ def test_compile_whose_worker_is_killed_is_one_error_that_shows_how_to_repeat_it
     wait_for_processes(compiling, MOMENTS["kernels"])
     (worker,) = children(compiling.process.pid)
     os.kill(worker, signal.SIGKILL)
-    out, err = compiling.process.communicate(timeout=30)
+    out, err = compiling.process.communicate(timeout=120)
     assert compiling.process.returncode == 1, out + err
     (line,) = err.splitlines()
     assert line.startswith("error: large.mlir: the compiler died with signal SIGKILL")

@@ -92,15 +92,19 @@ def test_nothing_of_the_example_is_left_when_its_user_dies(python: Command, tmp_
         "from motet.runtime.conformance.trial import Subject, Trial\n"
         "trial = Trial(Subject('sandbox?cores=1'))\n"
         "trial.launch(trial.load(), 'endless', [trial.upload(np.zeros(4, np.uint8))])\n"
+        "def children():\n"
+        "    tasks = Path('/proc/self/task').iterdir()\n"
+        "    return [pid for task in tasks for pid in (task / 'children').read_text().split()]\n"
+        "while not children():\n"
+        "    time.sleep(0.01)\n"
         "time.sleep(1)\n"
-        "tasks = Path('/proc/self/task').iterdir()\n"
-        "print(*(pid for task in tasks for pid in (task / 'children').read_text().split()), flush=True)\n"
+        "print(*children(), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     outcome = python(script)
     pids = [int(pid) for pid in outcome.stdout.split()]
     assert len(pids) == 1, outcome.stderr
-    wait = "import os, sys, time\nend = time.time() + 20\nwhile os.path.exists(sys.argv[1]):\n"
+    wait = "import os, sys, time\nend = time.time() + 120\nwhile os.path.exists(sys.argv[1]):\n"
     wait += "    time.sleep(0.1)\n    assert time.time() < end\n"
     assert python("-c", wait, f"/proc/{pids[0]}").returncode == 0
 

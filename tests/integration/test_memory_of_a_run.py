@@ -142,7 +142,7 @@ def planned(file: Path, shape: tuple[int, ...], threads: int) -> int:
     """Bytes that `motet inspect` says a call takes."""
     outcome = subprocess.run(
         [sys.executable, "-m", "motet", "inspect", str(file), "--json"], env=environment(), text=True,
-        capture_output=True, timeout=60, check=True,
+        capture_output=True, timeout=240, check=True,
     )
     description = json.loads(outcome.stdout)
     symbols = {s["name"]: shape[s["axis"]] for s in description["functions"][0].get("symbols", [])}
@@ -164,7 +164,7 @@ def test_peak_memory_is_what_inspect_says(name: str, threads: int, compiled: Pat
     motet.compile(program).save(file)
     outcome = subprocess.run(
         [sys.executable, "-c", CHILD, str(compiled / "add.motet"), str(file), str(threads), *map(str, shape)],
-        env=environment(), text=True, capture_output=True, timeout=60,
+        env=environment(), text=True, capture_output=True, timeout=240,
     )
     assert outcome.returncode == 0, outcome.stderr
     measured, plan = int(outcome.stdout), planned(file, shape, threads)

@@ -23,7 +23,7 @@ LIMIT = 2 * GIB
 def run_limited(*arguments: str | Path, folder: Path, limit: int = LIMIT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "motet", *map(str, arguments)], cwd=folder, text=True, capture_output=True,
-        env={**environment(), "MOTET_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"}, timeout=120,
+        env={**environment(), "MOTET_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"}, timeout=240,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )
 

@@ -61,7 +61,7 @@ def shown(page: Path, profile: Path) -> tuple[str, list[str]]:
     outcome = subprocess.run(
         [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--log-level=0",
          f"--user-data-dir={profile}", "--window-size=1200,900", "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=240,
     )
     assert outcome.returncode == 0, outcome.stderr
     return outcome.stdout, [line for line in outcome.stderr.splitlines() if "CONSOLE" in line]

@@ -178,7 +178,7 @@ def _link(artifact: Artifact, name: str, folder: Path, extents: dict[str, int]) 
         (folder / file).write_bytes(content)
     objects = [file for file in files if file.endswith(".o")]
     flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-o", "lib.so"]
-    subprocess.run(["cc", *flags, f"{name}.c", *objects, "-lm"], cwd=folder, check=True, timeout=60)
+    subprocess.run(["cc", *flags, f"{name}.c", *objects, "-lm"], cwd=folder, check=True, timeout=240)
     return ctypes.CDLL(str(folder / "lib.so"))[name]
 
 
@@ -217,7 +217,7 @@ def test_the_command_writes_what_was_asked_for(artifact: Artifact, tmp_path: Pat
 
     def export(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "motet", "export", "model.motet", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
 
     done = export("--target", "riscv", "--format", "elf", "--harts", "2", "--input", "13x37xf32=1")
     assert done.returncode == 0 and "motet_input_x" in done.stdout, done.stderr

@@ -17,7 +17,7 @@ import pytest
 from motet.errors import CallError
 from motet.runtime.in_flight import InFlight, Range, ranges_of
 
-PATIENCE = 30
+PATIENCE = 120
 
 
 def nothing() -> list[Range]:

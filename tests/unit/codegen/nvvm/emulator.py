@@ -24,7 +24,7 @@ from motet.runtime.expressions import evaluate
 
 Array = np.ndarray[Any, np.dtype[Any]]
 WARP = 32
-_PATIENCE = 20  # seconds that a thread waits for the others
+_PATIENCE = 120  # seconds that a thread waits for the others
 _MODES = ("bfly", "up", "down", "idx")
 
 

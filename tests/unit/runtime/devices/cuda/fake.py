@@ -92,6 +92,7 @@ class Node:
     after: list[Node]
     launch: Launch | None = None
     values: list[Any] = field(default_factory=list)
+    early: bool = False
 
 
 @dataclass(eq=False)
@@ -390,6 +391,7 @@ class FakeApi(CudaApi):
 
     def launch(self, launch: Launch, stream: int, early: bool = False) -> None:
         values = parameters(launch)
+        self.early.append(early)
         self.streams[stream].work.put(lambda: launch.function.run(launch.programs, values))
 
     # -- graphs ----------------------------------------------------------------------------------
@@ -405,7 +407,7 @@ class FakeApi(CudaApi):
         return launch
 
     def graph_add_kernel(self, graph: Graph, after: Sequence[Node], node: Launch, early: bool = False) -> Node:
-        return self._add(graph, Node("launch", list(after), node, parameters(node)))
+        return self._add(graph, Node("launch", list(after), node, parameters(node), early))
 
     def graph_add_copy(
         self, graph: Graph, after: Sequence[Node], target: int, source: int, size: int, context: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,10 @@ from tests.unit.runtime.devices.cuda.opening import KERNELS
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.library import CUBLASLT, VERSION, Algorithm, LibraryCall, Operand
+from motet.artifact.reader import Artifact
+from motet.artifact.schema import SCHEMA_VERSION, Command, Manifest, Schedule, Signature, TensorSpec, Variant
+from motet.artifact.schema import Buffer as Place
+from motet.artifact.writer import write_artifact
 from motet.runtime.device import Buffer, Device, Executable, Reference, Work
 
 _FOLDER = "executables/cuda/ptx70/"
@@ -114,6 +119,24 @@ def described(call: LibraryCall | dict[str, Any], buffers: int, **changes: objec
 def load_case(device: Device, case: Case, algorithm: Algorithm | None = None) -> Executable:
     files = case.objects(algorithm)
     return device.load(list(files.values()), list(files))
+
+
+def artifact_of(case: Case) -> Artifact:
+    """A function of one launch, of the case without anything before its buffers."""
+    specs = [TensorSpec(f"x{number}", list(shape), dtype) for number, (dtype, shape) in enumerate(case.shapes())]
+    buffers = [
+        Place("input", math.prod(shape) * DTYPES[dtype].itemsize, number)
+        for number, (dtype, shape) in enumerate(case.shapes())
+    ]
+    last = len(specs) - 1
+    buffers[last] = msgspec.structs.replace(buffers[last], kind="result", index=0)
+    command = Command("dispatch", list(range(len(specs))), NAME, 1, reads=last)
+    files = case.objects()
+    variant = Variant(
+        "cuda", "ptx70", "nvptx64-nvidia-cuda", ["ptx70"], list(files), {"main": Schedule(buffers, [command])}
+    )
+    signature = Signature("main", specs[:last], specs[last:])
+    return write_artifact(Manifest(SCHEMA_VERSION, "a test", [signature], [variant], [], {}), files, {})
 
 
 class Placed:

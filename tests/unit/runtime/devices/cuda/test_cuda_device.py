@@ -138,7 +138,7 @@ def test_gpus_wait_for_each_other_by_events():
     copied = second.copy(here, there, [written])
     assert not copied.reached
     gate.signal(opened.value)
-    second.read(there, result, 0, [copied]).wait(10)
+    second.read(there, result, 0, [copied]).wait(60)
     np.testing.assert_array_equal(result, data)
     waits = fake.calls["stream_wait"]
     second.fill(there, 1, [first.fill(here, 2, queue=3)]).wait()
@@ -299,5 +299,5 @@ def test_launches_hold_their_memory_until_they_have_ended():
     gc.collect()
     assert all(device.allocate(8).address != address for _ in range(5))
     gate.signal(opened.value)
-    assert point.wait(10)
+    assert point.wait(60)
     device.close()

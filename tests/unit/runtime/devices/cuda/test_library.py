@@ -15,15 +15,18 @@ from tests.unit.runtime.devices.cuda.library_cases import (
     NAME,
     Case,
     Placed,
+    artifact_of,
     described,
     load_case,
     work_of,
 )
 from tests.unit.runtime.devices.cuda.opening import open_fake
 
+import motet
 from motet.artifact.library import Algorithm
 from motet.errors import DeviceError
 from motet.runtime.device import Reference, Work, find_device, open_device, probe
+from motet.runtime.devices.cuda import driver
 from motet.runtime.devices.cuda.cublaslt import CublasError, installed
 from motet.runtime.devices.cuda.device import CudaDevice
 from motet.runtime.devices.cuda.program import CudaExecutable
@@ -134,6 +137,63 @@ def test_profiling_shows_products(device: CudaDevice):
     events = [event for event in device.profile(False) if event.name == NAME]
     assert [event.kind for event in events] == ["launch", "launch"]
     placed.check()
+
+
+# -- sessions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bias, relu", "split along the sum", "a batch", "f32"])
+@pytest.mark.parametrize("where", ["fake", pytest.param("cuda:0", marks=_ON_GPU)])
+def test_sessions_run_products(where: str, name: str, monkeypatch: pytest.MonkeyPatch):
+    if where == "fake":
+        fake = FakeApi()
+        fake.libraries.append(FakeCublas(fake))
+        monkeypatch.setattr(driver, "load_api", lambda: fake)
+    case = CASES[name]
+    with motet.load(artifact_of(case), devices="cuda:0") as session:
+        assert session.notes == ()
+        for seed in range(4):
+            inputs = case.inputs(seed)
+            case.check(session(*inputs), inputs)
+
+
+def test_sessions_without_the_library_say_so_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(driver, "load_api", FakeApi)
+    with motet.load(artifact_of(PLAIN), devices="cuda:0") as session:
+        (note,) = session.notes
+    assert note.startswith(f"cuda:0: kernel {NAME} runs as generated, without cuBLASLt: ")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(bool(_REASON), reason=_REASON)
+@pytest.mark.parametrize("name", ["bias, gelu", "split along the sum"])
+def test_products_on_streams_of_pytorchs_and_in_its_graphs(name: str):
+    torch = pytest.importorskip("torch")
+    case = CASES[name]
+    seeds = range(5)
+    with motet.load(artifact_of(case), devices="cuda:0") as session:
+        held = [case.inputs(seed) for seed in seeds]
+        given = [[torch.from_numpy(x.view(np.uint16).copy()).cuda().view(torch.bfloat16) for x in xs] for xs in held]
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        results = [torch.empty(case.shapes()[-1][1], dtype=torch.bfloat16, device="cuda") for _ in seeds]
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):  # before any other call: what the library loads is loaded while capturing
+            for xs, result in zip(given, results, strict=True):
+                session(*xs, out=result)
+        graph.replay()
+        torch.cuda.synchronize()
+        found = [[result.clone() for result in results]]
+        for stream in (side, torch.cuda.current_stream(), side, side):
+            for result in results:
+                result.fill_(7)
+            torch.cuda.synchronize()
+            for xs, result in zip(given, results, strict=True):
+                session(*xs, out=result, stream=stream)
+            torch.cuda.synchronize()
+            found.append([result.clone() for result in results])
+        for turn in found:
+            for inputs, result in zip(held, turn, strict=True):
+                case.check(result.cpu().view(torch.uint16).numpy().view(inputs[0].dtype), inputs)
 
 
 # -- without the library -------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def launch(
     work = device.record(executable, [Work("launch", references, kernel, tasks, sizes)], buffers, scratch)
     point = device.submit(work, [device.allocate(bytes) for _ in range(buffers)])
     try:
-        assert point.wait(30)
+        assert point.wait(120)
     except MotetError as error:
         assert point.error is not None and vars(point.error) == vars(error)
         return error

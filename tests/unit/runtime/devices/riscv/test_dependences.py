@@ -107,7 +107,7 @@ def run(device: RiscvDevice, work: list[Work], times: int = 1) -> np.ndarray:
     memory = device.allocate(ROW * len(work))
     for _ in range(times):
         device.fill(memory, 0).wait()
-        device.submit(record, [memory]).wait(30)
+        device.submit(record, [memory]).wait(120)
     return read(device, memory, len(work))
 
 
@@ -139,7 +139,7 @@ def test_what_needs_nothing_of_a_fault_runs_to_its_end(device: RiscvDevice, seed
     for _ in range(2):
         device.fill(memory, 0).wait()
         with pytest.raises(KernelFault, match="trap"):
-            device.submit(record, [memory]).wait(30)
+            device.submit(record, [memory]).wait(120)
         np.testing.assert_array_equal(read(device, memory, len(work)), correct)
 
 

@@ -75,7 +75,7 @@ def test_a_store_beside_the_buffer(device: RiscvDevice, distance: int):
     buffer = device.allocate(4096)
     work = device.record(executable, [Work("launch", (Reference(0, 0, 4096),), "beyond", 1, (distance,))], 1, 0)
     with pytest.raises(KernelFault) as caught:
-        device.submit(work, [buffer]).wait(30)
+        device.submit(work, [buffer]).wait(120)
     assert caught.value.address == buffer.address + distance
     assert caught.value.symbol.startswith("beyond+0x") and caught.value.usable
     assert _usable(device)
@@ -88,9 +88,9 @@ def test_a_load_before_the_part_of_a_buffer_that_was_given(device: RiscvDevice):
     inside, outside = (
         device.record(executable, [Work("launch", reference, "below", 1, (distance,))], 1, 0) for distance in (124, -4)
     )
-    assert device.submit(inside, [buffer]).wait(30)
+    assert device.submit(inside, [buffer]).wait(120)
     with pytest.raises(KernelFault, match="load") as caught:
-        device.submit(outside, [buffer]).wait(30)
+        device.submit(outside, [buffer]).wait(120)
     assert caught.value.address == buffer.address + 4092
 
 
@@ -104,9 +104,9 @@ def test_guards_keep_a_launch_with_many_buffers_from_others(device: RiscvDevice)
         work = device.record(executable, [Work("launch", references, "beyond", 1, (reach,))], 9, 0)
         if fails:
             with pytest.raises(KernelFault):
-                device.submit(work, buffers).wait(30)
+                device.submit(work, buffers).wait(120)
         else:
-            assert device.submit(work, buffers).wait(30)
+            assert device.submit(work, buffers).wait(120)
 
 
 @pytest.mark.parametrize("guard", [0, 1])
@@ -157,19 +157,19 @@ def test_a_fault_of_one_core_ends_the_launch_on_the_other():
 
 def test_a_launch_that_does_not_end_is_stopped_by_the_device():
     for harts in (1, 2):
-        device = open_riscv(f"harts={harts}&timeout=0.2")
+        device = open_riscv(f"harts={harts}&timeout=1")
         began = time.monotonic()
         fault = _fault(launch(device, HANG, "hang", tasks=harts, scratch=64))
-        assert 0.15 < time.monotonic() - began < 5
-        assert "0.2 s" in fault.reason and fault.symbol.startswith("hang+0x") and fault.usable
+        assert 0.9 < time.monotonic() - began < 60
+        assert "1 s" in fault.reason and fault.symbol.startswith("hang+0x") and fault.usable
         assert _usable(device)
         device.close()
 
 
 def test_a_launch_that_does_not_end_is_stopped_by_the_host_where_the_clock_is_made_of_instructions():
-    device = open_riscv("count=1&timeout=0.2")
+    device = open_riscv("count=1&timeout=1")
     fault = _fault(launch(device, HANG, "hang", scratch=64))
-    assert "0.2 s" in fault.reason and fault.symbol.startswith("hang+0x")
+    assert "1 s" in fault.reason and fault.symbol.startswith("hang+0x")
     assert _usable(device)
     device.close()
 
@@ -182,7 +182,7 @@ def test_an_abort_ends_a_launch_that_does_not(device: RiscvDevice):
     device.abort()
     for point in points:
         with pytest.raises(DeviceError, match="aborted"):
-            point.wait(10)
+            point.wait(60)
     assert _usable(device)
 
 
@@ -192,10 +192,10 @@ def test_what_depends_on_a_fault_fails_with_it_and_nothing_else_does(device: Ris
     failed = device.submit(bad, [])
     dependant, other = device.submit(good, [], [failed], queue=1), device.submit(good, [])
     with pytest.raises(KernelFault) as caught:
-        dependant.wait(10)
+        dependant.wait(60)
     assert failed.error is not None and vars(caught.value) == vars(failed.error)
     assert dependant.error is failed.error
-    assert other.wait(10)
+    assert other.wait(60)
 
 
 def test_an_emulator_that_is_killed_is_a_lost_device():
@@ -206,7 +206,7 @@ def test_an_emulator_that_is_killed_is_a_lost_device():
 
     def wait() -> None:
         try:
-            device.submit(work, []).wait(20)
+            device.submit(work, []).wait(60)
         except DeviceError as error:
             errors.append(error)
 
@@ -217,7 +217,7 @@ def test_an_emulator_that_is_killed_is_a_lost_device():
     assert device.emulator is not None
     os.kill(device.emulator.pid, signal.SIGKILL)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert [type(error) for error in errors] == [DeviceLost] * 3 and "SIGKILL" in str(errors[0])
     with pytest.raises(DeviceLost):
@@ -240,7 +240,7 @@ def test_a_device_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch):
     assert device.emulator is not None
     os.kill(device.emulator.pid, signal.SIGSTOP)
     with pytest.raises(DeviceLost, match="does not answer"):
-        device.submit(work, []).wait(10)
+        device.submit(work, []).wait(60)
     with pytest.raises(DeviceLost):
         device.allocate(1)
     device.close()

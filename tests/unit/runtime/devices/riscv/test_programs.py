@@ -179,7 +179,7 @@ def _compiled(case: Callable[[], Case]) -> tuple[Case, Artifact]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_what_the_device_computes_is_what_numpy_does(case: Callable[[], Case], architecture: str):
     made, artifact = _compiled(case)
-    device = f"riscv:qemu?harts=2&memory=64M&guard=1&timeout=20&arch={architecture}"
+    device = f"riscv:qemu?harts=2&memory=64M&guard=1&timeout=120&arch={architecture}"
     with motet.load(artifact, devices=device) as session:
         results = session(*made.inputs)
     results = [results] if isinstance(results, np.ndarray) else list(results)
@@ -217,7 +217,7 @@ def test_extents_that_are_known_at_run_time_alone():
     }
     """
     artifact = motet.compile(text, devices={"": "riscv{cpu=rv64gcv128}"})
-    with motet.load(artifact, devices="riscv:qemu?harts=2&memory=64M&guard=1&timeout=20") as session:
+    with motet.load(artifact, devices="riscv:qemu?harts=2&memory=64M&guard=1&timeout=120") as session:
         for m, k, n in ((1, 1, 1), (3, 7, 5), (17, 1, 40), (64, 65, 66), (2, 0, 3)):
             a, b = _random(m, k), _random(k, n, seed=1)
             np.testing.assert_allclose(session(a, b), a.astype(np.float64) @ b, 1e-4, 1e-5)

@@ -54,7 +54,7 @@ def _add(device: RiscvDevice, count: int, tasks: int, a: np.ndarray, b: np.ndarr
     written = [device.write(buffers[0], a), device.write(buffers[1], b, queue=1)]
     done = device.submit(work, buffers, written)
     result = np.empty(count, np.float32)
-    device.read(buffers[2], result, waits=[done], queue=1).wait(30)
+    device.read(buffers[2], result, waits=[done], queue=1).wait(120)
     return result
 
 
@@ -78,7 +78,7 @@ def test_importing_and_probing_starts_nothing():
         "assert not open(f'/proc/self/task/{os.getpid()}/children').read();"
         "assert 'llvmlite' not in sys.modules and 'torch_mlir' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 
 
 def test_several_devices_have_memories_of_their_own():
@@ -109,13 +109,13 @@ def test_a_device_that_is_dropped_or_whose_owner_dies_leaves_no_process():
         "print(device.emulator.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    outcome = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60, check=False)
+    outcome = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=240, check=False)
     assert outcome.returncode == -9
     _expect_no_process(int(outcome.stdout))
 
 
 def _expect_no_process(pid: int) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -167,7 +167,7 @@ def test_views_are_the_memory_and_outlive_the_device():
     buffer = device.allocate(1000)
     view = device.view(buffer)
     assert view is not None and view.nbytes == 1000
-    device.fill(buffer, 7).wait(10)
+    device.fill(buffer, 7).wait(60)
     assert (view == 7).all()
     used = device.bytes_used
     del buffer
@@ -208,7 +208,7 @@ def test_work_is_spread_over_the_cores():
     buffer = device.allocate(8)
     for _ in range(20):
         cleared = device.fill(buffer, 0)
-        assert device.submit(work, [buffer], [cleared]).wait(30)
+        assert device.submit(work, [buffer], [cleared]).wait(120)
     device.close()
 
 
@@ -224,7 +224,7 @@ def test_instructions_are_counted_exactly():
     record = device.record(executable, works, 0, 64)
     device.profile(True)
     for _ in range(3):
-        device.submit(record, []).wait(30)
+        device.submit(record, []).wait(120)
     events = device.profile(False)
     counts = [event.instructions for event in events]
     assert counts == counts[:6] * 3, "a program takes as many instructions each time"
@@ -252,18 +252,21 @@ def test_a_profile_has_the_times_of_each_command():
         Work("copy", (Reference(0, 0, 64), Reference(0, 64, 64)), after=(1,)),
     ]
     record = device.record(executable, works, 1, 64)
-    device.profile(True)
-    began = time.perf_counter()
-    device.submit(record, [device.allocate(128)]).wait(30)
-    ended = time.perf_counter()
-    events = device.profile(False)
-    assert [(event.name, event.kind, event.bytes) for event in events] == [
-        ("fine", "launch", 0), ("counting", "launch", 0), ("copy", "copy", 64)
-    ]
-    times = [moment for event in events for moment in (event.begin, event.end)]
-    assert times == sorted(times) and began - 1e-3 <= times[0] and times[-1] <= ended
-    assert events[1].end - events[1].begin > 10 * (events[0].end - events[0].begin)
-    assert all(event.instructions == 0 for event in events), "they are not counted, and not guessed"
+    memory, shortest = device.allocate(128), [float("inf")] * 3
+    for _ in range(10):  # a machine that is busy with other things may be late, but not always
+        device.profile(True)
+        began = time.perf_counter()
+        device.submit(record, [memory]).wait(120)
+        ended = time.perf_counter()
+        events = device.profile(False)
+        assert [(event.name, event.kind, event.bytes) for event in events] == [
+            ("fine", "launch", 0), ("counting", "launch", 0), ("copy", "copy", 64)
+        ]
+        times = [moment for event in events for moment in (event.begin, event.end)]
+        assert times == sorted(times) and began - 1e-3 <= times[0] and times[-1] <= ended
+        assert all(event.instructions == 0 for event in events), "they are not counted, and not guessed"
+        shortest = [min(least, event.end - event.begin) for least, event in zip(shortest, events, strict=True)]
+    assert shortest[1] > 10 * shortest[0]
     device.close()
 
 
@@ -320,7 +323,7 @@ def test_a_window_to_the_memory_of_a_device_that_runs(monkeypatch: pytest.Monkey
     board.start(lambda: None, lambda reason: None)
     assert board.folder is not None
     window = board.folder / "memory"
-    monkeypatch.setenv("MOTET_RISCV_HW", f"window={window}&memory=64M&harts=2&guard=1&timeout=0.2")
+    monkeypatch.setenv("MOTET_RISCV_HW", f"window={window}&memory=64M&harts=2&guard=1&timeout=1")
     try:
         for _ in range(2):  # whoever comes second goes on where the first ended
             device = open_device(find_device("riscv:hw"))
@@ -328,7 +331,7 @@ def test_a_window_to_the_memory_of_a_device_that_runs(monkeypatch: pytest.Monkey
             a, b = (np.random.default_rng(seed).random(997, np.float32) for seed in (0, 1))
             np.testing.assert_array_equal(_add(device, 997, 997, a, b), a + b)
             hang = kernel("hang", "br label %loop\nloop:\nstore volatile i8 1, ptr %scratch\nbr label %loop")
-            assert "0.2 s" in str(launch(device, hang, "hang", scratch=64))
+            assert "1 s" in str(launch(device, hang, "hang", scratch=64))
             assert launch(device, FINE, "fine") is None
             device.close()
         with pytest.raises(DeviceError, match="2 harts"):
@@ -364,7 +367,7 @@ def test_a_window_to_a_device_that_sleeps_and_has_a_bell(monkeypatch: pytest.Mon
         np.testing.assert_array_equal(_add(device, 97, 97, a, b), a + b)
     device.close()
     os.close(theirs)
-    thread.join(10)
+    thread.join(60)
     os.close(ours)
     board.stop()
 
