@@ -33,7 +33,7 @@ _LOWEST = -1e30  # of numbers in place of scores, so that a factor does not make
 class Term:
     """A scalar at a point (m, n), made of `operands` (numbers of other terms). `op` is an operation of MLIR, with its
     attributes in `scalar`; or `load` (`access`), `index` (`place`, a position), `inside` (whether `place` is at least
-    0), `product` (of q and k), `max` and `sum` (along keys)."""
+    0), `product` (of q and k), `max`, `sum`, `all` and `any` (along keys)."""
 
     op: str
     operands: tuple[int, ...] = ()
@@ -69,7 +69,8 @@ class Attention:
 
     Keys and values may lie in several pieces, one after the other: what is kept of earlier queries, and what is new.
 
-    `score` is the term whose softmax is taken; `scale` a positive factor that was taken out of it. `epilogue` is what
+    `score` is the term whose softmax is taken; `scale` a positive factor that was taken out of it. `safe` says that
+    queries that see no key, whose scores are all -inf, give zeros: their softmax is replaced by that. `epilogue` is what
     is done with the result, over the dimensions of `main`, the second product, which come first in the space."""
 
     kernel: Kernel
@@ -88,6 +89,7 @@ class Attention:
     score: int
     scale: float
     causal: Causal | None
+    safe: bool = False
 
     @property
     def dtype(self) -> str:
@@ -160,6 +162,7 @@ class _Found:
     query: Access
     pieces: tuple[Piece, ...]
     score: int
+    safe: bool
 
 
 class _NoAttention(Exception):
@@ -187,10 +190,13 @@ class _Follower:
         self.made = {access.value: stage for stage in self.kernel.stages for access in stage.outputs}
         try:
             weight = self._read(self._widened(self.main.inputs[self.side]))
+            weight, empty = self._unguarded(weight)
             score = self._softmax(weight)
         except _NoAttention:
             return None
         if score is None or not self.factors:
+            return None
+        if empty is not None and not self._sees_nothing(*empty, score):
             return None
         query, keys_ = self.factors
         if self._runs(query, self.key):
@@ -204,7 +210,7 @@ class _Follower:
             Piece(first, size, keys, values)
             for (first, size, keys), (_, _, values) in zip(found[0] or (), found[1] or (), strict=True)
         )
-        return _Found(self, query, tuple(pieces), score)
+        return _Found(self, query, tuple(pieces), score, empty is not None)
 
     def _parts(self, access: Access) -> list[tuple[int, Size, Access]] | None:
         """What `access` reads of keys or values, piece by piece where it was put together of several: the first
@@ -322,8 +328,11 @@ class _Follower:
         init = stage.inits[0]
         if isinstance(init, Access) or init is None:
             raise _NoAttention
-        kind = {"addf": "sum", "maximumf": "max", "maxnumf": "max"}.get(name)
-        begins = init == 0 if kind == "sum" else init <= _LOWEST or (name == "maxnumf" and init != init)
+        kind = {"addf": "sum", "maximumf": "max", "maxnumf": "max", "andi": "all", "ori": "any"}.get(name)
+        if kind in ("all", "any"):
+            begins = last.dtype == "i1" and bool(init) == (kind == "all")
+        else:
+            begins = init == 0 if kind == "sum" else init <= _LOWEST or (name == "maxnumf" and init != init)
         if kind is None or not begins or term == inputs:
             raise _NoAttention
         return self._term(Term(kind, (self._body(stage, at, position)[term],)))
@@ -363,6 +372,54 @@ class _Follower:
         if term.op != "arith.constant" or term.scalar is None:
             return None
         return 0 if term.scalar.value is None else term.scalar.value
+
+    def _unguarded(self, weight: int) -> tuple[int, tuple[int, bool] | None]:
+        """What `weight` is where it is not replaced by zeros; and the condition under which it is, with whether that
+        has to hold or not to."""
+        term = self.terms[weight]
+        if term.op == "arith.select":
+            condition, yes, no = term.operands
+            for dropped, kept, holds in ((yes, no, True), (no, yes, False)):
+                if self.constant(dropped) == 0:
+                    return kept, (condition, holds)
+        return weight, None
+
+    def _sees_nothing(self, condition: int, holds: bool, score: int) -> bool:
+        """Whether `condition` is `holds` just where all of a query's scores are -inf."""
+        if (inner := self._negated(condition)) is not None:
+            return self._sees_nothing(inner, not holds, score)
+        term = self.terms[condition]
+        if term.op == ("all" if holds else "any"):
+            return self._is_hidden(term.operands[0], holds, score)
+        highest = self._term(Term("max", (score,)))
+        return self._is_hidden(condition, holds, highest)
+
+    def _is_hidden(self, condition: int, holds: bool, score: int) -> bool:
+        """Whether `condition` is `holds` just where `score` is -inf."""
+        if (inner := self._negated(condition)) is not None:
+            return self._is_hidden(inner, not holds, score)
+        term = self.terms[condition]
+        predicate = term.scalar.predicate if term.op == "arith.cmpf" and term.scalar is not None else ""
+        if predicate not in (("oeq",) if holds else ("une",)):
+            return False
+        left, right = map(self._before_widening, term.operands)
+        return (left == score and self.constant(right) == -math.inf) or (
+            right == score and self.constant(left) == -math.inf
+        )
+
+    def _before_widening(self, number: int) -> int:
+        """Comparisons with numbers of Python's are of f64 at times."""
+        term = self.terms[number]
+        return self._before_widening(term.operands[0]) if term.op == "arith.extf" else number
+
+    def _negated(self, condition: int) -> int | None:
+        """What `condition` is the negation of."""
+        term = self.terms[condition]
+        if term.op == "arith.xori":
+            for inner, other in (term.operands, term.operands[::-1]):
+                if self.constant(other) in (1, -1):
+                    return inner
+        return None
 
     def _softmax(self, weight: int) -> int | None:
         """The term whose softmax along keys `weight` is."""
@@ -417,7 +474,7 @@ def _arranged(kernel: Kernel, main: Stage, epilogue: Epilogue, found: _Found) ->
     return Attention(
         kernel, main, epilogue, sizes, tuple(batch), tuple(d for d in shared if d != row), row, follower.key, depth[0],
         column[0], found.query, found.pieces, tuple(scorer.terms), score, scale,
-        causal[1] if causal is not None else None,
+        causal[1] if causal is not None else None, found.safe,
     )
 
 

@@ -32,6 +32,7 @@ class Form:
     named: bool = False  # linalg.softmax
     past: int = 0
     dynamic: bool = False
+    safe: Literal["", "all", "any", "largest", "wide"] = ""  # how it is said that queries without keys give zeros
     fresh: int = 0  # the last keys and values that come as tensors of their own, the last two
 
     @property
@@ -158,7 +159,7 @@ def text(form: Form) -> str:
     scale = p.t.add(f"arith.constant {f.scale} : f32")
     s = p.nest([(s, "abcd")], s[1], "f32", "abcd", [f"%z = arith.mulf %x0, {scale} : f32"], "pppp")
     s = _masked(p, s, tensors)
-    w = _softmax(p, s)
+    w = _guarded(p, s, _softmax(p, s))
     if dtype != "f32":
         w = p.nest([(w, "abcd")], w[1], dtype, "abcd", [f"%z = arith.truncf %x0 : f32 to {dtype}"], "pppp")
     if f.collapsed:
@@ -294,6 +295,32 @@ def _softmax(p: _Program, s: Tensor) -> Tensor:
     return p.nest([(power, "abcd"), (total, "abc")], s[1], "f32", "abcd", body, "pppp")
 
 
+def _guarded(p: _Program, s: Tensor, w: Tensor) -> Tensor:
+    """Zeros where no key is seen."""
+    way = p.f.safe
+    if not way:
+        return w
+    lowest = p.t.add("arith.constant 0xFF800000 : f32")
+    rows = s[1][:3]
+    if way == "largest":
+        high = p.nest([(s, "abcd")], rows, "f32", "abc", ["%z = arith.maximumf %x0, %o : f32"], "pppr", "0xFF800000")
+        none = p.nest([(high, "abc")], rows, "i1", "abc", [f"%z = arith.cmpf oeq, %x0, {lowest} : f32"], "ppp")
+    elif way == "any":
+        seen = p.nest([(s, "abcd")], s[1], "i1", "abcd", [f"%z = arith.cmpf une, %x0, {lowest} : f32"], "pppp")
+        some = p.nest([(seen, "abcd")], rows, "i1", "abc", ["%z = arith.ori %o, %x0 : i1"], "pppr", "0")
+        truth = p.t.add("arith.constant true")
+        none = p.nest([(some, "abc")], rows, "i1", "abc", [f"%z = arith.xori %x0, {truth} : i1"], "ppp")
+    else:
+        wide = p.t.add("arith.constant 0xFFF0000000000000 : f64")
+        body = ["%w = arith.extf %x0 : f32 to f64", f"%z = arith.cmpf oeq, %w, {wide} : f64"]
+        body = body if way == "wide" else [f"%z = arith.cmpf oeq, %x0, {lowest} : f32"]
+        hidden = p.nest([(s, "abcd")], s[1], "i1", "abcd", body, "pppp")
+        none = p.nest([(hidden, "abcd")], rows, "i1", "abc", ["%z = arith.andi %x0, %o : i1"], "pppr", "1")
+    zero = p.t.add("arith.constant 0.0 : f32")
+    body = [f"%z = arith.select %x1, {zero}, %x0 : f32"]
+    return p.nest([(w, "abcd"), (none, "abc")], s[1], "f32", "abcd", body, "pppp")
+
+
 def expected(form: Form, inputs: list[np.ndarray]) -> np.ndarray:
     """In f64."""
     f = form
@@ -317,5 +344,8 @@ def expected(form: Form, inputs: list[np.ndarray]) -> np.ndarray:
         elif f.mask == "both":
             scores = np.where(seen & inputs[3], scores, hidden)
         powers = np.exp(scores - scores.max(-1, keepdims=True))
-        result = powers / powers.sum(-1, keepdims=True) @ v
+        weights = powers / powers.sum(-1, keepdims=True)
+        if f.safe:
+            weights = np.where((scores == -np.inf).all(-1, keepdims=True), 0, weights)
+        result = weights @ v
     return result.transpose(0, 2, 1, 3) if f.swapped else result

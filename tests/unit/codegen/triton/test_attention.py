@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -107,6 +108,28 @@ def test_rows_that_see_no_key_are_not_numbers() -> None:
     inputs = inputs_of(form)
     inputs[3][3] = False
     agree(form, inputs)
+
+
+@pytest.mark.parametrize("way", ["all", "any", "largest", "wide"])
+@pytest.mark.parametrize("form", [
+    Form(mask="bool", queries=20, keys=40), Form(mask="both", queries=41, keys=41, swapped=True, collapsed=True),
+    Form(mask="rows", queries=1, keys=1500, heads=3, dtype="bf16", depth=32, width=32),
+], ids=["truth", "truth and causal", "decoding"])
+def test_rows_that_see_no_key_are_zeros_where_that_is_said(form: Form, way: Literal["all", "any"]) -> None:
+    form = replace(form, safe=way)
+    inputs = inputs_of(form)
+    if form.mask == "rows":
+        inputs[3][0] = -np.inf
+        inputs[3][1, ..., ::3] = -np.inf
+    else:
+        inputs[3][0] = False
+    assert (expected(form, inputs) == 0).all(-1).any()
+    agree(form, inputs)
+
+
+def test_zeros_under_another_condition_are_no_attention() -> None:
+    wrong = text(Form(mask="bool", safe="all")).replace("cmpf oeq", "cmpf une")
+    assert "attention" not in generate(wrong, SM_90A).kinds
 
 
 def test_masks_with_large_numbers_leave_rows_alike() -> None:

@@ -458,6 +458,8 @@ class Flash:
         w.masks = {} if self.row_mask is None else {0: self.row_mask}
         at = self.at | self._inner(a.column, self.space.columns, self.columns, 1)
         dtype = a.kernel.values[a.main.outputs[0].value].dtype
+        if a.safe:  # nothing was seen: 0 / 1
+            w.line("total = tl.where(total == 0, 1.0, total)")
         value = w.define("x", rounded("acc / total[:, None]", dtype))
         w.finish(a.epilogue, value, at, stored)
 

@@ -154,6 +154,8 @@ class _Together:
         at |= w.decompose(Coordinate(row), space.rows) if space.rows else {}
         at[attention.column] = Coordinate(column, frozenset({0}))
         dtype = attention.kernel.values[attention.main.outputs[0].value].dtype
+        if attention.safe:  # nothing was seen: 0 / 1
+            w.line("total = tl.where(total == 0, 1.0, total)")
         value = w.define("x", rounded("acc / total", dtype))
         w.finish(attention.epilogue, value, at, stored_by(attention))
         tasks = times(total(space.batch).expression, known)

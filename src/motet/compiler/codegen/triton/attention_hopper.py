@@ -243,6 +243,7 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
         for line in (
             "mbarrier.wait(vfull.index(place), phase)",
             "acc = warpgroup_mma(power, vs.index(place), acc)",
+            *(["total = gl.where(total == 0, 1.0, total)"] if a.safe else []),  # nothing was seen: 0 / 1
             "acc = acc / gl.convert_layout(total, gl.SliceLayout(1, AL))[:, None]",
         ):
             w.line(line)
