@@ -67,10 +67,10 @@ class DirectWork:
     def _put(self, addresses: Sequence[int], stream: int, is_captured: bool | None) -> None:
         with self.device.lock:
             if is_captured or (is_captured is None and self._api.is_capturing(stream)):
-                with self._api.beside_captures():
+                with self._api.beside_captures():  # which libraries need too, to load their code
                     base = self.device.captured_memory(self._memory) if self._memory else 0
-                bases = (*addresses, base, *self._fixed, base + self._scratch_at)
-                self._commands.run_in_order(bases, stream)  # a graph cannot be put into another one
+                    bases = (*addresses, base, *self._fixed, base + self._scratch_at)
+                    self._commands.run_in_order(bases, stream)  # a graph cannot be put into another one
                 return
             base = self.device.stream_memory(stream, self._memory) if self._memory else 0
             bases = (*addresses, base, *self._fixed, base + self._scratch_at)
