@@ -128,6 +128,8 @@ class FakeApi(CudaApi):
         self.memory = memory
         self.capability = capability
         self.calls: Counter[str] = Counter()
+        self.early: list[bool] = []  # of each launch on a stream
+        self.graphs: list[Graph] = []
         self.broken = 0
         self.retained = 0
         self.blocks: dict[int, Any] = {}
@@ -398,7 +400,8 @@ class FakeApi(CudaApi):
 
     def graph_create(self) -> Graph:
         self.alive["graph"] += 1
-        return Graph()
+        self.graphs.append(Graph())
+        return self.graphs[-1]
 
     def graph_destroy(self, graph: Graph) -> None:
         self.alive["graph"] -= 1
