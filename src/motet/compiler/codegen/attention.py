@@ -70,8 +70,8 @@ class Attention:
     Keys and values may lie in several pieces, one after the other: what is kept of earlier queries, and what is new.
 
     `score` is the term whose softmax is taken; `scale` a positive factor that was taken out of it. `safe` says that
-    queries that see no key, whose scores are all -inf, give zeros: their softmax is replaced by that. `epilogue` is what
-    is done with the result, over the dimensions of `main`, the second product, which come first in the space."""
+    queries that see no key, whose scores are all -inf, give zeros: their softmax is replaced by that. `epilogue` is
+    what is done with the result, over the dimensions of `main`, the second product, which come first in the space."""
 
     kernel: Kernel
     main: Stage
