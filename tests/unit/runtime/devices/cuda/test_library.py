@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.runtime.devices.cuda.fake import FakeApi
+from tests.unit.runtime.devices.cuda.fake import FakeApi, array
 from tests.unit.runtime.devices.cuda.fake_cublas import NOT_SUPPORTED, FakeCublas
 from tests.unit.runtime.devices.cuda.library_cases import (
     CASES,
@@ -23,13 +26,18 @@ from tests.unit.runtime.devices.cuda.library_cases import (
 from tests.unit.runtime.devices.cuda.opening import open_fake
 
 import motet
-from motet.artifact.library import Algorithm
+from motet.artifact.candidates import INDEX, Candidate, Tunable, encode_index
+from motet.artifact.dtypes import DTYPES
+from motet.artifact.library import Algorithm, with_library
+from motet.artifact.tunings import read_tunings
+from motet.artifact.writer import write_artifact
 from motet.errors import DeviceError
 from motet.runtime.device import Reference, Work, find_device, open_device, probe
 from motet.runtime.devices.cuda import driver
 from motet.runtime.devices.cuda.cublaslt import CublasError, installed
 from motet.runtime.devices.cuda.device import CudaDevice
 from motet.runtime.devices.cuda.program import CudaExecutable
+from motet.tools.tune import tune_artifact
 
 _GPU = probe("cuda")[0]
 _REASON = _GPU.reason if not _GPU.available else "" if next(installed(), None) else "no cuBLASLt"
@@ -386,3 +394,47 @@ def test_reasons_are_the_librarys_own_words():
     library.refused["MatmulDescCreate"] = 99
     with pytest.raises(CublasError, match="cublasLtMatmulDescCreate: status 99"):
         open_fake(fake)._products.library().prepare(PLAIN.call())  # pyright: ignore[reportPrivateUsage]
+
+
+# -- tuning ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_tune_takes_the_library_where_it_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    case = CASES["relu"]
+    fake = FakeApi()
+    library = FakeCublas(fake)
+    fake.libraries.append(library)
+
+    def slow(tasks: int, p: list[int]) -> None:
+        """The kernel that stands behind it: right, and in no hurry."""
+        time.sleep(2e-3)
+        inputs = [array(at, math.prod(shape), DTYPES[dtype]).reshape(shape)
+                  for at, (dtype, shape) in zip(p, case.shapes()[:-1], strict=False)]
+        dtype, shape = case.shapes()[-1]
+        array(p[len(inputs)], math.prod(shape), DTYPES[dtype])[:] = case.expected(inputs).astype(DTYPES[dtype]).ravel()
+
+    fake.kernels["count"] = slow
+    monkeypatch.setattr(driver, "load_api", lambda: fake)
+    made = artifact_of(case)
+    members = {name: bytes(made.member(name)) for name in made.manifest.members}
+    members[f"a/{NAME}.json"] = with_library(members[f"a/{NAME}.json"], None)
+    candidate = Candidate("a form", NAME, 1, list(made.manifest.variants[0].objects))
+    tunable = Tunable("cuda", "ptx70", NAME, "key", "a product", [candidate], [], case.call())
+    path, pruned, tunings = tmp_path / "m.motet", tmp_path / "fast.motet", tmp_path / "t.json"
+    write_artifact(made.manifest, members | {INDEX: encode_index([tunable])}, {}, path)
+    tune_artifact(str(path), "cuda:0", str(tunings), str(pruned))
+    said = capsys.readouterr().out
+    assert "cublasLt 13.1.0 #" in said and "behind it a form" in said and "×" in said
+    (tuning,) = read_tunings(tunings).kernels
+    assert tuning.form == "a form" and tuning.library is not None and len(tuning.microseconds) == 5
+    with motet.load(pruned, devices="cuda:0") as session:
+        inputs = case.inputs(1)
+        before = len(library.used)
+        case.check(session(*inputs), inputs)
+        assert len(library.used) == before + 1
+    fake.libraries.clear()
+    with motet.load(pruned, devices="cuda:0") as session:
+        case.check(session(*inputs), inputs)
+        assert len(session.notes) == 1
