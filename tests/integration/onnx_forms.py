@@ -394,12 +394,20 @@ def reductions() -> Iterator[Form]:
                 continue
             for axis in (0, 1, -1):
                 x = Values(op, dtype).floats(3, 5, 7, dtype=dtype, low=-8, high=8)
-                yield Form(op, [x], {"axis": axis}, version=13, relative=4e-6)
+                cancels = op == "LogSoftmax" and dtype == F32
+                yield Form(op, [x], {"axis": axis}, version=13, relative=4e-6, mixed=cancels)
         yield Form(op, [Values(op).floats(2, 3, 4)], {"axis": 1}, version=11, wide=False, relative=4e-6,
                    expected=_flattened(op))
-        yield Form(op, [np.array([[1000, 1001, 999], [-1000, -1001, -1e30], [0, 0, 0]], F32)], version=13)
+        yield Form(op, [np.array([[1000, 1001, 999], [-1000, -1001, -1e30], [0, 0, 0]], F32)], version=13,
+                   expected=_log_softmax if op == "LogSoftmax" else None)
         if op != "Hardmax":
             yield Form(op, [np.array([[0, -INF, 3], [-INF, -INF, 2]], F32)], version=13)
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    """The reference of the ONNX package takes the logarithm of what is zero by then."""
+    shifted = x.astype(np.float64) - x.max(-1, keepdims=True)
+    return (shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))).astype(x.dtype)
 
 
 def _flattened(op: str) -> Callable[[np.ndarray], np.ndarray]:
@@ -512,7 +520,7 @@ def pools() -> Iterator[Form]:
     for grid in grids:
         for dtype in (F32, F16):
             x = Values("pool", grid, dtype).floats(2, 3, 9, 8, dtype=dtype)
-            yield Form("MaxPool", [x], grid, version=12)
+            yield Form("MaxPool", [x], grid, version=12, expected=_max_pool(grid))
             for include in (0, 1):
                 yield Form("AveragePool", [x], {**grid, "count_include_pad": include}, version=19, relative=4e-6,
                            mixed=True, expected=_average_pool(grid, include))
@@ -537,13 +545,18 @@ def pools() -> Iterator[Form]:
             for include in (0, 1):
                 yield Form("AveragePool", [y], {**grid, "count_include_pad": include}, version=19, relative=4e-6,
                            mixed=True, expected=_average_pool(grid, include))
-    for op in ("GlobalAveragePool", "GlobalMaxPool"):
-        for y in (x, x[:, :, 0], x.reshape(2, 3, 3, 3, 8)):
-            yield Form(op, [y], relative=4e-6, mixed=True)
+    for y in (x, x[:, :, 0], x.reshape(2, 3, 3, 3, 8)):
+        yield Form("GlobalAveragePool", [y], relative=4e-6, mixed=True)
+        yield Form("GlobalMaxPool", [y], expected=lambda y: y.max(tuple(range(2, y.ndim)), keepdims=True))
 
 
-def _average_pool(grid: dict[str, Any], include: int, power: int = 0) -> Callable[[np.ndarray], np.ndarray]:
-    """AveragePool, or with a `power` LpPool, as the specification words it: windows that begin in the padded input;
+def _max_pool(grid: dict[str, Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """MaxPool over the windows of AveragePool: the reference of the ONNX package has too few of them with auto_pad."""
+    return _average_pool(grid, 0, INF)
+
+
+def _average_pool(grid: dict[str, Any], include: int, power: float = 0) -> Callable[[np.ndarray], np.ndarray]:
+    """AveragePool, or with a `power` LpPool, or of infinity MaxPool, as the specification words it: windows that begin in the padded input;
     what lies beyond the padding (ceil_mode) never counts."""
     def calculate(x: np.ndarray) -> np.ndarray:
         kernel = grid["kernel_shape"]
@@ -568,16 +581,20 @@ def _average_pool(grid: dict[str, Any], include: int, power: int = 0) -> Callabl
             outs.append(out)
         result = np.zeros((*x.shape[:2], *outs))
         for place in np.ndindex(*outs):
-            total, count = np.zeros(x.shape[:2]), 0
+            total, count = np.full(x.shape[:2], -INF if power == INF else 0.0), 0
             for offset in np.ndindex(*kernel):
                 at = [place[i] * strides[i] + offset[i] * dilations[i] - pads[i] for i in range(rank)]
                 if all(0 <= at[i] < sizes[i] for i in range(rank)):
                     value = x[(slice(None), slice(None), *at)].astype(np.float64)
-                    total += np.abs(value) ** power if power else value
+                    if power == INF:
+                        total = np.maximum(total, value)
+                    else:
+                        total += np.abs(value) ** power if power else value
                     count += 1
                 elif include and all(-pads[i] <= at[i] < sizes[i] + pads[i + rank] for i in range(rank)):
                     count += 1
-            result[(slice(None), slice(None), *place)] = total ** (1 / power) if power else total / count
+            root = 1 / power if 0 < power < INF else 1
+            result[(slice(None), slice(None), *place)] = total**root if power else total / count
         return result.astype(x.dtype)
     return calculate
 
@@ -647,9 +664,10 @@ def products() -> Iterator[Form]:
             yield Form("MatMulInteger", [a, b, np.array(3, ta), np.array(100, tb)])
             yield Form("MatMulInteger", [a, b, np.array(200 if ta is np.uint8 else -7, ta)])
             yield Form("MatMulInteger", [np.stack([a, a + 1]), b, np.array(3, ta), np.array(100, tb)])
-            yield Form("QLinearMatMul", [a, b, *(np.array(0.1, F32), np.array(3, ta)), np.array(0.2, F32),
-                                         np.array(5, tb), np.array(3.3, F32), np.array(9, ta)], wide=False, version=10,
-                       expected=_qlinear_matmul)
+            rest = np.array(0.2, F32), np.array(5, tb), np.array(3.3, F32), np.array(9, ta)
+            for left in (a, np.stack([a, a // 2])):
+                yield Form("QLinearMatMul", [left, np.array(0.1, F32), np.array(3, ta), b, *rest], wide=False,
+                           version=10 if left is a else 21, expected=_qlinear_matmul)
     u = Values("convinteger").ints(1, 2, 5, 6, dtype=np.uint8, low=0, high=255)
     for tw in (np.int8, np.uint8):
         w = Values("convinteger", tw).ints(3, 2, 3, 3, dtype=tw, low=0 if tw is np.uint8 else -128, high=127)
@@ -680,7 +698,7 @@ def _grouped_transposed(grid: dict[str, Any]) -> Callable[..., np.ndarray]:
     return calculate
 
 
-def _qlinear_matmul(a: Any, b: Any, sa: Any, za: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> np.ndarray:
+def _qlinear_matmul(a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> np.ndarray:
     product = (a.astype(np.int64) - int(za)) @ (b.astype(np.int64) - int(zb))
     info = np.iinfo(zy.dtype)
     return np.clip(np.rint(product * (float(sa) * float(sb) / float(sy))) + int(zy), info.min, info.max).astype(zy.dtype)

@@ -20,18 +20,18 @@ def model(op: str, kinds: list[tuple[int, list[int]]], result: tuple[int, list[i
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
 
 
-F, U8, I8, I64 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8, TensorProto.INT64
+F, I8 = TensorProto.FLOAT, TensorProto.INT8
 
 
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (model("DequantizeLinear", [(U8, [3, 2]), (F, []), (U8, [])], (F, [3, 2])), "of unsigned integers"),
         (model("GridSample", [(F, [1, 1, 3, 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4]), mode="nearest"),
          "mode nearest"),
-        (model("SoftmaxCrossEntropyLoss", [(F, [3, 5]), (I64, [3]), (F, [5])], (F, [])), "weights"),
+        (model("GRU", [(F, [5, 1, 3]), (F, [1, 6, 3]), (F, [1, 6, 2])], (F, [5, 1, 1, 2]), hidden_size=2,
+               activations=["Tanh", "Tanh"]), "activations"),
     ],
-    ids=["unsigned", "nearest", "weighted"],
+    ids=["nearest", "activations"],
 )
 def test_forms_with_wrong_lowerings_are_refused(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': .*{what}.*wrong numbers"):

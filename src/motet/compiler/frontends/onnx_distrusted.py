@@ -56,32 +56,14 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _unsigned(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    of = tensors.get(node.input[0])
-    return "of unsigned integers" if of is not None and of.unsigned else None
-
-
 def _max_pool(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     if len(node.output) > 1 and node.output[1]:
         return "with indices as a result"
-    return _unsigned(node, tensors)
-
-
-def _integer_product(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    return _unsigned(node, tensors) and "of unsigned integers without zero points" if len(node.input) < 3 else None
+    return None
 
 
 def _upsample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "with mode linear" if _attributes(node).get("mode") == b"linear" else None
-
-
-def _quantised_product(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    of = tensors.get(node.input[0])
-    return "of batches" if of is not None and of.rank > 2 else None
-
-
-def _local_response(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    return "over an even number of channels" if _attributes(node).get("size", 1) % 2 == 0 else None
 
 
 def _recurrent(node: onnx.NodeProto, tensors: Tensors) -> str | None:
@@ -108,25 +90,12 @@ def _resize(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "by scales with align_corners" if scaled and aligned else None
 
 
-def _weighted_loss(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    mean = _attributes(node).get("reduction", b"mean") == b"mean"
-    weighted = len(node.input) > 2 and bool(node.input[2])
-    of = tensors.get(node.input[0])
-    return "of two dimensions with weights and reduction mean" if mean and weighted and of and of.rank == 2 else None
-
-
 Tensors = dict[str, Tensor]
 RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
-    "DequantizeLinear": _unsigned,
     "GRU": _recurrent,
-    "LRN": _local_response,
     "LSTM": _recurrent,
-    "MatMulInteger": _integer_product,
     "MaxPool": _max_pool,
-    "QLinearMatMul": _quantised_product,
     "GridSample": _grid_sample,
     "Resize": _resize,
     "Upsample": _upsample,
-    "SoftmaxCrossEntropyLoss": _weighted_loss,
-    "NegativeLogLikelihoodLoss": _weighted_loss,
 }

@@ -34,8 +34,9 @@ PARAMETER_DTYPES = frozenset({
 })  # fmt: skip
 MAX_ATTEMPTS = 24
 # Operators whose own lowering is not to be used: that of RotaryEmbedding crashes the process for valid models, that of
-# Gelu takes 0.797724 for √(2/π), 0.797885, that of Selu rounds its factors to five digits.
-UNSOUND = frozenset({"RotaryEmbedding", "Gelu", "Selu"})
+# Gelu takes 0.797724 for √(2/π), 0.797885, that of Selu rounds its factors to five digits, and those of the losses
+# divide by the number of rows where it is the sum of weights.
+UNSOUND = frozenset({"RotaryEmbedding", "Gelu", "Selu", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
 
 
 @dataclass

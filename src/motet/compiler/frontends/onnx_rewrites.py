@@ -6,31 +6,39 @@
 - Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element.
-- Pad with mode wrap, whose lowering never ends.
-- Activations and remainders of float16 and bfloat16, every step of which would round: they are done in float32.
+- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes.
+- Hardmax before operator set 13, and ReduceMean of integers.
+- Activations, logarithms of softmax and remainders of float16 and bfloat16, every step of which would round: they are
+  done in float32.
+
+What concerns normalisations, order, products and quantisation is in files of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends import onnx_norms, onnx_ordering, onnx_products, onnx_quantised
 from motet.compiler.frontends.onnx_model import OnnxModel
-from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, static_shapes
+from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, ranks, static_shapes
+from motet.compiler.frontends.onnx_writing import Chain, Facts, Rule, Writer, copy, element_types
 
 if TYPE_CHECKING:
     import onnx
 
-_IN_FLOAT32 = frozenset({"Mod", "Gelu", "Selu", "Celu", "Elu", "Swish", "Mish", "HardSigmoid", "HardSwish", "Softplus"})
+_IN_FLOAT32 = frozenset({
+    "Mod", "Gelu", "Selu", "Celu", "Elu", "Swish", "Mish", "HardSigmoid", "HardSwish", "Softplus", "LogSoftmax",
+})  # fmt: skip
 
 
 def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrite the main graph of `model`, whose types are inferred, in place; whether anything changed."""
-    facts = _Facts(model, static_shapes(model), _element_types(model))
+    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     changed = False
     for node in model.proto.graph.node:
@@ -39,71 +47,11 @@ def rewrite_forms(model: OnnxModel) -> bool:
         nodes += [node] if made is None else made
         changed |= made is not None
     if changed:
-        copies = [_copy(node) for node in nodes]
+        copies = [copy(node) for node in nodes]
         del model.proto.graph.node[:]
         model.proto.graph.node.extend(copies)
         infer_shapes(model)
     return changed
-
-
-@dataclass
-class _Facts:
-    model: OnnxModel
-    shapes: dict[str, tuple[int, ...]]
-    types: dict[str, int]
-
-    def constant(self, node: onnx.NodeProto, suffix: str, value: np.ndarray) -> str:
-        name, count = f"{node.name}/{suffix}", 1
-        while name in self.model.constants:
-            count += 1
-            name = f"{node.name}/{suffix}{count}"
-        self.model.constants[name] = value
-        return name
-
-    def dtype(self, name: str) -> np.dtype[Any]:
-        import onnx
-
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(self.types[name]))
-
-
-def _element_types(model: OnnxModel) -> dict[str, int]:
-    import onnx
-
-    graph = model.proto.graph
-    found = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
-    return found | {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in model.constants.items()}
-
-
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    import onnx
-
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
-
-
-class _Chain:
-    """Nodes in place of `node`, each of the result of the one before."""
-
-    def __init__(self, node: onnx.NodeProto) -> None:
-        self.node = node
-        self.value = node.input[0]
-        self.nodes: list[onnx.NodeProto] = []
-
-    def then(self, op: str, *more: str, **attributes: Any) -> _Chain:
-        import onnx
-
-        suffix = f"{op}{len(self.nodes)}"
-        made = onnx.helper.make_node(
-            op, [self.value, *more], [f"{self.node.output[0]}/{suffix}"], f"{self.node.name}/{suffix}", **attributes
-        )
-        self.value = made.output[0]
-        self.nodes.append(made)
-        return self
-
-    def done(self) -> list[onnx.NodeProto]:
-        self.nodes[-1].output[0] = self.node.output[0]
-        return self.nodes
 
 
 # -- pools -----------------------------------------------------------------------------------------
@@ -154,12 +102,12 @@ def _windows(node: onnx.NodeProto, sizes: Sequence[int]) -> _Windows:
     return _Windows(kernel, strides, dilations, before, after, counts)
 
 
-def _spatial(node: onnx.NodeProto, facts: _Facts) -> Sequence[int] | None:
+def _spatial(node: onnx.NodeProto, facts: Facts) -> Sequence[int] | None:
     shape = facts.shapes.get(node.input[0])
     return None if shape is None or node.input[0] not in facts.types else shape[2:]
 
 
-def _average(chain: _Chain, facts: _Facts, windows: _Windows) -> None:
+def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
     """The mean of every window over the image padded by zeros."""
     pads = np.array([0, 0, *windows.before, 0, 0, *windows.after], np.int64)
     if pads.any():
@@ -168,12 +116,12 @@ def _average(chain: _Chain, facts: _Facts, windows: _Windows) -> None:
     chain.then("AveragePool", kernel_shape=windows.kernel, strides=windows.strides, **more)
 
 
-def _average_pool(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     sizes = _spatial(node, facts)
     if not (attribute(node, "ceil_mode", 0) and attribute(node, "count_include_pad", 0)) or sizes is None:
         return None
     windows = _windows(node, sizes)
-    chain, whole = _Chain(node), math.prod(windows.kernel)
+    chain, whole = Chain(node), math.prod(windows.kernel)
     _average(chain, facts, windows)
     if (windows.counts != whole).any():
         factors = (whole / windows.counts).astype(facts.dtype(node.input[0]))
@@ -181,13 +129,13 @@ def _average_pool(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] |
     return chain.done()
 
 
-def _lp_pool(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     sizes = _spatial(node, facts)
     explicit = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
     if sizes is None or (explicit and set(attribute(node, "dilations", [1])) == {1}):
         return None
     windows, power, kind = _windows(node, sizes), attribute(node, "p", 2), facts.dtype(node.input[0])
-    chain = _Chain(node).then("Abs")
+    chain = Chain(node).then("Abs")
     if power != 1:
         chain.then("Pow", facts.constant(node, "power", np.array(power, kind)))
     _average(chain, facts, windows)
@@ -200,27 +148,50 @@ def _lp_pool(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None
 # -- others ----------------------------------------------------------------------------------------
 
 
-def _gemm(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     alpha = attribute(node, "alpha", 1.0)
     if (len(node.input) > 2 and node.input[2]) or alpha == 1 or node.input[0] not in facts.types:
         return None
-    chain = _Chain(node).then("Gemm", node.input[1])
+    chain = Chain(node).then("Gemm", node.input[1])
     chain.nodes[0].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
     factor = np.array(alpha).astype(facts.dtype(node.input[0]))
     return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
 
 
-def _reduce_l2(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+def _reduce_l2(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
     if facts.types.get(node.input[0]) != onnx.TensorProto.DOUBLE:
         return None
-    chain = _Chain(node).then("ReduceSumSquare", *node.input[1:])
+    chain = Chain(node).then("ReduceSumSquare", *node.input[1:])
     chain.nodes[0].attribute.extend(node.attribute)
     return chain.then("Sqrt").done()
 
 
-def _slice(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+def _reduce_mean(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of integers: their sum, divided."""
+    shape, result = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
+    if shape is None or result is None or node.input[0] not in facts.types or 0 in (*shape, *result):
+        return None
+    if facts.dtype(node.input[0]).kind not in "iu":
+        return None
+    count = np.array(math.prod(shape) // math.prod(result), facts.dtype(node.input[0]))
+    chain = Chain(node).then("ReduceSum", *node.input[1:])
+    chain.nodes[0].attribute.extend(node.attribute)
+    return chain.then("Div", facts.constant(node, "count", count)).done()
+
+
+def _hardmax(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Before operator set 13 it is over all axes from `axis` on together."""
+    axis, rank = attribute(node, "axis", 1), facts.rank(node.input[0])
+    if facts.version >= 13 or rank is None or axis % rank == rank - 1:
+        return None
+    w = Writer(node, facts)
+    flat = w.add("Flatten", node.input[0], axis=axis % rank)
+    return w.done([w.like(w.add("Hardmax", flat, axis=1), node.input[0])])
+
+
+def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     found = [facts.model.constants.get(name) for name in node.input[1:]]
     shape, known = facts.shapes.get(node.input[0]), [array.astype(np.int64) for array in found if array is not None]
     if len(found) != 4 or len(known) != 4 or shape is None:
@@ -230,32 +201,40 @@ def _slice(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
     beyond = (steps < 0) & (starts >= sizes)
     if not beyond.any():
         return None
-    copy = _copy(node)
+    changed = copy(node)
     kind = facts.dtype(node.input[1])
-    copy.input[1] = facts.constant(node, "starts", np.where(beyond, sizes - 1, starts).astype(kind))
-    return [copy]
+    changed.input[1] = facts.constant(node, "starts", np.where(beyond, sizes - 1, starts).astype(kind))
+    return [changed]
 
 
-def _pad(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
-    if attribute(node, "mode", b"constant") != b"wrap":
+def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    given, mode = [*node.input, "", ""], attribute(node, "mode", b"constant").decode()
+    if mode == "reflect" and not given[3]:
+        array, rank = facts.model.constants.get(given[1]), facts.rank(node.input[0]) or 0
+        if array is None or not array.reshape(2, -1)[:, : rank - 2].any():
+            return None  # the wheel's own, of the innermost two axes
+    elif mode not in ("wrap", "reflect"):
         return None
-    given = [*node.input, "", ""]
     shape, pads = facts.shapes.get(node.input[0]), facts.model.constants.get(given[1])
     axes = facts.model.constants.get(given[3]) if given[3] else np.arange(len(shape or ()))
     if shape is None or pads is None or axes is None or 0 in shape:
         raise facts.model.error(
-            f"node {node.name!r}: Pad with mode wrap is supported for extents and pads that are known when compiling, "
-            "and extents above 0"
+            f"node {node.name!r}: Pad with mode {mode} is supported for extents and pads that are known when "
+            "compiling, and extents above 0"
         )
-    chain = _Chain(node)
+    chain = Chain(node)
     for axis, before, after in zip(axes.tolist(), *pads.reshape(2, -1).tolist(), strict=True):
         if before or after:
-            places = np.arange(-before, shape[axis] + after, dtype=np.int64) % shape[axis]
+            places = np.arange(-before, shape[axis] + after, dtype=np.int64)
+            if mode == "reflect" and shape[axis] > 1:
+                turn = 2 * (shape[axis] - 1)
+                places = (shape[axis] - 1) - np.abs(places % turn - (shape[axis] - 1))
+            places %= shape[axis]
             chain.then("Gather", facts.constant(node, f"places{axis}", places), axis=axis)
     return chain.done() if chain.nodes else chain.then("Identity").done()
 
 
-def _resize(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """Refuses what is wrong and cannot be told from the node alone: an axis that shrinks to one element."""
     shape, given = facts.shapes.get(node.output[0]), facts.shapes.get(node.input[0])
     halves = attribute(node, "coordinate_transformation_mode", b"half_pixel") == b"pytorch_half_pixel"
@@ -269,7 +248,7 @@ def _resize(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
     return None
 
 
-def _in_float32(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | None:
+def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
     kind = facts.types.get(node.input[0])
@@ -281,13 +260,15 @@ def _in_float32(node: onnx.NodeProto, facts: _Facts) -> list[onnx.NodeProto] | N
         onnx.helper.make_node("Cast", [name], [to], f"{node.name}/{to}", to=wide)
         for name, to in zip(node.input[1:], others, strict=True)
     ]
-    chain = _Chain(node).then("Cast", to=wide).then(node.op_type, *others)
+    chain = Chain(node).then("Cast", to=wide).then(node.op_type, *others)
     chain.nodes[-1].attribute.extend(node.attribute)
     return [*casts, *chain.then("Cast", to=int(kind)).done()]
 
 
-_RULES: dict[str, Callable[[Any, _Facts], list[Any] | None]] = {
-    "AveragePool": _average_pool, "Gemm": _gemm, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2,
+_RULES: dict[str, Rule] = {
+    **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
+    "AveragePool": _average_pool, "Gemm": _gemm, "Hardmax": _hardmax,
+    "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "Resize": _resize, "Slice": _slice,
     **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
 }

@@ -1,0 +1,91 @@
+"""Writes normalisations whose lowering loses digits or is wrong.
+
+GroupNormalization before operator set 21 and MeanVarianceNormalization are defined by E[x²] − E[x]², which has no
+digit left where the mean is large beside the spread; here it is the mean of squared differences from the mean. LRN
+over an even number of channels sums windows of the wrong place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx_simplify import attribute
+from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+_TO_THE_END = np.iinfo(np.int64).max
+
+
+def _in_float32(w: Writer, value: str) -> tuple[str, int]:
+    """`value` in float32, or float64 if it is; and the type that it was of."""
+    import onnx
+
+    kind = w.facts.types[w.node.input[0]]
+    narrow = kind in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    return (w.cast(value, onnx.TensorProto.FLOAT) if narrow else value), kind
+
+
+def _number(w: Writer, value: float) -> str:
+    """A constant of the type that is calculated in."""
+    import onnx
+
+    double = w.facts.types[w.node.input[0]] == onnx.TensorProto.DOUBLE
+    return w.constant(np.array(value, np.float64 if double else np.float32), "number")
+
+
+def _deviations(w: Writer, value: str, axes: list[int]) -> tuple[str, str]:
+    """Differences from the mean over `axes`, and the mean of their squares."""
+    apart = w.add("Sub", value, w.over("ReduceMean", value, axes, keepdims=1))
+    return apart, w.over("ReduceMean", w.add("Mul", apart, apart), axes, keepdims=1)
+
+
+def _group_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if facts.version >= 21 or node.input[0] not in facts.types:
+        return None
+    w = Writer(node, facts)
+    value, kind = _in_float32(w, node.input[0])
+    grouped = w.reshape(value, [0, attribute(node, "num_groups", 1), -1])
+    apart, variance = _deviations(w, grouped, [2])
+    root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
+    scale, shift = (w.reshape(_in_float32(w, name)[0], [-1, 1]) for name in node.input[1:3])
+    result = w.add("Add", w.add("Mul", w.add("Div", apart, root), scale), shift)
+    return w.done([w.cast(w.like(result, node.input[0]), kind)])
+
+
+def _mean_variance(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if node.input[0] not in facts.types:
+        return None
+    w = Writer(node, facts)
+    value, kind = _in_float32(w, node.input[0])
+    apart, variance = _deviations(w, value, list(attribute(node, "axes", [0, 2, 3])))
+    root = w.add("Add", w.add("Sqrt", variance), _number(w, 1e-9))
+    return w.done([w.cast(w.add("Div", apart, root), kind)])
+
+
+def _local_response(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    size, rank = attribute(node, "size", 1), facts.rank(node.input[0])
+    if size % 2 or rank is None or node.input[0] not in facts.types:
+        return None
+    w = Writer(node, facts)
+    value, kind = _in_float32(w, node.input[0])
+    around = np.zeros((2, rank), np.int64)
+    around[:, 1] = (size - 1) // 2, size // 2
+    squares = w.add("Pad", w.add("Mul", value, value), w.constant(around.reshape(-1), "pads"))
+    total = w.slice(squares, 1, 0, 1 - size)
+    for start in range(1, size):
+        stop = start + 1 - size
+        total = w.add("Add", total, w.slice(squares, 1, start, stop or _TO_THE_END))
+    scaled = w.add("Mul", total, _number(w, attribute(node, "alpha", 1e-4) / size))
+    base = w.add("Add", scaled, _number(w, attribute(node, "bias", 1.0)))
+    return w.done([w.cast(w.add("Div", value, w.add("Pow", base, _number(w, attribute(node, "beta", 0.75)))), kind)])
+
+
+RULES: dict[str, Rule] = {
+    "GroupNormalization": _group_normalization,
+    "LRN": _local_response,
+    "MeanVarianceNormalization": _mean_variance,
+}

@@ -1,0 +1,101 @@
+"""Writes products and convolutions that the wheel's lowering does not know with those that it does.
+
+- MatMul of a batch and a vector, whose vector becomes a matrix of one column or row;
+- Einsum without a result in its equation, which gets it;
+- Conv of volumes in groups, which becomes as many;
+- ConvTranspose with padding that is not the same on both sides, which is cut out of one without.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx_simplify import attribute
+from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def _matmul(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    left, right = (facts.rank(name) for name in node.input[:2])
+    if left is None or right is None or 1 not in (left, right) or max(left, right) < 3:
+        return None
+    w = Writer(node, facts)
+    if right == 1:
+        column = w.over("Unsqueeze", node.input[1], [1])
+        return w.done([w.over("Squeeze", w.add("MatMul", node.input[0], column), [left - 1])])
+    row = w.over("Unsqueeze", node.input[0], [0])
+    return w.done([w.over("Squeeze", w.add("MatMul", row, node.input[1]), [right - 2])])
+
+
+def _einsum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    equation = attribute(node, "equation", b"").decode().replace(" ", "")
+    if "->" in equation:
+        return None
+    letters = Counter(equation.replace("...", "").replace(",", ""))
+    once = "".join(sorted(letter for letter, count in letters.items() if count == 1))
+    w = Writer(node, facts)
+    full = f"{equation}->{'...' if '...' in equation else ''}{once}"
+    return w.done([w.add("Einsum", *node.input, equation=full)])
+
+
+def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    groups, shape = attribute(node, "group", 1), facts.shapes.get(node.input[1])
+    if groups == 1 or shape is None or len(shape) != 5:
+        return None
+    w = Writer(node, facts)
+    per_input, per_output = shape[1], shape[0] // groups
+    parts: list[str] = []
+    for group in range(groups):
+        first, last = group * per_output, (group + 1) * per_output
+        inputs = [
+            w.slice(node.input[0], 1, group * per_input, (group + 1) * per_input),
+            *(w.slice(name, 0, first, last) for name in node.input[1:] if name),
+        ]
+        parts.append(w.add("Conv", *inputs))
+        w.nodes[-1].attribute.extend(item for item in node.attribute if item.name != "group")
+    return w.done([w.add("Concat", *parts, axis=1)])
+
+
+def _transposed_convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """The whole result, without padding, of which the elements that are asked for are taken, zeros beyond its end."""
+    shape, filters = facts.shapes.get(node.input[0]), facts.shapes.get(node.input[1])
+    if shape is None or filters is None:
+        return None
+    sizes, rank = shape[2:], len(shape) - 2
+    pads = list(attribute(node, "pads", [0] * 2 * rank))
+    auto = attribute(node, "auto_pad", b"NOTSET")
+    if auto in (b"NOTSET", b"VALID") and pads[:rank] == pads[rank:]:
+        return None
+    strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
+    more, asked = attribute(node, "output_padding", [0] * rank), list(attribute(node, "output_shape", []))
+    if auto in (b"SAME_UPPER", b"SAME_LOWER") and not asked:
+        asked = [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    w = Writer(node, facts)
+    whole = w.add("ConvTranspose", *node.input[:2])
+    kept = ("strides", "dilations", "group", "kernel_shape")
+    w.nodes[-1].attribute.extend(item for item in node.attribute if item.name in kept)
+    for axis in range(rank):
+        length = (sizes[axis] - 1) * strides[axis] + (filters[axis + 2] - 1) * dilations[axis] + 1
+        before, count = pads[axis], length + more[axis] - pads[axis] - pads[axis + rank]
+        if asked:
+            count = asked[axis]
+            total = max(0, length + more[axis] - count)
+            before = total // 2 if auto == b"SAME_UPPER" else total - total // 2
+        if before + count > length:
+            around = np.zeros((2, rank + 2), np.int64)
+            around[1, axis + 2] = before + count - length
+            whole = w.add("Pad", whole, w.constant(around.reshape(-1), "pads"))
+        whole = w.slice(whole, axis + 2, before, before + count)
+    if len(node.input) > 2 and node.input[2]:
+        whole = w.add("Add", whole, w.reshape(node.input[2], [1, -1, *[1] * rank]))
+    return w.done([whole])
+
+
+RULES: dict[str, Rule] = {
+    "Conv": _convolution, "ConvTranspose": _transposed_convolution, "Einsum": _einsum, "MatMul": _matmul,
+}  # fmt: skip
