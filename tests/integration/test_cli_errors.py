@@ -66,6 +66,11 @@ def test_output_folder_that_does_not_exist(fails: Fails, add: Path) -> None:
     assert message == "none/x.motet: cannot be written: there is no folder none"
 
 
+def test_output_whose_name_is_too_long(fails: Fails, add: Path) -> None:
+    name = "x" * 300
+    assert fails("compile", add.name, "-o", name) == f"{name}: cannot be written: file name too long"
+
+
 def test_output_that_is_a_folder(fails: Fails, add: Path, tmp_path: Path) -> None:
     (tmp_path / "folder.motet").mkdir()
     assert "folder.motet: cannot be written" in fails("compile", add.name, "-o", "folder.motet")

@@ -115,9 +115,13 @@ def save(artifact: Artifact, path: Path, parameters: Literal["embedded", "extern
 
 def _check_writable(path: Path) -> None:
     """Say that the artifact cannot be written before the work, not after it."""
-    if path.is_dir():
+    try:
+        is_folder, has_folder = path.is_dir(), path.parent.is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise OptionError(f"{path}: cannot be written: {reason(error)}") from None
+    if is_folder:
         raise OptionError(f"{path}: cannot be written: is a directory; expected the name of a file")
-    if not path.parent.is_dir():
+    if not has_folder:
         raise OptionError(f"{path}: cannot be written: there is no folder {path.parent}")
 
 
