@@ -295,6 +295,15 @@ def reductions() -> Iterator[TorchForm]:
     yield _form("softmax special", lambda x: F.softmax(x, -1), torch.tensor([[0, -INF, 3], [-INF, -INF, 2], [1e4, 1e4, -1e4]]))
     yield _form("logsumexp special", lambda x: torch.logsumexp(x, -1), torch.tensor([[200, 201.0], [-300, -301], [-INF, -INF], [INF, 1]]))
     nans = torch.tensor([[1, NAN, 2], [INF, 1, 2], [-INF, -INF, -INF]])
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        line = torch.tensor([[1, NAN, 2, NAN], [INF, 1, 2, INF], [-INF, -INF, -INF, -INF], [0, 3, -1, 3], [NAN] * 4])
+        for name in ("argmax", "argmin"):
+            for dims in (0, 1, None):
+                yield _form(f"{name} nan {dims} {dtype}", lambda x, f=getattr(torch, name), d=dims: f(x, d), line.to(dtype))
+            yield _form(f"{name} nan keep {dtype}", lambda x, f=getattr(torch, name): (f(x, 1, True), f(x, None, True)), line.to(dtype))
+        for name in ("max", "min"):
+            for dims in (0, 1):
+                yield _form(f"{name} nan {dims} {dtype}", lambda x, f=getattr(torch, name), d=dims: (*f(x, d), *f(x, d, True)), line.to(dtype))
     for name in ("amax", "amin", "sum", "nansum", "nanmean"):
         yield _form(f"{name} special", lambda x, f=getattr(torch, name): f(x, 1), nans)
     for name in ("max", "min"):

@@ -1,6 +1,7 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
-Wrong: adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats. Missing: cumsum, cumprod,
+Wrong: adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where the largest and the
+smallest number are if there is a NaN. Missing: cumsum, cumprod,
 powers of integers, all over several dimensions, hypot, copysign, fmax and fmin of tensors that are broadcast.
 """
 
@@ -30,6 +31,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         aten.adaptive_max_pool1d.default: _adaptive_max_pool1d,
         aten.adaptive_max_pool2d.default: _adaptive_max_pool2d,
+        aten.argmax.default: _argmax,
+        aten.argmin.default: _argmin,
+        aten.max.dim: _max,
+        aten.min.dim: _min,
         aten.isclose.default: _isclose,
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
@@ -88,6 +93,50 @@ def _adaptive_max_pool2d(x: Any, output_size: Sequence[int]) -> Any:
 def _adaptive_max_pool1d(x: Any, output_size: Sequence[int]) -> Any:
     found = _adaptive_max_pool2d(x.unsqueeze(-2), [1, output_size[0]])
     return found if found is NotImplemented else tuple(part.squeeze(-2) for part in found)
+
+
+def _with_place(x: Any, dim: int, extreme: Callable[..., Any]) -> tuple[Any, Any]:
+    """The extremes along `dim`, which stays, and where the first ones are: a NaN, where there is one, is the most."""
+    if not x.dtype.is_floating_point or not x.ndim or not isinstance(x.shape[dim], int):
+        return NotImplemented, NotImplemented
+    values = extreme(x, dim, True)
+    count = x.shape[dim]
+    shape = [1] * x.ndim
+    shape[dim] = count
+    places = torch.arange(count, dtype=torch.int32, device=x.device).reshape(shape)
+    found = (x == values) | torch.isnan(x)
+    return values, torch.amin(torch.where(found, places, count), dim, True).to(torch.int64)
+
+
+def _place(x: Any, dim: int | None, keepdim: bool, extreme: Callable[..., Any]) -> Any:
+    if dim is not None:
+        _, places = _with_place(x, dim, extreme)
+        return places if places is NotImplemented or keepdim else places.squeeze(dim)
+    _, places = _with_place(x.reshape(-1), 0, extreme)
+    return places if places is NotImplemented else places.reshape([1] * x.ndim if keepdim else [])
+
+
+def _argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return _place(x, dim, keepdim, torch.amax)
+
+
+def _argmin(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return _place(x, dim, keepdim, torch.amin)
+
+
+def _both(x: Any, dim: int, keepdim: bool, extreme: Callable[..., Any]) -> Any:
+    values, places = _with_place(x, dim, extreme)
+    if values is NotImplemented:
+        return NotImplemented
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _max(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return _both(x, dim, keepdim, torch.amax)
+
+
+def _min(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return _both(x, dim, keepdim, torch.amin)
 
 
 def _isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
