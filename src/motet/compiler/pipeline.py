@@ -33,6 +33,7 @@ from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.outline import KIND, outline_kernels
+from motet.compiler.partition.refined_rows import refine_rows
 from motet.compiler.placement.faces import complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
@@ -191,8 +192,9 @@ def partition(program: Program) -> Kernels:
 
 
 def attending(program: Program, targets: Sequence[Target]) -> Program | None:
-    """`program`, normalised, with attention marked, for those of `targets` that have it as one kernel; None where it
-    has none, or nobody does. Where all do, it is `program` itself that is changed, and the answer is None too."""
+    """`program`, normalised, with attention marked, for those of `targets` that have it as one kernel, and with rows
+    as long as these can have them; None where there is nothing of this, or nobody has. Where all do, it is `program`
+    itself that is changed, and the answer is None too."""
     those = [backend for backend in map(backend_of, targets) if backend.attends]
     if not those:
         return None
@@ -202,10 +204,12 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
 
     if len(those) == len(targets):
         fuse_attention(program, accepts)
+        refine_rows(program)
         return None
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
-    return apart if fuse_attention(apart, accepts) else None
+    changed = [fuse_attention(apart, accepts), refine_rows(apart)]
+    return apart if any(changed) else None
 
 
 def partition_beside(apart: Program, program: Program) -> Kernels:

@@ -41,7 +41,7 @@ def fuse_attention(program: Program, accepts: Accepts) -> bool:
             fused = [any(_rewrite(one, accepts) for one in ways) for ways in _candidates(function, program)]
             if any(fused):
                 found = True
-                _sweep(function)
+                erase_unused(function)
     return found
 
 
@@ -60,7 +60,7 @@ class Triangle:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """Where an operand comes from: result `result` of operation `node` of the attention, a number, a triangular
     constant; else from outside."""
 
@@ -71,18 +71,18 @@ class _Source:
 
 
 @dataclass
-class _Candidate:
+class Candidate:
     """`operations` in the order of the program, the last one making the result. Those in `inner` depend on the first
     product, and are nobody else's."""
 
     function: ir.Operation
     number: int
     operations: list[ir.Operation]
-    sources: list[list[_Source]]
+    sources: list[list[Source]]
     inner: list[bool]
 
 
-class _Function:
+class FunctionView:
     """What is asked of a function's operations before anything changes."""
 
     def __init__(self, function: ir.Operation, program: Program) -> None:
@@ -120,6 +120,24 @@ class _Function:
         """The number that all of a tensor, or a scalar, is."""
         return _constant(value)
 
+    def candidate(
+        self, order: Sequence[int], number: int, inner: Sequence[bool] = (), triangles: bool = False
+    ) -> Candidate:
+        """The operations at `order`; `triangles` says whether triangular constants are looked for."""
+        index = {position: i for i, position in enumerate(order)}
+
+        def source(value: ir.Value) -> Source:
+            maker = self.maker(value)
+            if maker in index:
+                return Source(index[maker], ir.OpResult(value).result_number)
+            known = self.number(value)
+            return Source(number=known, triangle=self.triangle(value) if triangles and known is None else None)
+
+        return Candidate(
+            self.function, number, [self.operations[p] for p in order],
+            [[source(value) for value in self.inputs(p)] for p in order], list(inner),
+        )
+
     def triangle(self, value: ir.Value) -> Triangle | None:
         if not isinstance(value.owner, ir.Block) or "arg_attrs" not in self.function.attributes:
             return None
@@ -146,14 +164,14 @@ def triangular(array: np.ndarray) -> Triangle | None:
     return Triangle(first.item(), second.item(), offset, rows, columns)
 
 
-def _candidates(function: ir.Operation, program: Program) -> list[list[_Candidate]]:
+def _candidates(function: ir.Operation, program: Program) -> list[list[Candidate]]:
     """What may be attention, each in the ways in which it may be taken, the best first."""
-    f = _Function(function, program)
+    f = FunctionView(function, program)
     products = [
         position for position, operation in enumerate(f.operations)
         if operation.name == "linalg.generic" and f.role(position) is Role.CONTRACTION
     ]
-    found: list[list[_Candidate]] = []
+    found: list[list[Candidate]] = []
     taken: set[int] = set()
     for second in products:
         for side in f.inputs(second):
@@ -169,7 +187,7 @@ def _candidates(function: ir.Operation, program: Program) -> list[list[_Candidat
     return found
 
 
-def _between(f: _Function, second: int, side: ir.Value) -> tuple[int | None, set[int]]:
+def _between(f: FunctionView, second: int, side: ir.Value) -> tuple[int | None, set[int]]:
     """The one product that `side` of product `second` is made from, and what lies between them."""
     readers: dict[int, set[int]] = {}
     stack = [(side, second)]
@@ -202,7 +220,7 @@ def _between(f: _Function, second: int, side: ir.Value) -> tuple[int | None, set
     return None, set()
 
 
-def _is_softmax(f: _Function, inner: set[int]) -> bool:
+def _is_softmax(f: FunctionView, inner: set[int]) -> bool:
     """Whether these may be one: some reduction, and a power."""
     names = {
         child.operation.name
@@ -213,8 +231,8 @@ def _is_softmax(f: _Function, inner: set[int]) -> bool:
 
 
 def _gathered(
-    f: _Function, first: int, inner: set[int], second: int, number: int, slices: bool
-) -> _Candidate | None:
+    f: FunctionView, first: int, inner: set[int], second: int, number: int, slices: bool
+) -> Candidate | None:
     """The attention with what its operands are made of and what is done with its result; slices of what it reads are
     its own where `slices`."""
     members = {first, second, *inner}
@@ -228,25 +246,13 @@ def _gathered(
         stack += f.inputs(position)
     after = _after(f, second)
     order = sorted(members | outer) + [p for p in after if p not in members]
-    index = {position: i for i, position in enumerate(order)}
     if len(order) > _LARGEST:
         return None
 
-    def source(value: ir.Value) -> _Source:
-        maker = f.maker(value)
-        if maker in index:
-            return _Source(index[maker], ir.OpResult(value).result_number)
-        known = f.number(value)
-        return _Source(number=known, triangle=None if known is not None else f.triangle(value))
-
-    return _Candidate(
-        f.function, number, [f.operations[p] for p in order],
-        [[source(value) for value in f.inputs(p)] for p in order],
-        [p in members or p in after for p in order],
-    )
+    return f.candidate(order, number, [p in members or p in after for p in order], triangles=True)
 
 
-def _is_cheap(f: _Function, position: int, slices: bool) -> bool:
+def _is_cheap(f: FunctionView, position: int, slices: bool) -> bool:
     """Whether an operation that others may need as well is done again for each: renamings, and what follows from
     positions alone."""
     operation, role = f.operations[position], f.role(position)
@@ -272,7 +278,7 @@ def _is_known_slice(operation: ir.Operation) -> bool:
     )
 
 
-def _from_positions(f: _Function, position: int) -> bool:
+def _from_positions(f: FunctionView, position: int) -> bool:
     """Whether renamings lead back to nothing from outside."""
     if f.role(position) is Role.ELEMENTWISE:
         return True
@@ -282,7 +288,7 @@ def _from_positions(f: _Function, position: int) -> bool:
     )
 
 
-def _after(f: _Function, second: int) -> list[int]:
+def _after(f: FunctionView, second: int) -> list[int]:
     """Casts and transpositions of the result, with the reshapes between them."""
     found: list[int] = []
     pending: list[int] = []
@@ -322,11 +328,11 @@ def _is_cast(operation: ir.Operation, role: Role) -> bool:
 # -- rewriting -------------------------------------------------------------------------------------
 
 
-def _rewrite(candidate: _Candidate, accepts: Accepts) -> bool:
+def _rewrite(candidate: Candidate, accepts: Accepts) -> bool:
     """Put the attention in place of `candidate`'s operations, if it is one."""
     last = candidate.operations[-1]
     try:
-        builder = _Builder(candidate)
+        builder = CandidateBuilder(candidate)
         if not _is_accepted(builder, accepts):
             return False
     except NoRefinement:
@@ -339,7 +345,7 @@ def _rewrite(candidate: _Candidate, accepts: Accepts) -> bool:
     return True
 
 
-def _sweep(function: ir.Operation) -> None:
+def erase_unused(function: ir.Operation) -> None:
     """Erase what nobody reads any more."""
     for entry in reversed(list(function.regions[0].blocks[0].operations)):
         operation = entry.operation
@@ -348,7 +354,7 @@ def _sweep(function: ir.Operation) -> None:
             operation.erase()
 
 
-def _is_accepted(builder: _Builder, accepts: Accepts) -> bool:
+def _is_accepted(builder: CandidateBuilder, accepts: Accepts) -> bool:
     """Whether the kernel that there would be is attention, by building it aside."""
     last = builder.candidate.operations[-1]
     scratch = ir.Module.create(last.location)
@@ -371,10 +377,10 @@ Key = tuple[int, int]  # an operation, and which of its operands
 
 
 @dataclass
-class _Builder:
+class CandidateBuilder:
     """Builds the operations of a candidate on refined extents, wherever it is told to."""
 
-    candidate: _Candidate
+    candidate: Candidate
     extents: Extents = field(default_factory=Extents)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,179 @@
+"""refine-rows: a normalisation, and element-wise work on it under another shape, rewritten on the extents they share.
+
+    %n = … mean, variance, … on 16x32x65536                     all on 16x32x16x64x64, where they are one kernel;
+    %e = tensor.expand_shape %n : … into 16x512x64x64       →   reshapes stand before and after
+    linalg.generic … (%e * %scale + %shift) on 16x512x64x64
+
+Group normalisations are written so. What belongs to one: the element-wise work and reductions that make what is
+reshaped, as far as they run over the same points or rows, and the element-wise work that follows over the points of the
+new shape. Nothing happens where more than one result of it is read elsewhere, or without a reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
+from motet.compiler.partition.attention import Candidate, CandidateBuilder, FunctionView, erase_unused
+from motet.compiler.partition.group import LARGEST_GROUP, MARK
+from motet.compiler.partition.refining import NoRefinement, inward, outward
+from motet.compiler.partition.roles import Role, is_unit_reshape, structure_of
+
+_NUMBER = -1  # that the operations are marked with until they stand
+_WORK = (Role.ELEMENTWISE, Role.REDUCTION)
+
+
+def refine_rows(program: Program) -> bool:
+    """In place, in every public function; whether anything was found."""
+    found = False
+    for entry in program.module.body.operations:
+        function = entry.operation
+        if function.name != "func.func" or "sym_visibility" in function.attributes:
+            continue
+        while any(_rewrite(candidate) for candidate in _candidates(function, program)):
+            found = True
+            erase_unused(function)
+    return found
+
+
+def _candidates(function: ir.Operation, program: Program) -> Iterator[Candidate]:
+    f = FunctionView(function, program)
+    for position, operation in enumerate(f.operations):
+        if f.role(position) is not Role.ALIAS or operation.name == "tensor.cast" or is_unit_reshape(operation):
+            continue
+        members = _members(f, position)
+        if members is not None:
+            yield f.candidate(sorted(members), _NUMBER)
+
+
+class _SharedBuilder(CandidateBuilder):
+    """Takes it that what several operations read from outside has the same extents in all of them."""
+
+    def __post_init__(self) -> None:
+        for number, operation in enumerate(self.candidate.operations):
+            self._declare(number, operation)
+        names: dict[ir.Value, str] = {}
+        for (number, k), value in self.outside():
+            if not isinstance(value.type, ir.RankedTensorType):
+                continue
+            name = self._names(number, self.candidate.operations[number])[k]
+            for axis in range(value.type.rank):
+                self.extents.join(names.setdefault(value, name), axis, name, axis)
+        self.extents.settle()
+
+
+def _rewrite(candidate: Candidate) -> bool:
+    """Put refined operations in place of `candidate`'s; False where there are none."""
+    last = candidate.operations[-1]
+    try:
+        builder = _SharedBuilder(candidate)
+        with ir.InsertionPoint(last), last.location:
+            inputs = [inward(value, builder.tensor(key)) for key, value in builder.outside()]
+            replacement = outward(builder.build(inputs, _NUMBER), builder.result())
+    except NoRefinement:
+        return False
+    last.results[0].replace_all_uses_with(replacement)
+    for entry in candidate.function.regions[0].blocks[0].operations:
+        attributes = entry.operation.attributes
+        if MARK in attributes and ir.IntegerAttr(attributes[MARK]).value == _NUMBER:
+            del attributes[MARK]
+    return True
+
+
+def _members(f: FunctionView, reshape: int) -> set[int] | None:
+    """The operations around a reshape that may be one kernel."""
+    made = _plain(f, f.inputs(reshape)[0])
+    if made is None or f.role(made) is not Role.ELEMENTWISE:
+        return None
+    before = _before(f, made)
+    if not any(f.role(position) is Role.REDUCTION for position in before):
+        return None
+    after, reshapes = _after(f, made, before)
+    members = before | after | reshapes
+    exits = [position for position in members if not f.users(position) <= members]
+    if not after or exits != [max(after)] or len(members) > LARGEST_GROUP:
+        return None
+    return members
+
+
+def _plain(f: FunctionView, value: ir.Value) -> int | None:
+    """The operation that makes `value`, reshapes left out."""
+    position = f.maker(value)
+    while position is not None and f.role(position) is Role.ALIAS:
+        position = f.maker(f.inputs(position)[0])
+    return position
+
+
+def _points(f: FunctionView, position: int) -> tuple[tuple[int | None, ...], frozenset[int]] | None:
+    """The extents of a loop nest, those of 1 left out, and which of them it reduces."""
+    operation = f.operations[position]
+    structure = structure_of(operation) if operation.name == "linalg.generic" else None
+    if structure is None:
+        return None
+    kept = [d for d, size in enumerate(structure.sizes) if size != 1]
+    return (
+        tuple(structure.sizes[d] for d in kept),
+        frozenset(number for number, d in enumerate(kept) if d in structure.reduced),
+    )
+
+
+def _before(f: FunctionView, made: int) -> set[int]:
+    """What `made` is made from over the same points, or over rows of them, with the reshapes and views between."""
+    own = _points(f, made)
+    domain = own[0] if own else ()
+    found = {made}
+    stack = list(f.inputs(made))
+    while stack:
+        position = f.maker(stack.pop())
+        if position is None or position in found:
+            continue
+        role, operation = f.role(position), f.operations[position]
+        if role is Role.ALIAS:
+            if operation.name == "tensor.cast" or not is_unit_reshape(operation):
+                continue
+        elif role is Role.VIEW:
+            if operation.name != "linalg.generic":
+                continue
+        elif role in _WORK:
+            points = _points(f, position)
+            if points is None or points[0] != domain[: len(points[0])]:
+                continue
+        else:
+            continue
+        found.add(position)
+        stack += f.inputs(position)
+    return _closed(f, found, made)
+
+
+def _closed(f: FunctionView, found: set[int], made: int) -> set[int]:
+    """`found` without what others read too."""
+    while True:
+        open_ = {position for position in found - {made} if not f.users(position) <= found}
+        if not open_:
+            return found
+        found = found - open_
+
+
+def _after(f: FunctionView, made: int, before: set[int]) -> tuple[set[int], set[int]]:
+    """The element-wise work that reads `made` under another shape, as far as it runs over the same points, and the
+    reshapes."""
+    reshapes: set[int] = set()
+    work: set[int] = set()
+    domain: tuple[int | None, ...] | None = None
+    stack = [made]
+    while stack:
+        for user in sorted(f.users(stack.pop())):
+            if user < 0 or user in before | reshapes | work:
+                continue
+            if f.role(user) is Role.ALIAS and not work and f.operations[user].name != "tensor.cast":
+                reshapes.add(user)
+                stack.append(user)
+                continue
+            points = _points(f, user) if f.role(user) is Role.ELEMENTWISE else None
+            if points is None or domain not in (None, points[0]):
+                continue
+            domain = points[0]
+            work.add(user)
+            stack.append(user)
+    return work, reshapes
