@@ -27,7 +27,7 @@ from motet.errors import DeviceError, KernelFault, OutOfMemoryError
 from motet.runtime.device import Buffer, CommandBuffer, Device, Reference, Work
 from motet.runtime.expressions import evaluate
 
-_MOST_ALGORITHMS = 6
+_MOST_ALGORITHMS = 8
 _BEYOND_CACHES = 160 << 20  # bytes of all sets of buffers together
 _MOST_SETS = 8
 _MOST_LAUNCHES = 200
@@ -119,14 +119,14 @@ def time_candidates(
     algorithms = _algorithms(device, kernel)
     for way in _ways(artifact, kernel, objects, algorithms):
         runs.append(_prepare(device, way, launch, evaluate(way.tasks, symbols), sets, clock))
-    reference: list[np.ndarray[Any, Any]] | None = None
+    reference: list[_Wanted] | None = None
     for number, run in enumerate(runs):
         if run is None:
             continue
         results = run.results()
         if reference is None:
-            reference = results
-        elif not _agree(results, reference):
+            reference = [_Wanted.of(result) for result in results]
+        elif not all(wanted.agrees(result) for wanted, result in zip(reference, results, strict=True)):
             _log.warning("%s: %s computes something else than %s; it is not taken", kernel.kernel, run.label,
                          kernel.candidates[0].label)
             runs[number] = None
@@ -235,10 +235,10 @@ class _Sets:
         for first in range(0, len(self.buffers), len(launch.bytes)):
             self._fill(first)
 
-    def _fill(self, first: int) -> None:
+    def _fill(self, first: int, begin: int = 0) -> None:
         points = [
             self.device.write(self.buffers[first + number], content)
-            for number, content in enumerate(self.contents) if content.nbytes
+            for number, content in enumerate(self.contents) if content.nbytes and number >= begin
         ]
         for point in points:
             point.wait()
@@ -249,8 +249,8 @@ class _Sets:
         return tuple(Reference(first + k, 0, size) for k, size in enumerate(self.launch.bytes))
 
     def restore(self) -> None:
-        """The first set as it was before any launch."""
-        self._fill(0)
+        """The first set as it was before any launch, which write to no buffer that is only read."""
+        self._fill(0, self.launch.reads)
 
     def results(self) -> list[np.ndarray[Any, Any]]:
         """What the first set's written buffers hold, as f64."""
@@ -319,19 +319,38 @@ class _Run:
         return (clock() - begin) / self.launches
 
 
-def _agree(results: Sequence[np.ndarray[Any, Any]], wanted: Sequence[np.ndarray[Any, Any]]) -> bool:
-    """Whether two candidates computed the same, but for the rounding of sums in another order."""
-    for a, b in zip(results, wanted, strict=True):
-        if a.dtype.kind in "biu":
-            if not np.array_equal(a, b):
-                return False
-            continue
-        exact = np.float64 if a.dtype.itemsize > 4 else np.float32
-        x, y = a.astype(exact), b.astype(exact)
-        finite = np.isfinite(y)
-        scale = np.abs(y[finite]).max(initial=0.0)
-        if not np.array_equal(np.isfinite(x), finite):
+@dataclass(frozen=True)
+class _Wanted:
+    """What a candidate has to compute, but for the rounding of sums in another order: numbers in f32, or in f64 where
+    that is not all; with where they are finite, and the largest of them."""
+
+    numbers: np.ndarray[Any, Any]
+    finite: np.ndarray[Any, Any] | None
+    largest: float
+    tolerance: float
+
+    @staticmethod
+    def of(result: np.ndarray[Any, Any]) -> _Wanted:
+        if result.dtype.kind in "biu":
+            return _Wanted(result, None, 0.0, 0.0)
+        numbers = _exact(result)
+        finite = np.isfinite(numbers)
+        largest = max(float(np.abs(numbers[finite]).max(initial=0.0)), 1e-6)
+        return _Wanted(numbers, finite, largest, _TOLERANCE.get(result.dtype.itemsize, 0.05))
+
+    def agrees(self, result: np.ndarray[Any, Any]) -> bool:
+        if self.finite is None:
+            return np.array_equal(result, self.numbers)
+        found = _exact(result)
+        if not np.array_equal(np.isfinite(found), self.finite):
             return False
-        if np.abs(x[finite] - y[finite]).max(initial=0.0) > _TOLERANCE.get(a.dtype.itemsize, 0.05) * max(scale, 1e-6):
-            return False
-    return True
+        if self.finite.all():
+            difference = np.subtract(found, self.numbers, out=found)
+        else:
+            difference = found[self.finite] - self.numbers[self.finite]
+        return float(np.abs(difference, out=difference).max(initial=0.0)) <= self.tolerance * self.largest
+
+
+def _exact(result: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy of them in f32, or in f64."""
+    return result.astype(np.float64 if result.dtype.itemsize > 4 else np.float32)
