@@ -55,18 +55,22 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list
 def _channels_last(
     kernel: Kernel, stage: Stage, image: int, classes: tuple[list[int], ...], factor: str
 ) -> Kernel:
-    """`kernel` with the image and the filters of a convolution, whose factors tensor cores read along K alone, copied
-    so that channels lie side by side."""
+    """`kernel` with the image and the filters of a convolution copied so that channels lie side by side, in lines that
+    begin where the copy engine wants them: tensor cores read 32-bit and 8-bit factors along K alone, and threads load
+    others element by element where windows move along their lines."""
     access = stage.inputs[image]
     value = kernel.values[access.value]
     channel = next((
         (axis, entry.single) for axis, entry in enumerate(access.map)
         if entry.single is not None and stage.iterators[entry.single] == "reduction"
     ), None)
-    if item_bytes(factor) == 2 or channel is None or value.dtype != factor or value.order[-1] == channel[0]:
+    if channel is None or value.dtype != factor or value.order[-1] == channel[0]:
         return kernel
     axis, dim = channel
-    if not isinstance(stage.sizes[dim], int) or int(stage.sizes[dim]) < _CHANNELS:
+    pixels = {d for entry in access.map for d, c in enumerate(entry.coefficients) if c} | set(classes[0])
+    window = [d for d in classes[3] if d != dim]
+    often = _count(stage, [d for d in (*classes[1], *classes[2]) if d not in pixels]) * _count(stage, window)
+    if _count(stage, [dim]) < _CHANNELS or (item_bytes(factor) == 2 and often < _OFTEN):
         return kernel
     kernel, stage = _reordered(kernel, stage, image, (*(a for a in range(value.rank) if a != axis), axis))
     product = match_product(stage)
@@ -83,7 +87,8 @@ def _channels_last(
 
 
 def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]) -> tuple[Kernel, Stage]:
-    """`kernel` with what input `number` of `stage` reads from copied before it, to a temporary in another order."""
+    """`kernel` with what input `number` of `stage` reads from copied before it, to a temporary in another order, whose
+    lines begin at multiples of what the copy engine wants."""
     access = stage.inputs[number]
     value = kernel.values[access.value]
     index = len(kernel.values)
@@ -92,7 +97,9 @@ def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]
         value.shape, ("parallel",) * value.rank, (Access(access.value, here),), (Access(index, here),), (None,), (),
         (0,), f"a layout for {stage.source}" if stage.source else "",
     )
-    temporary = Value(value.shape, value.dtype, "temporary", order)
+    shape = list(value.shape)
+    shape[order[-1]] = _padded([shape[order[-1]]], value.dtype)[0]
+    temporary = Value(tuple(shape), value.dtype, "temporary", order)
     return _before(kernel, stage, copy, temporary, number, replace(access, value=index))
 
 
