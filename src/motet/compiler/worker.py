@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import mmap
 import os
 import sys
 from collections.abc import Generator, Sequence
@@ -97,7 +98,7 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
 
     data = _source(job)
     place = place or placer(job.devices, job.placement == "auto", job.places, _rate_table(job))
-    program = load_source(data.decode() if job.text else data, job.path, job.format, place)
+    program = load_source(data[:].decode() if job.text else data, job.path, job.format, place)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
     context.allow_unregistered_dialects = True  # the attributes named motet.…
@@ -121,7 +122,7 @@ def _one_line(text: str) -> str:
     return found.removeprefix("error:").strip()
 
 
-def _source(job: Job) -> bytes:
+def _source(job: Job) -> bytes | mmap.mmap:
     if job.source is not None:
         return job.source
     try:
@@ -129,7 +130,7 @@ def _source(job: Job) -> bytes:
             status = os.fstat(file.fileno())
             if job.file and (status.st_size, status.st_mtime_ns) != job.state:
                 raise CompileError("it was changed while it was compiled; compile it again", Location(job.path))
-            return file.read()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if job.file else file.read()
     except OSError as error:
         raise CompileError(f"{job.path}: {(error.strerror or str(error)).lower()}") from None
 
@@ -214,7 +215,7 @@ def _optimise(job: Job, folder: Path) -> None:
     from motet.compiler import stages
 
     data = _source(job)
-    (folder / RESULT).write_text(stages.optimise(data.decode(), job.path, job.pipeline))
+    (folder / RESULT).write_text(stages.optimise(data[:].decode(), job.path, job.pipeline))
 
 
 def _verify(job: Job, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 
 from motet.compiler.ir._mlir import ir
@@ -15,16 +16,23 @@ _STABLEHLO = re.compile(r"(?<![\w$.#!])\"?(?:stablehlo|chlo|vhlo|mhlo)\.\w")
 _COMMENT = re.compile(r"//[^\n]*")
 
 
-def load_source(source: str | bytes, file: str, format: str = "auto", place: Place = erase_devices) -> Program:
+def load_source(
+    source: str | bytes | mmap.mmap, file: str, format: str = "auto", place: Place = erase_devices
+) -> Program:
     """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
     looks inside.
 
-    Text (or its UTF-8 bytes) is MLIR or StableHLO, other bytes are ONNX, a serialised graph of `motet.builder`, or
-    what torch.export.save wrote. `place` turns what the program says of devices into a placement; without it, that
-    is taken out. Raises CompileError with the place.
+    `source` may be a mapped file, whose large constants then stay where they are. Text (or its UTF-8 bytes) is MLIR
+    or StableHLO, other bytes are ONNX, a serialised graph of `motet.builder`, or what torch.export.save wrote. `place`
+    turns what the program says of devices into a placement; without it, that is taken out. Raises CompileError with
+    the place.
     """
     if format != "auto" and format not in FORMATS:
         raise CompileError(f"format {format}: unknown; expected auto, {', '.join(FORMATS)}", Location(file))
+    if isinstance(source, mmap.mmap):
+        if format == "onnx" or (format == "auto" and _is_onnx(source[:2])):
+            return _load_onnx(source, file, place)
+        source = source[:]
     if isinstance(source, bytes) and format in ("auto", "mlir"):
         from motet.compiler.frontends.graph import is_serialized, load_serialized
 
@@ -36,13 +44,7 @@ def load_source(source: str | bytes, file: str, format: str = "auto", place: Pla
             return load_archive(source, file, place)
     kind = detect_format(source, file) if format == "auto" else format
     if kind == "onnx":
-        from motet.compiler.frontends.onnx import load_onnx
-
-        program = load_onnx(source.encode() if isinstance(source, str) else source, file)
-        with program.module.context as context, ir.Location.unknown():
-            context.allow_unregistered_dialects = True
-            program.placement = place(program.module)
-        return program
+        return _load_onnx(source.encode() if isinstance(source, str) else source, file, place)
     text = _text(source, file)
     if kind == "stablehlo":
         from motet.compiler.frontends.stablehlo import load_stablehlo
@@ -51,6 +53,16 @@ def load_source(source: str | bytes, file: str, format: str = "auto", place: Pla
     from motet.compiler.frontends.mlir import load_mlir
 
     return load_mlir(text, file, place)
+
+
+def _load_onnx(source: bytes | mmap.mmap, file: str, place: Place) -> Program:
+    from motet.compiler.frontends.onnx import load_onnx
+
+    program = load_onnx(source, file)
+    with program.module.context as context, ir.Location.unknown():
+        context.allow_unregistered_dialects = True
+        program.placement = place(program.module)
+    return program
 
 
 def detect_format(source: str | bytes, file: str) -> str:

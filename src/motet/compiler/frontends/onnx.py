@@ -11,6 +11,7 @@ The way: `onnx_model` reads, `onnx_simplify` folds constants on the graph, `onnx
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ FUNCTION = "main"
 CONVERTED_OPSET = 21  # what the wheel's lowering covers best
 
 
-def load_onnx(data: bytes | Path, file: str) -> Program:
+def load_onnx(data: bytes | mmap.mmap | Path, file: str) -> Program:
     """Read an ONNX model, from bytes or a path, into a program with one public function `main`.
 
     `file` is what errors call the model. Raises CompileError for a file that is no ONNX model or is damaged, for

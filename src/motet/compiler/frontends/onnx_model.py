@@ -1,6 +1,6 @@
 """Reads ONNX files: the graph as a protobuf, its constants as arrays beside it.
 
-Data of initializers leaves the protobuf at once. What lies in a file (external data, or the raw data of an
+Large data of initializers never enters the protobuf. What lies in a file (external data, or the raw data of an
 initializer in the model file itself) is memory-mapped, not copied. Every way in which a file can be wrong is one
 `CompileError` that names the file.
 """
@@ -53,8 +53,8 @@ def require_onnx() -> None:
         raise CompileError('reading ONNX needs the package onnx; install it: pip install "motet[onnx]"') from error
 
 
-def read_model(data: bytes | Path, file: str) -> OnnxModel:
-    """Parse an ONNX model from bytes or a path.
+def read_model(data: bytes | mmap.mmap | Path, file: str) -> OnnxModel:
+    """Parse an ONNX model from bytes, mapped ones as well, or a path.
 
     External data is looked for beside the path; a model given as bytes cannot have any.
     Raises CompileError for a file that is absent, empty, truncated, or not ONNX, and for missing external data.
@@ -68,8 +68,9 @@ def read_model(data: bytes | Path, file: str) -> OnnxModel:
     if len(content) == 0:
         raise CompileError("empty file; expected an ONNX model", location)
     proto = onnx.ModelProto()
+    small, offsets = _without_large_data(content)
     try:
-        proto.ParseFromString(content[:])
+        proto.ParseFromString(small)
     except DecodeError as error:
         raise CompileError(
             f"not an ONNX model, or truncated ({len(content):,} bytes): {str(error).lower()}; "
@@ -79,7 +80,6 @@ def read_model(data: bytes | Path, file: str) -> OnnxModel:
     _check_parsed(proto, location)
     model = OnnxModel(proto, file)
     folder = data.parent if isinstance(data, Path) else None
-    offsets = dict(_raw_data(content)) if isinstance(data, Path) and len(content) > MAP_BYTES else {}
     for tensor in proto.graph.initializer:
         model.constants[tensor.name] = _array(tensor, model, folder, content, offsets)
     del proto.graph.initializer[:]
@@ -87,8 +87,8 @@ def read_model(data: bytes | Path, file: str) -> OnnxModel:
     return model
 
 
-def _content(data: bytes | Path, file: str) -> bytes | mmap.mmap:
-    if isinstance(data, bytes):
+def _content(data: bytes | mmap.mmap | Path, file: str) -> bytes | mmap.mmap:
+    if not isinstance(data, Path):
         return data
     try:
         with data.open("rb") as stream:
@@ -134,6 +134,8 @@ def _array(
         dtype = _plain_dtype(tensor.data_type)
         if dtype is not None and size == dtype.itemsize * int(np.prod(tensor.dims)) >= MAP_BYTES:
             return np.frombuffer(content, dtype, size // dtype.itemsize, start).reshape(tuple(tensor.dims))
+        if size:
+            tensor.raw_data = content[start : start + size]
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError) as error:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
@@ -186,13 +188,68 @@ def _external(tensor: onnx.TensorProto, model: OnnxModel, folder: Path | None) -
     return np.memmap(path, dtype, "r", offset, shape)
 
 
-def _fields(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The length-delimited fields of one protobuf message: (number, start, end). Others are stepped over.
+# -- the protobuf without what is large in it ----------------------------------------------------
+
+_GRAPH, _INITIALIZER, _NAME, _RAW_DATA = 7, 5, 8, 9  # numbers of fields in onnx.proto
+
+
+def _without_large_data(content: bytes | mmap.mmap) -> tuple[bytes, dict[str, tuple[int, int]]]:
+    """`content` without the raw data of large initializers of the main graph, and where those are in it, (offset, size)
+    by name. What is no protobuf stays as it is: whoever parses it says so."""
+    offsets: dict[str, tuple[int, int]] = {}
+    if len(content) <= MAP_BYTES:
+        return content[:], offsets
+    try:
+        pieces = _cut(content, 0, len(content), (_GRAPH, _INITIALIZER), offsets)
+    except IndexError:
+        return content[:], {}
+    return (b"".join(pieces), offsets) if offsets else (content[:], offsets)
+
+
+def _cut(
+    content: bytes | mmap.mmap, start: int, end: int, path: tuple[int, ...], offsets: dict[str, tuple[int, int]]
+) -> list[bytes]:
+    """The message from `start` to `end`, without large raw data in the messages that `path` leads to."""
+    pieces: list[bytes] = []
+    copied = start
+    if not path:
+        name = ""
+        for number, tag, begin, finish in _fields(content, start, end):
+            if number == _NAME:
+                name = content[begin:finish].decode(errors="replace")
+            elif number == _RAW_DATA and finish - begin >= MAP_BYTES:
+                pieces.append(content[copied:tag])
+                copied, found = finish, (begin, finish - begin)
+        if not pieces or name in offsets:
+            return [content[start:end]]
+        offsets[name] = found
+        return [*pieces, content[copied:end]]
+    for number, tag, begin, finish in _fields(content, start, end):
+        if number == path[0] and finish - begin >= MAP_BYTES:
+            inner = _cut(content, begin, finish, path[1:], offsets)
+            pieces += [content[copied:tag], _tag(number, sum(map(len, inner))), *inner]
+            copied = finish
+    return [*pieces, content[copied:end]]
+
+
+def _tag(number: int, length: int) -> bytes:
+    """What stands before a length-delimited field."""
+    encoded = bytearray([number << 3 | 2])  # no number here has more than four bits
+    while length > 127:
+        encoded.append(length & 127 | 128)
+        length >>= 7
+    return bytes([*encoded, length])
+
+
+def _fields(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The length-delimited fields of one protobuf message: number, where the field begins, where its content begins and
+    ends. Others are stepped over. Raises IndexError for what is none.
 
     Source: protobuf.dev/programming-guides/encoding.
     """
     position = start
     while position < end:
+        begin = position
         tag, position = _varint(content, position)
         wire = tag & 7
         if wire == 0:
@@ -203,10 +260,12 @@ def _fields(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[tuple[
             position += 4
         elif wire == 2:
             size, position = _varint(content, position)
-            yield tag >> 3, position, position + size
+            if position + size > end:
+                raise IndexError("a field that ends behind its message")
+            yield tag >> 3, begin, position, position + size
             position += size
         else:  # groups do not occur in onnx.proto
-            return
+            raise IndexError("a group")
 
 
 def _varint(content: bytes | mmap.mmap, position: int) -> tuple[int, int]:
@@ -218,22 +277,3 @@ def _varint(content: bytes | mmap.mmap, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position
         shift += 7
-
-
-def _raw_data(content: bytes | mmap.mmap) -> Iterator[tuple[str, tuple[int, int]]]:
-    """(name, (offset, size)) of each initializer of the main graph whose raw data is in `content`."""
-    graph_field, initializer_field, name_field, raw_field = 7, 5, 8, 9  # numbers in onnx.proto
-    for number, start, end in _fields(content, 0, len(content)):
-        if number != graph_field:
-            continue
-        for inner, tensor_start, tensor_end in _fields(content, start, end):
-            if inner != initializer_field:
-                continue
-            name, raw = "", (0, 0)
-            for item, item_start, item_end in _fields(content, tensor_start, tensor_end):
-                if item == name_field:
-                    name = content[item_start:item_end].decode()
-                elif item == raw_field:
-                    raw = (item_start, item_end - item_start)
-            if raw[1]:
-                yield name, raw

@@ -1,0 +1,85 @@
+"""Constants that numpy calculates are those that the oracle does, to the bit; what it may not calculate is left."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.oracle import run_oracle_text
+from motet.compiler.partition.evaluate import evaluate
+
+MAPS = "indexing_maps = [affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> (i, j)>]"
+KERNEL = """
+func.func @main(%a: tensor<17x13x{0}>, %b: tensor<17x13x{0}>) -> tensor<17x13x{1}> {{
+  %e = tensor.empty() : tensor<17x13x{1}>
+  %r = linalg.generic {{{2}, iterator_types = ["parallel", "parallel"]}}
+      ins(%a, %b : tensor<17x13x{0}>, tensor<17x13x{0}>) outs(%e : tensor<17x13x{1}>) {{
+  ^bb0(%x: {0}, %y: {0}, %out: {1}):
+    {3}
+    linalg.yield %z : {1}
+  }} -> tensor<17x13x{1}>
+  return %r : tensor<17x13x{1}>
+}}
+"""
+DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32}
+
+
+def text(given: str, made: str, body: str, order: str = "i, j") -> str:
+    return KERNEL.format(given, made, MAPS.format(order), body)
+
+
+def numbers(dtype: str) -> np.ndarray:
+    """Numbers of all sizes, with infinities, zeros of both signs, NaN, and some between two of a shorter type."""
+    random = np.random.default_rng(5)
+    with np.errstate(all="ignore"):
+        values = random.normal(size=(17, 13)) * 10.0 ** random.integers(-12, 12, (17, 13))
+        values.flat[:8] = [np.inf, -np.inf, 0.0, -0.0, np.nan, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 65520]
+        return values.astype(DTYPES[dtype])
+
+
+def evaluated(source: str, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(source)
+        return evaluate(module.body.operations[0].operation, inputs)
+
+
+@pytest.mark.parametrize(("given", "made", "body"), [
+    ("bf16", "f32", "%z = arith.extf %x : bf16 to f32"),
+    ("f16", "f32", "%z = arith.extf %x : f16 to f32"),
+    ("f32", "f64", "%z = arith.extf %x : f32 to f64"),
+    ("f32", "bf16", "%z = arith.truncf %x : f32 to bf16"),
+    ("f32", "f16", "%z = arith.truncf %x : f32 to f16"),
+    ("f64", "f32", "%z = arith.truncf %x : f64 to f32"),
+    ("f32", "f32", "%z = arith.addf %x, %y : f32"),
+    ("f32", "f32", "%z = arith.subf %x, %y : f32"),
+    ("f64", "f64", "%z = arith.mulf %x, %y : f64"),
+    ("f32", "f32", "%z = arith.divf %x, %y : f32"),
+    ("bf16", "bf16", "%p = arith.extf %x : bf16 to f32\n%q = arith.extf %y : bf16 to f32\n"
+     "%m = arith.mulf %p, %q : f32\n%n = arith.negf %m : f32\n%z = arith.truncf %n : f32 to bf16"),
+])  # fmt: skip
+def test_results_are_the_oracles(given: str, made: str, body: str) -> None:
+    inputs = [numbers(given), np.flip(numbers(given), 0).copy()]
+    found = evaluated(text(given, made, body), inputs)
+    (expected,) = run_oracle_text(text(given, made, body), "main", inputs)
+    assert found is not None and found[0].dtype == expected.dtype == DTYPES[made]
+    numeric = ~np.isnan(expected)  # which bits a NaN has is nobody's promise
+    np.testing.assert_array_equal(found[0][numeric].view(np.uint8), expected[numeric].view(np.uint8))
+    np.testing.assert_array_equal(np.isnan(found[0]), ~numeric)
+
+
+@pytest.mark.parametrize(("given", "made", "body", "order"), [
+    ("f32", "f32", "%z = math.exp %x : f32", "i, j"),
+    ("bf16", "bf16", "%z = arith.addf %x, %y : bf16", "i, j"),
+    ("i32", "i32", "%z = arith.addi %x, %y : i32", "i, j"),
+    ("f32", "f32", "%z = arith.addf %out, %y : f32", "i, j"),
+])  # fmt: skip
+def test_what_may_differ_is_left(given: str, made: str, body: str, order: str) -> None:
+    inputs = [numbers("f32").astype(DTYPES[given])] * 2 if given != "i32" else [np.ones((17, 13), np.int32)] * 2
+    assert evaluated(text(given, made, body, order), inputs) is None
+
+
+def test_operands_that_lie_otherwise_are_left() -> None:
+    source = text("f32", "f32", "%z = arith.addf %x, %y : f32", "j, i").replace("17x13", "13x13")
+    assert evaluated(source, [np.ones((13, 13), np.float32)] * 2) is None
