@@ -247,7 +247,7 @@ def _home(program: fx.GraphModule) -> torch.device | None:
     found: set[torch.device] = set()
     made: set[torch.device] = set()
     for node in program.graph.nodes:
-        values = node.meta.get("val") if node.op != "output" else None
+        values: Any = node.meta.get("val") if node.op != "output" else None
         for value in values if isinstance(values, (tuple, list)) else [values]:
             if isinstance(value, torch.Tensor):
                 (made if value.device.type == "cpu" and not value.ndim else found).add(value.device)

@@ -63,7 +63,7 @@ def load_torch(
 def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Program:
     """The program that torch.export.save has written. Needs torch. Raises CompileError for other archives."""
     try:
-        import torch
+        import torch.export
     except ImportError:
         raise CompileError(
             "a zip archive: to read programs of torch.export, torch is needed; pip install 'motet[torch]'",
