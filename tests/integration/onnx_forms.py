@@ -464,6 +464,14 @@ def norms() -> Iterator[Form]:
     for epsilon in (1e-5, 1e-12):
         yield Form("LayerNormalization", [near, ones, zeros], {"epsilon": epsilon}, version=17, relative=5e-4, mixed=True)
     yield Form("InstanceNormalization", [near, np.ones(4, F32), np.zeros(4, F32)], relative=5e-4, mixed=True)
+    for groups in (1, 2, 4):
+        one, none = np.ones(groups, F32), np.zeros(groups, F32)
+        yield Form("GroupNormalization", [near, one, none], {"num_groups": groups}, version=18, relative=5e-4, mixed=True,
+                   expected=_grouped(groups, 1e-5))
+        yield Form("GroupNormalization", [near, np.ones(4, F32), np.zeros(4, F32)], {"num_groups": groups}, version=21,
+                   relative=5e-4, mixed=True, expected=_grouped(groups, 1e-5))
+    yield Form("MeanVarianceNormalization", [near], {"axes": [0, 2]}, version=13, relative=5e-4, mixed=True,
+               expected=lambda x: ((x - x.mean((0, 2), F64, keepdims=True)) / x.std((0, 2), F64, keepdims=True)).astype(F32))
     yield Form("LayerNormalization", [np.full((2, 5), 3.0, F32), ones[:5], ones[:5]], {"epsilon": 1e-5}, version=17)
 
 
@@ -483,6 +491,7 @@ def _grouped(groups: int, epsilon: float) -> Callable[..., np.ndarray]:
         parts = x.astype(np.float64).reshape(x.shape[0], groups, -1)
         unit = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + epsilon)
         shape = (1, -1, *[1] * (x.ndim - 2))
+        s, b = (np.repeat(a, x.shape[1] // a.size) for a in (s, b))  # of groups, before operator set 21
         return (unit.reshape(x.shape) * s.astype(np.float64).reshape(shape) + b.reshape(shape)).astype(x.dtype)
     return calculate
 

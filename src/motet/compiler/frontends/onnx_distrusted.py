@@ -62,10 +62,6 @@ def _max_pool(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return None
 
 
-def _upsample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    return "with mode linear" if _attributes(node).get("mode") == b"linear" else None
-
-
 def _recurrent(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     if node.op_type == "LSTM" and len(node.input) > 7 and node.input[7]:
         return "with peepholes"
@@ -83,19 +79,10 @@ def _grid_sample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "with zeros around, and corners that are not aligned" if zeros else None
 
 
-def _resize(node: onnx.NodeProto, tensors: Tensors) -> str | None:
-    attributes = _attributes(node)
-    scaled = len(node.input) > 2 and bool(node.input[2])
-    aligned = attributes.get("coordinate_transformation_mode") == b"align_corners"
-    return "by scales with align_corners" if scaled and aligned else None
-
-
 Tensors = dict[str, Tensor]
 RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
     "MaxPool": _max_pool,
     "GridSample": _grid_sample,
-    "Resize": _resize,
-    "Upsample": _upsample,
 }

@@ -11,7 +11,7 @@
 - Activations, logarithms of softmax and remainders of float16 and bfloat16, every step of which would round: they are
   done in float32.
 
-What concerns normalisations, order, products and quantisation is in files of their own.
+What concerns normalisations, order, products, quantisation and resampling is in files of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends import onnx_norms, onnx_ordering, onnx_products, onnx_quantised
+from motet.compiler.frontends import onnx_norms, onnx_ordering, onnx_products, onnx_quantised, onnx_resize
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, ranks, static_shapes
 from motet.compiler.frontends.onnx_writing import Chain, Facts, Rule, Writer, copy, element_types
@@ -234,20 +234,6 @@ def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return chain.done() if chain.nodes else chain.then("Identity").done()
 
 
-def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    """Refuses what is wrong and cannot be told from the node alone: an axis that shrinks to one element."""
-    shape, given = facts.shapes.get(node.output[0]), facts.shapes.get(node.input[0])
-    halves = attribute(node, "coordinate_transformation_mode", b"half_pixel") == b"pytorch_half_pixel"
-    if halves and attribute(node, "mode", b"nearest") == b"cubic" and shape is not None and given is not None and any(
-        one == 1 != many for one, many in zip(shape, given, strict=True)
-    ):
-        raise facts.model.error(
-            f"node {node.name!r}: Resize with mode cubic and pytorch_half_pixel to an extent of 1 is not supported: "
-            "its lowering gives wrong numbers"
-        )
-    return None
-
-
 def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
@@ -267,8 +253,9 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 
 _RULES: dict[str, Rule] = {
     **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
+    **onnx_resize.RULES,
     "AveragePool": _average_pool, "Gemm": _gemm, "Hardmax": _hardmax,
     "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
-    "Resize": _resize, "Slice": _slice,
+    "Slice": _slice,
     **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
 }

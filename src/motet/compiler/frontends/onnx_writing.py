@@ -27,6 +27,14 @@ class Facts:
     def version(self) -> int:
         return self.model.opsets.get("", 0)
 
+    def extents(self, name: str) -> list[int | None] | None:
+        """Those of a value's axes, None for what is dynamic."""
+        graph = self.model.proto.graph
+        for info in (*graph.input, *graph.value_info, *graph.output):
+            if info.name == name and info.type.tensor_type.HasField("shape"):
+                return [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
+        return None
+
     def rank(self, name: str) -> int | None:
         array = self.model.constants.get(name)
         return self.ranks.get(name) if array is None else array.ndim
