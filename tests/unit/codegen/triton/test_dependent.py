@@ -35,13 +35,54 @@ def test_waiting_comes_before_the_first_instruction() -> None:
     assert changed is not None
     body = [line.strip() for line in changed.split("{", 1)[1].splitlines()]
     code = [line for line in body if line and not line.startswith((".reg", "//"))]
-    assert code[:2] == ["griddepcontrol.wait;", "griddepcontrol.launch_dependents;"] and code[2].startswith("ld.param")
+    assert code[:2] == ["griddepcontrol.launch_dependents;", "griddepcontrol.wait;"] and code[2].startswith("ld.param")
     assert [line for line in changed.splitlines() if "griddepcontrol" not in line] == PTX.splitlines()
 
 
 def test_modules_without_one_kernel_stay_as_they_are() -> None:
     assert waiting(PTX + PTX) is None
     assert waiting(".version 8.7\n") is None
+
+
+def ring(before: str = "", worker: str = "") -> str:
+    """A kernel that makes a descriptor in a thread of its own, and whose second half of warps waits for work."""
+    body = f"""
+\tmov.u32 \t%r1, %tid.x;
+\t@!%p1 bra \t$L__BB0_1;
+{before}
+\t@%p13 bra \t$L__BB0_15;
+\ttensormap.replace.tile.rank.shared::cta.b1024.b32 [ %rd15 + 0 ], 0x1;
+$L__BB0_15:
+\t@%p14 tensormap.cp_fenceproxy.global.shared::cta [ %rd18 + 0 ], [ %rd19 ], 0x80;
+\t@%p14 cp.async.bulk.wait_group.read 0 ;
+\t@%p15 mbarrier.init.shared::cta.b64 [%r78], 1;
+\tld.global.b32 \t%r2, [%rd1];
+\tret;
+$L__BB0_1:
+{worker}
+\tbarrier.sync \t1;
+\tret;
+"""
+    return PTX[: PTX.index("\tld.param")] + body + "}\n"
+
+
+def test_descriptors_are_made_before_waiting() -> None:
+    changed = waiting(ring())
+    assert changed is not None
+    lines = [line.strip() for line in changed.splitlines()]
+    assert lines[lines.index("griddepcontrol.wait;") + 1].startswith("@%p15 mbarrier.init")
+    assert lines.index("griddepcontrol.launch_dependents;") < lines.index("mov.u32 \t%r1, %tid.x;")
+
+
+def test_nothing_else_is_done_before_waiting() -> None:
+    others = (
+        ring(before="\tld.global.b32 \t%r2, [%rd1];"), ring(before="\tcp.async.cg.shared.global [%r1], [%rd1], 16;"),
+        ring(worker="\tst.global.b32 \t[%rd1], 1;"), ring(before="\t@%p2 bra \t$L__BB0_9;"),
+    )
+    for text in others:
+        changed = waiting(text)
+        assert changed is not None
+        assert changed.index("griddepcontrol.wait") < changed.index("%tid.x")
 
 
 def made_for(name: str) -> Made:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from motet.runtime.device import Work
 from motet.runtime.devices.cuda.api import CudaError, Handle, Launch, make_launch
 from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul
 from motet.runtime.devices.cuda.lifetime import Resources
-from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, pack_size
+from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, alone, pack_size
 
 if TYPE_CHECKING:
     from motet.runtime.devices.cuda.device import CudaDevice
@@ -34,6 +34,7 @@ _INSTANCES = 8  # of a graph
 _SMALL_INSTANCES = 64  # of a graph of so few
 _MOST_PROGRAMS = (1 << 31) - 1
 _SCRATCH_ALIGNMENT = 128
+_LIGHT = 48 << 10  # bytes of shared memory of blocks of which several fit on a processor, wherever they are placed
 _WORKSPACE_ALIGNMENT = 256  # of memory that a library works in
 _OTHER_GRAPH = (1, 910)  # codes: an invalid value, and that a graph cannot become the other
 
@@ -45,7 +46,8 @@ Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 @dataclass(frozen=True)
 class Command:
     """A launch, a product by a library, a copy of `bytes` bytes, or, where all are absent, nothing; `first` is where
-    its parameters begin. `kernel` is its name or `copy`; it `waits` for what it depends on by itself."""
+    its parameters begin. `kernel` is its name or `copy`; it `waits` for what it depends on by itself, and
+    may begin `early`, while the one kernel that this is still runs."""
 
     launch: Launch | None
     bytes: int
@@ -53,6 +55,7 @@ class Command:
     after: tuple[int, ...]
     kernel: str
     waits: bool = False
+    early: bool = False
     product: _Product | None = None
 
     @property
@@ -127,6 +130,7 @@ class CudaCommandBuffer:
         self._values: Numbers = np.array(values, np.uint64)
         self._pointers: Numbers = self._values.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
         self.commands = [self._command(item, kernel, first) for item, kernel, first in drafts]
+        self.commands = [self._begun_early(command) for command in self.commands]
         self.kernels = tuple(dict.fromkeys(c.kernel for c in self.commands if c.launch is not None or c.product))
         self._capturing: Handle | None = None  # a stream, for what libraries do
         places, which, offsets = zip(*moving, strict=True) if moving else ((), (), ())
@@ -181,13 +185,10 @@ class CudaCommandBuffer:
     ) -> None:
         """Puts one command after the other on a stream."""
         self._point_to(bases)
-        is_behind_kernel = False
-        for command in self.commands:
-            self._put(command, stream, is_behind_kernel and command.waits)
+        for number, command in enumerate(self.commands):
+            self._put(command, stream, command.early and command.after == (number - 1,) and after is None)
             if after is not None:
                 after(command)
-            elif not command.is_nothing:
-                is_behind_kernel = command.launch is not None
 
     def run_on(self, bases: tuple[int, ...], streams: Sequence[Handle], around: Around) -> None:
         """Puts the commands on several streams, so that those that need nothing of one another may run at once as in
@@ -301,7 +302,7 @@ class CudaCommandBuffer:
             node = None
             if command.launch is not None:
                 node = api.kernel_node(command.launch)
-                place = api.graph_add_kernel(handle, after, node, self._is_early(command))
+                place = api.graph_add_kernel(handle, after, node, command.early)
             elif command.product is not None:
                 child = self._captured(command, command.product)
                 place = api.graph_add_child(handle, after, child)
@@ -315,10 +316,24 @@ class CudaCommandBuffer:
             graph.nodes.append(node)
         return graph
 
-    def _is_early(self, command: Command) -> bool:
-        """Whether a command waits by itself for the one kernel that it comes after."""
+    def _begun_early(self, command: Command) -> Command:
+        """A command that waits by itself for the one kernel that it comes after, launched so that it may begin early.
+        Its blocks are then placed while that kernel still runs, where there is room: those that come alone on a
+        processor, as blocks with much shared memory do, are as even as ever; a few with less would heap on processors
+        that have nothing to do. They ask for so much that they come alone, too. Others begin early where they are so
+        light that it does not matter, or so many that they fill the processors anyway."""
         before = [self.commands[index] for index in set(command.after)]
-        return command.waits and len(before) == 1 and before[0].launch is not None
+        launch, gpu = command.launch, self.executable.device.gpu
+        if launch is None or not command.waits or len(before) != 1 or before[0].launch is None:
+            return command
+        if _LIGHT < launch.shared < alone(gpu.shared) and launch.programs <= gpu.multiprocessors:
+            launch = make_launch(
+                launch.function, launch.programs, launch.threads, alone(gpu.shared), launch.parameters
+            )
+        many = min(launch.programs, before[0].launch.programs) >= gpu.multiprocessors
+        if launch.shared <= _LIGHT or launch.shared >= alone(gpu.shared) or many:
+            return replace(command, launch=launch, early=True)
+        return command
 
     def _update(self, handle: Handle, number: int) -> None:
         graph, command = self._graph, self.commands[number]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 FAMILY = "cuda"
 WARP = 32  # threads
 _CLUSTERS = (1, 2, 4, 8)  # blocks, which the binary says too, and the grid is a multiple of
+_RESERVED = 1 << 10  # bytes of shared memory that the driver takes of each block
 _PLAIN_SHARED = 48 << 10  # bytes of shared memory that every kernel may have
 _BINARIES = (".cubin", ".ptx")
 _IGNORED = (".py", ".ttir", ".ttgir", ".llir")
@@ -147,7 +148,7 @@ def load_kernels(
         described = facts[stem][1]
         if described.kernel in kernels:
             raise DeviceError(f"device {device}: load: {name}: kernel {described.kernel} is there twice")
-        function = modules.function(name, loaded[content], described.entry, _more_shared(described))
+        function = modules.function(name, loaded[content], described.entry, _more_shared(described, most_shared))
         kernels[described.kernel] = Kernel(described, function)
     return kernels
 
@@ -206,9 +207,16 @@ def _check_facts(device: str, name: str, facts: KernelFacts, most_shared: int) -
         raise DeviceError(f"device {device}: load: {name}: a size of type {unknown[0]}; expected {' or '.join(_SIZES)}")
 
 
-def _more_shared(facts: KernelFacts) -> int:
+def _more_shared(facts: KernelFacts, most: int) -> int:
     """The shared memory that the driver has to be asked for; 0 for what every kernel may have."""
-    return facts.shared if facts.shared > _PLAIN_SHARED else 0
+    if facts.shared <= _PLAIN_SHARED:
+        return 0
+    return max(facts.shared, alone(most)) if facts.waits else facts.shared
+
+
+def alone(most: int) -> int:
+    """The least shared memory of blocks of which each has a processor to itself, where one may have `most`."""
+    return min(most, -(-(most + _RESERVED) // 2 // _RESERVED) * _RESERVED)
 
 
 def pack_size(value: int, kind: str) -> int | None:

@@ -14,12 +14,12 @@ from motet.runtime.device import Reference, Work
 WHOLE = (Reference(0, 0, 64),)
 
 
-def waiting(*names: str) -> dict[str, bytes]:
-    """The kernels of the checks, where `names` say that they wait by themselves."""
+def waiting(*names: str, shared: int = 0) -> dict[str, bytes]:
+    """The kernels of the checks, where `names` say that they wait by themselves and have so much shared memory."""
     found = dict(KERNELS)
     for path, content in KERNELS.items():
         if path.endswith(".json") and json.loads(content)["kernel"] in names:
-            found[path] = json.dumps(json.loads(content) | {"waits": True}).encode()
+            found[path] = json.dumps(json.loads(content) | {"waits": True, "shared": shared}).encode()
     return found
 
 
@@ -31,11 +31,11 @@ def copy(*after: int) -> Work:
     return Work("copy", (Reference(0, 0, 8), Reference(0, 32, 8)), after=after)
 
 
-def submit(work: list[Work], options: str = "", names: tuple[str, ...] = ("count",)) -> FakeApi:
+def submit(work: list[Work], options: str = "", names: tuple[str, ...] = ("count",), shared: int = 0) -> FakeApi:
     """What the driver was asked for; each `count` adds 1 to the first four numbers."""
     fake = FakeApi()
     device = open_fake(fake, options)
-    files = waiting(*names)
+    files = waiting(*names, shared=shared)
     executable = device.load(list(files.values()), list(files))
     buffer = device.allocate(64)
     device.write(buffer, np.zeros(16, np.int32)).wait()
@@ -69,3 +69,11 @@ def test_few_commands_are_launched_in_the_same_way() -> None:
 
 def test_with_checks_every_command_is_waited_for() -> None:
     assert not any(submit([count(), count(0), count(1)], "?check=1").early)
+
+
+def test_a_few_large_blocks_get_a_processor_each() -> None:
+    (graph,) = submit([count(), count(0), count(1)], shared=60 << 10).graphs
+    most = FakeApi().gpu(0).shared
+    assert [node.early for node in graph.nodes] == [False, True, True]
+    launches = [node.launch for node in graph.nodes if node.launch is not None]
+    assert launches[0].shared == 60 << 10 and all(2 * launch.shared >= most for launch in launches[1:])
