@@ -78,6 +78,7 @@ class Library:
             "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p,
             "expm1": np.expm1, "log10": np.log10, "cbrt": np.cbrt, "pow": np.power, "atan2": np.arctan2, "erfc": erfc,
             "trunc": np.trunc, "rint": np.rint, "copysign": np.copysign, "fmod": np.fmod,
+            "fast_expf": np.exp, "fast_dividef": np.divide,
             "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
         }
         for name, function in named.items():

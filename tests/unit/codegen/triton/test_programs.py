@@ -10,6 +10,7 @@ from tests.unit.codegen.triton.building import check, generate, interpret, rando
 from tests.unit.codegen.triton.texts import convolution, depthwise, nest, product, softmax, tensor
 
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.triton import loops
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -124,6 +125,32 @@ def test_transposes_move_squares(shape: tuple[int, int]) -> None:
     x, y = random(*shape), random(*shape[::-1])
     (got,) = interpret(generate(text), [x, y])
     np.testing.assert_array_equal(got, x.T + y)
+
+
+def test_large_transposes_of_short_numbers_move_larger_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_SQUARE", 8)
+    monkeypatch.setattr(loops, "_SHORT_SQUARE", 16)
+    for dtype, side in (("bf16", 16), ("f32", 8)):
+        a, b = tensor((411, 397), dtype), tensor((397, 411), dtype)
+        made = generate(nest([(a, "j, i")], [(b, "i, j", "")], "pp", [f"%z = arith.negf %x0 : {dtype}"], ["%z"]))
+        (program,) = made.programs.values()
+        assert program.forms[0].tasks == -(-411 // side) * -(-397 // side)
+        x = random(411, 397).astype(DTYPES[dtype])
+        (got,) = interpret(made, [x])
+        np.testing.assert_array_equal(got.astype("f4"), -x.T.astype("f4"))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_quotients_and_powers_keep_what_is_not_a_number(dtype: str) -> None:
+    kind = tensor((25,), dtype)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
+    x, y = (values.reshape(-1).astype(DTYPES[dtype]) for values in np.meshgrid(special, special))
+    body = [f"%q = arith.divf %x0, %x1 : {dtype}", f"%e = math.exp %x0 : {dtype}"]
+    made = generate(nest([(kind, "i"), (kind, "i")], [(kind, "i", ""), (kind, "i", "")], "p", body, ["%q", "%e"]))
+    assert ("fast_dividef" in next(iter(made.programs.values())).forms[0].source) == (dtype == "f16")
+    with np.errstate(all="ignore"):
+        for got, wanted in zip(interpret(made, [x, y]), (x / y, np.exp(x)), strict=True):
+            np.testing.assert_array_equal(got, wanted)
 
 
 def test_any_order_of_dimensions_slices_and_indices_agree() -> None:

@@ -21,7 +21,9 @@ from motet.compiler.targets.gpu import GpuTarget
 
 Loop = tuple[Extent, int]
 _POINTS = 1024
+_SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes for each thread
 _SQUARE = 64
+_SHORT_SQUARE = 128  # of at most 16 bits: lines of 256 bytes
 _REDUCING_POINTS = 128
 
 
@@ -94,8 +96,8 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     reduction = task.loops("reduction")
     across = _across(task, parallel)
     if across is not None and not reduction:
-        return (_square(task, parallel, across),)
-    return (_line(task, parallel, reduction),)
+        return (_square(task, parallel, across, target),)
+    return (_line(task, parallel, reduction, target),)
 
 
 def _across(task: Task, parallel: Sequence[Loop]) -> Loop | None:
@@ -132,9 +134,11 @@ def power_of_two(count: int) -> int:
     return 1 << max(0, count - 1).bit_length()
 
 
-def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop]) -> Form:
+def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop], target: GpuTarget) -> Form:
     count = total(parallel)
-    most = _REDUCING_POINTS if reduction else _POINTS
+    short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
+    many = (count.known or 0) >= _SHORT_POINTS * target.processors
+    most = _REDUCING_POINTS if reduction else _SHORT_POINTS if short and many else _POINTS
     block = most if count.known is None else min(most, power_of_two(count.factor))
     w = Writer(task.kernel, task.buffers, (block,))
     point = w.define("o", f"{w.program()} * {block} + {w.range(0)}")
@@ -145,11 +149,20 @@ def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop]) -> Fo
     return Form(w.module(task.symbol, task.about), ceiling(count, block), max(1, min(4, block // 32)))
 
 
-def _square(task: Task, parallel: Sequence[Loop], across: Loop) -> Form:
+def _side(task: Task, parallel: Sequence[Loop], target: GpuTarget) -> int:
+    """Of a square, so that its lines are long, but all processors have some."""
+    widest = max(item_bytes(place.dtype) for place in task.places)
+    if widest > 4:
+        return _SQUARE // 2
+    points = total(parallel).known or 0
+    return _SHORT_SQUARE if widest <= 2 and points >= 4 * _SHORT_SQUARE**2 * target.processors else _SQUARE
+
+
+def _square(task: Task, parallel: Sequence[Loop], across: Loop, target: GpuTarget) -> Form:
     """Tiles along `across` and along the result's own fastest loop; the other loops are the program's number."""
     inner = parallel[-1]
     outer = [loop for loop in parallel if loop not in (inner, across)]
-    side = _SQUARE if max(item_bytes(p.dtype) for p in task.places) <= 4 else _SQUARE // 2
+    side = _side(task, parallel, target)
     sides = [side if size.known is None else min(side, power_of_two(size.factor)) for size, _ in (across, inner)]
     w = Writer(task.kernel, task.buffers, sides)
     counts: list[Expr] = []
@@ -168,7 +181,8 @@ def _square(task: Task, parallel: Sequence[Loop], across: Loop) -> Form:
     tasks: Expr = total(outer).expression
     for count in counts:
         tasks = tasks * count if isinstance(tasks, int) and isinstance(count, int) else ["*", tasks, count]
-    return Form(w.module(task.symbol, task.about), tasks, max(1, min(4, sides[0] * sides[1] // 256)))
+    points = sides[0] * sides[1]
+    return Form(w.module(task.symbol, task.about), tasks, 8 if points > _SQUARE**2 else max(1, min(4, points // 256)))
 
 
 def _points(w: Writer, task: Task, at: dict[int, Coordinate], reduction: Sequence[Loop]) -> None:

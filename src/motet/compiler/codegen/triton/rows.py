@@ -24,6 +24,7 @@ from motet.compiler.targets.gpu import GpuTarget
 _ROW = 16384  # elements of a row up to which a block keeps it
 _TILE = 2048  # elements that one program works on, where rows are shorter
 _CHUNK = 1024  # of a row, in one turn of a pass
+_LONG_CHUNK = 8192  # of a long row that several passes go over: few blocks at once, whose rows the second cache holds
 _KEPT_WARPS = 16  # of a block that keeps a long row
 _KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
 _VECTOR = 16  # bytes of one access
@@ -259,6 +260,8 @@ def emit(
     e = _Emitter(rows, stored, buffers, height, width, whole, target.family)
     e.run()
     warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
+    if width == _LONG_CHUNK and not whole:
+        warps = 16
     tasks = ceiling(rows.count, height)
     forms.append(Form(e.w.module(symbol, about), tasks, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece)))
     return tuple(forms)
@@ -269,14 +272,18 @@ def _piece(rows: Rows) -> int:
     that does not fit their registers, or is read by one pass alone."""
     length = rows.length.known
     kept = _kept(rows)
-    passes = sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
-    if length is None or passes < 2 or not kept or not lies_along(rows):
+    if length is None or _passes(rows) < 2 or not kept or not lies_along(rows):
         return 0
     sizes = [item_bytes(rows.kernel.values[access.value].dtype) for _, access in kept]
     threads = 32 * _KEPT_WARPS
     width = threads * _VECTOR // max(sizes)
     fits = sum(sizes) * width * -(-length // width) <= threads * _KEPT_BYTES
     return width if fits else 0
+
+
+def _passes(rows: Rows) -> int:
+    """How often a row is gone over, at most."""
+    return sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
 
 
 def _kept(rows: Rows) -> list[tuple[int, Access]]:
@@ -312,7 +319,7 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
         width = min(_TILE // height, power_of_two(length or _CHUNK))
         return height, max(1, width)
     if length is None or power_of_two(length) > _ROW:
-        return 1, _CHUNK * 2
+        return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
     width = power_of_two(length)
     height = max(1, min(_TILE // width, power_of_two(count)))
     while height > 1 and -(-count // height) < target.processors:

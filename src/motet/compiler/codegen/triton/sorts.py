@@ -32,7 +32,7 @@ _WHOLE = 8192  # of a line that one program sorts alone
 _LEAST = 1024  # pairs of a program, if there are enough
 _FEW = 512  # first elements, as far as tiles are thinned out for them
 _STEP = 2048  # pairs of a program that compares in memory
-_GROUPING_WARPS = 4
+_GROUPING_WARPS = 8
 _LAST = (1 << 63) - 1
 _LAST_KEY = (1 << 31) - 1
 
