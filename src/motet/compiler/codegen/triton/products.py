@@ -51,10 +51,10 @@ def stay(tiles: Expr, processors: int) -> Expr:
 
 
 def leaving(c: Contraction) -> Matrix | None:
-    """The result that the copy engine can store, if there is one, row by row."""
+    """The result that the copy engine can store, if there is one."""
     places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
     found = (matrix_of(Source(place), c.m, c.n, c.batch) for place in places)
-    return next((matrix for matrix in found if matrix is not None and not matrix.across), None)
+    return next((matrix for matrix in found if matrix is not None), None)
 
 
 def times(a: Expr, b: Expr) -> Expr:

@@ -4,8 +4,8 @@ How factors come to the tensor cores:
 
     pointers      every thread loads its part; anything that can be addressed
     descriptors   the copy engine brings tiles (`matrices.py`)
-    ring          the same, and a program goes from tile to tile, warps that load apart from those that multiply
-                  (`ring.py`)
+
+Programs that go around a ring, a third kind, have tiles of their own (`ring.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.targets.gpu import GpuTarget
 
-Kind = Literal["pointers", "descriptors", "ring"]
+Kind = Literal["pointers", "descriptors"]
 PRECISIONS = {"f32": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 _CACHE_BYTES = 64  # that one processor reads from the second-level cache in a cycle
-_RATES = {  # products in a cycle
+RATES = {  # products in a cycle
     "f16": 2048, "bf16": 2048, "tf32": 1024, "tf32x3": 340, "f32": 128, "f64": 64, "i8": 4096, "f8E4M3FN": 4096,
     "f8E5M2": 4096,
 }
@@ -29,7 +29,7 @@ _DEPTHS = {
 }
 _POINTS = {"f64": 64 * 64, "f32": 128 * 64, "tf32x3": 128 * 128}  # of the largest tile; others: 128 * 256
 _SIDES = (16, 32, 64, 128, 256)
-_BEGIN = {"pointers": 1500, "descriptors": 3000, "ring": 8500}  # cycles until a program multiplies
+_BEGIN = {"pointers": 1500, "descriptors": 3000}  # cycles until a program multiplies
 _NARROW = 4  # times as long take loads of single elements
 _ENGINE = 0.93  # of the time of threads that load takes the copy engine
 _SHORT = 16  # turns, for which a deep pipeline takes longer to fill than it gains
@@ -137,25 +137,22 @@ def _warps(problem: Problem, m: int, n: int) -> int:
 
 def cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
     """What the product takes on the busiest processor. Arithmetic and reading overlap; a tile begins and ends with a
-    latency of its own, which programs that stay hide in part. Fitted to what an H200 took for some 300 pairs of shapes
+    latency of its own. Fitted to what an H200 took for some 300 pairs of shapes
     and tiles."""
     tiles = -(-problem.m // tile.m) * -(-problem.n // tile.n) * problem.batch
     steps = -(-problem.k // tile.k)
     size = item_bytes(stored_as(problem.factor))
     share = min(1.0, tile.m * tile.n / (64 * 64), max(tile.m, 16) / 64)
-    arithmetic = tile.m * tile.n * tile.k / (_RATES[problem.factor] * share)
+    arithmetic = tile.m * tile.n * tile.k / (RATES[problem.factor] * share)
     reading = (tile.m + tile.n) * tile.k * size / _CACHE_BYTES
     if tile.kind != "pointers":
         reading *= _ENGINE
     elif problem.narrow:
         reading *= _NARROW
-    overlap = {"pointers": 1.1, "descriptors": 1.1, "ring": 1.04}[tile.kind]
-    step = max(overlap * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
+    step = max(1.1 * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
     ending = tile.m * tile.n * 4 / _CACHE_BYTES + 500
     beside = 2 if _two_fit(tile, size, target) else 1
     waves = -(-tiles // target.processors)
-    if tile.kind == "ring":
-        return _BEGIN["ring"] + waves * (steps * step + 0.7 * ending)
     hidden = 0.5 if beside == 2 and waves > 1 else 1.0
     return waves * (steps * step + hidden * (ending + _BEGIN[tile.kind]))
 
