@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_map
 
 from motet.builder.serialized import write_serialized
@@ -77,6 +78,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
             f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "
             "as by x.int()", Location(name),
         )
+    _refuse_extents_of_data(program, name)
     settle_views(program.graph)
     parameters: dict[str, np.ndarray] = {}
     context = ir.Context()
@@ -148,6 +150,19 @@ def _refuse_changes(program: ExportedProgram, name: str) -> None:
         if output.kind == OutputKind.USER_INPUT_MUTATION:
             raise CompileError(
                 f"the module changes its input {output.target} in place; expected one that returns it", Location(name)
+            )
+
+
+def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
+    """Some have no lowering; of others the wheel's lowering never ends."""
+    for node in program.graph.nodes:
+        found = node.meta.get("val")
+        values = found if isinstance(found, (tuple, list)) else [found]
+        if any(isinstance(value, torch.Tensor) and free_unbacked_symbols(value) for value in values):
+            raise CompileError(
+                f"{node.target}: the extents of its result depend on the numbers in a tensor; expected extents that "
+                "follow from those of the inputs; choose with torch.where, or take the first k by topk or sort",
+                Location(name),
             )
 
 

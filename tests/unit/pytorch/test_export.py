@@ -223,3 +223,23 @@ def test_inputs_that_are_views() -> None:
     weight = torch.randn(3, 5).reshape(15)[2:8]
     inputs = [torch.randn(4, 5).T[1:4].T, torch.randn(2, 6, 5, 3), weight, torch.randn(12)[::2]]
     check(Function(lambda a, x, w, b: (a.softmax(0), F.group_norm(x, 3, w, b))), inputs)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: torch.unique(x), lambda x: torch.masked_select(x, x > 0).sum(),
+], ids=["index", "nonzero", "unique", "masked_select"])
+def test_extents_that_depend_on_numbers_are_refused(function: Any) -> None:
+    with pytest.raises(CompileError, match=r"Function: aten\.\S+: the extents of its result depend on the numbers"):
+        motet.compile(Function(function), inputs=[torch.randn(4, 6)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_first_nan_is_the_largest_and_the_smallest(dtype: Any) -> None:
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([[1, nan, 2, nan], [inf, 1, 2, inf], [-inf] * 4, [0, 3, -1, 3], [nan] * 4]).to(dtype)
+    session = motet.load(motet.compile(Function(lambda x: (
+        x.argmax(1), x.argmin(0, True), x.argmax(), *x.max(1), *x.min(0, True), x.argmin(None, True),
+    )), inputs=[x]))
+    expected = [x.argmax(1), x.argmin(0, True), x.argmax(), *x.max(1), *x.min(0, True), x.argmin(None, True)]
+    for mine, theirs in zip(session(x), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
