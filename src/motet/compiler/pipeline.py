@@ -32,6 +32,7 @@ from motet.compiler.normalise.simplify_sizes import simplify_sizes
 from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
+from motet.compiler.partition.narrow_factors import narrow_factors
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
 from motet.compiler.placement.faces import complete
@@ -193,8 +194,8 @@ def partition(program: Program) -> Kernels:
 
 def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     """`program`, normalised, with attention marked, for those of `targets` that have it as one kernel, and with rows
-    as long as these can have them; None where there is nothing of this, or nobody has. Where all do, it is `program`
-    itself that is changed, and the answer is None too."""
+    as long as these can have them, and narrow factors of products as they are; None where there is nothing of this, or
+    nobody has. Where all do, it is `program` itself that is changed, and the answer is None too."""
     those = [backend for backend in map(backend_of, targets) if backend.attends]
     if not those:
         return None
@@ -203,12 +204,13 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
         return is_attention(kernel) and all(backend.fuses(kernel) for backend in those)
 
     if len(those) == len(targets):
+        narrow_factors(program)
         fuse_attention(program, accepts)
         refine_rows(program)
         return None
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
-    changed = [fuse_attention(apart, accepts), refine_rows(apart)]
+    changed = [narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart)]
     return apart if any(changed) else None
 
 

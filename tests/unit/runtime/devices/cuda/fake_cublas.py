@@ -101,7 +101,7 @@ class FakeCublas:
                 array(space, size.value, np.uint8)[:] = 0xEE
             _multiply(what, layouts, addresses, factor)
 
-        self.api.streams[stream.value].work.put(work)
+        self.api.streams[stream.value or 0].work.put(work)
         return 0
 
 
