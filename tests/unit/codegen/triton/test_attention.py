@@ -219,3 +219,27 @@ def test_a_triangular_constant_is_a_comparison_of_positions(hidden: float) -> No
     inputs = inputs_of(form)[:3]
     (got,) = interpret(made, inputs)
     np.testing.assert_allclose(got, expected(form, [*inputs, mask]), rtol=2e-5, atol=2e-5)
+
+
+LONG = Form(heads=2, queries=1024, keys=1024, depth=128, width=128, dtype="bf16", scale=0.1)
+
+
+@pytest.mark.parametrize("form, first", [
+    (LONG, True), (replace(LONG, mask="causal"), True),
+    (replace(LONG, mask="both", safe="all"), True),
+    (replace(LONG, mask="causal", groups=2, swapped=True), False), (replace(LONG, keys=1000), None),
+    (replace(LONG, dynamic=True), None),
+], ids=["plain", "causal", "safe", "grouped", "odd", "dynamic"])
+def test_programs_that_stay_come_first_where_they_are_faster(form: Form, first: bool | None) -> None:
+    """And only where all tiles are whole."""
+    made = generate(text(form))
+    assert made.kinds == ["attention"]
+    (program,) = made.programs.values()
+    stays = [f.label.endswith(" stay") for f in program.forms]
+    assert stays.count(True) == (0 if first is None else 1)
+    if first is not None:
+        assert stays[0] is first
+        assert program.forms[stays.index(True)].tasks <= SM_90A.processors
+    ((found,),) = compile_programs([program], SM_90A, 1)
+    assert program.forms[found.form].label.startswith("groups") and found.spills == 0
+    assert found.form == 0 or form.mask == "both"  # a mask that is read takes the registers that one form lacks

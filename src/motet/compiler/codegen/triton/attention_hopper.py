@@ -14,8 +14,9 @@ with Asynchrony and Low-precision", 2024. Written in Gluon, Triton's language of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
@@ -51,16 +52,19 @@ _OWN = 64  # queries of a group of four warps, as many as its products have rows
 _ATTENDING, _FETCHING = 240, 24  # registers of each thread
 _HOPPER = 90
 _LEAST_QUERIES, _LEAST_KEYS = 256, 768  # for fewer it takes too long to begin
+_TOGETHER = 8  # heads whose tiles programs that stay take together
 
 
 @dataclass(frozen=True)
 class Groups:
     """`count` groups of warps (two: more leave them too few registers), tiles of `keys`, and places for `stages` tiles
-    of keys and values."""
+    of keys and values. Programs that `stay` take tile after tile of queries: while one is finished, the keys of the
+    next are fetched."""
 
     count: int
     keys: int
     stages: int
+    stay: bool = False
 
     @property
     def rows(self) -> int:
@@ -68,7 +72,7 @@ class Groups:
 
     @property
     def label(self) -> str:
-        return f"groups {self.rows}x{self.keys} stages={self.stages}"
+        return f"groups {self.rows}x{self.keys} stages={self.stages}{' stay' if self.stay else ''}"
 
 
 def forms_of(
@@ -86,13 +90,20 @@ def forms_of(
     flat = [(a.query, a.row, a.depth), (a.whole.keys, a.key, a.depth), (a.whole.values, a.key, a.column)]
     if not all(lies_flat(a, access, outer, inner) for access, outer, inner in flat):
         return []
-    return [_Program(space, groups, buffers, symbol, about).form() for groups in _groups(space)]
+    programs = [_Program(space, groups, buffers, symbol, about, target.processors) for groups in _groups(space)]
+    return [program.form() for program in programs if not program.groups.stay or program.may_stay]
 
 
 def _groups(space: Space) -> list[Groups]:
-    """By measurement on an H200. Narrow heads take powers more than products: pointers are faster for them."""
-    found = {128: [Groups(2, 128, 2)], 256: [Groups(2, 64, 2)]}
-    return found.get(max(power_of_two(space.depth), power_of_two(space.columns)), [])
+    """By measurement on an H200. Narrow heads take powers more than products: pointers are faster for them. Programs
+    that stay are faster but where queries of several heads look back on the same keys."""
+    a = space.attention
+    found = {128: Groups(2, 128, 2), 256: Groups(2, 64, 2)}
+    groups = found.get(max(power_of_two(space.depth), power_of_two(space.columns)))
+    if groups is None:
+        return []
+    both = [replace(groups, stay=True), groups]
+    return both[::-1] if a.causal is not None and a.group else both
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -103,6 +114,7 @@ class _Writer(Writer):
 
     layout = "SL"
     result: Place | None = None
+    origin: tuple[str, str] = ("0", "0")
 
     def range(self, axis: int) -> str:
         inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
@@ -119,7 +131,8 @@ class _Writer(Writer):
             return
         self.line(f"q.store({to_storage(f'({value})', place.dtype)})")
         self.line("fence_async_shared()")
-        self.line(f"tma.async_store(od, [begin + WHICH * {_OWN}, 0], q)")
+        line, column = self.origin
+        self.line(f"tma.async_store(od, [{line} + begin + WHICH * {_OWN}, {column}], q)")
         self.line("tma.store_wait(0)")
 
 
@@ -130,6 +143,7 @@ class _Program:
     buffers: tuple[int, ...]
     symbol: str
     about: str
+    processors: int
 
     def __post_init__(self) -> None:
         self.attention = self.space.attention
@@ -142,6 +156,83 @@ class _Program:
         self.result = self._leaving()
         keys = self.space.keys
         self.even = self.attention.causal is None and keys.known is not None and not keys.factor % self.groups.keys
+
+    # -- programs that stay --
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether every tile is whole, and all tensors are one matrix each, of which heads are parts."""
+        a, groups = self.attention, self.groups
+        sizes = [a.sizes[dim] for dim in (*a.batch, *a.group, a.row or 0, a.key)]
+        if not all(isinstance(size, int) for size in sizes) or self.result is None or a.row is None:
+            return False
+        rows, keys = self.space.row_count.factor, self.space.keys.factor
+        if rows % groups.rows or keys % groups.keys:
+            return False
+        if (self.depth, self.columns) != (self.space.depth, self.space.columns):
+            return False
+        accesses = (a.query, a.pieces[0].keys, a.pieces[0].values)
+        places = [source_of(self.kernel, access, a.sizes).place for access in accesses]
+        outer = (a.row, a.key, a.key, a.row)
+        return all(self._flat(place, dim) is not None for place, dim in zip((*places, self.result), outer, strict=True))
+
+    def _flat(self, place: Place, outer: int) -> tuple[int, dict[int, tuple[int, int]], tuple[int, int]] | None:
+        """`place` in a matrix with a line for each step along `outer`: the length of lines, how far each batch's
+        dimension goes in it (lines, columns), and where it begins."""
+        line = place.strides[outer].known
+        offset = sum(part.factor for part in place.offset)
+        if line is None:
+            return None
+        steps: dict[int, tuple[int, int]] = {}
+        for size, dim in self.space.batch:
+            stride = place.strides[dim].factor
+            if stride % line and stride * size.factor > line:
+                return None
+            steps[dim] = divmod(stride, line)
+        return line, steps, divmod(offset, line)
+
+    def _origin(self, place: Place, outer: int, at: Mapping[int, Coordinate]) -> tuple[str, str]:
+        """The line and the column where a batch begins."""
+        found = self._flat(place, outer)
+        if found is None:
+            raise ValueError("a tensor that is no matrix")
+        _, steps, offset = found
+        texts: list[str] = []
+        for axis in (0, 1):
+            parts = [f"{at[dim].text} * {step[axis]}" for dim, step in steps.items() if step[axis]]
+            texts.append(" + ".join([*parts, str(offset[axis])]))
+        return texts[0], texts[1]
+
+    def _turn(self, w: _Writer) -> dict[int, Coordinate]:
+        """A loop over the tiles of a program that stays. Of heads that hide keys, some go together: the tiles that see
+        the most come first, and their keys are still in the cache."""
+        blocks, heads = self.space.row_count.factor // self.groups.rows, total(self.space.batch).factor
+        w.line(f"for number in range(gl.program_id(0), {blocks * heads}, gl.num_programs(0)):")
+        w.level += 1
+        if self.attention.causal is None:
+            head, tile = w.define("p", f"number // {blocks}"), f"number % {blocks}"
+        else:
+            first = w.define("g", f"number // {_TOGETHER * blocks} * {_TOGETHER}")
+            some = w.define("g", f"tl.minimum({heads} - {first}, {_TOGETHER})")
+            rest = w.define("g", f"number % {_TOGETHER * blocks}")
+            head, tile = w.define("p", f"{first} + {rest} % {some}"), f"{blocks} - 1 - {rest} // {some}"
+        w.line(f"begin = ({tile}) * {self.groups.rows}")
+        self._counts(w)
+        return w.decompose(Coordinate(head), self.space.batch) if self.space.batch else {}
+
+    def _counts(self, w: _Writer) -> None:
+        """How many tiles of keys the queries from `begin` on see, and how many of them as a whole."""
+        groups, causal = self.groups, self.attention.causal
+        length = w.extent(self.space.keys)
+        seen = last = length
+        if causal is not None:
+            seen = f"tl.maximum(tl.minimum(begin + {causal.offset + 1}, {length}), 0)"
+            if causal.certain:
+                last = f"tl.maximum(tl.minimum(begin + {groups.rows + causal.offset}, {length}), 1)"
+        if self.space.keys.known is None:
+            last = f"tl.maximum({last}, 1)"  # whoever attends waits for a first tile
+        w.line(f"count = ({last} + {groups.keys - 1}) // {groups.keys}")
+        w.line(f"whole = {seen} // {groups.keys}")
 
     def _leaving(self) -> Place | None:
         """The result, if it is one tensor of the factors' dtype and shape that the copying unit can write."""
@@ -158,6 +249,8 @@ class _Program:
     def form(self) -> Form:
         rows = self.groups.rows
         tasks = times(ceiling(self.space.row_count, rows), total(self.space.batch).expression)
+        if self.groups.stay and isinstance(tasks, int):
+            tasks = min(tasks, self.processors)
         w = _Writer(self.kernel, self.buffers, (rows, self.groups.keys))
         functions = [self._fetch(), self._attend(), self._main()]
         library = "from triton.language.extra import libdevice\n" if "libdevice." in functions[1] else ""
@@ -185,6 +278,8 @@ class _Program:
 
     def _fetch(self) -> str:
         groups = self.groups
+        if groups.stay:
+            return self._fetch_on()
         return f'''@gluon.jit
 def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, count):
     for w in gl.static_range({groups.count}):
@@ -205,6 +300,40 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
             place = 0
             phase ^= 1'''
 
+    def _fetch_on(self) -> str:
+        """For a program that stays: queries once those before are done with."""
+        w, a, groups = self._writer(), self.attention, self.groups
+        for line in ("place = 0", "phase = 1", "turn = 1"):
+            w.line(line)
+        at = self._turn(w)
+        accesses = {"q": (a.query, a.row), "k": (a.pieces[0].keys, a.key), "v": (a.pieces[0].values, a.key)}
+        for name, (access, outer) in accesses.items():
+            line, column = self._origin(source_of(self.kernel, access, a.sizes).place, outer or 0, at)
+            w.line(f"{name}line = {line}")
+            w.line(f"{name}column = {column}")
+        for line in (
+            f"for w in gl.static_range({groups.count}):",
+            "    mbarrier.wait(qempty.index(w), turn)",
+            "    mbarrier.expect(qfull.index(w), qd.nbytes_per_cta)",
+            f"    tma.async_load(qd, [qline + begin + w * {_OWN}, qcolumn], qfull.index(w), qs.index(w))",
+            "turn ^= 1",
+            "for i in range(0, count):",
+            f"    j = (count - 1 - i) * {groups.keys}",
+            "    mbarrier.wait(kempty.index(place), phase)",
+            "    mbarrier.expect(kfull.index(place), kd.nbytes_per_cta)",
+            "    tma.async_load(kd, [kline + j, kcolumn], kfull.index(place), ks.index(place))",
+            "    mbarrier.wait(vempty.index(place), phase)",
+            "    mbarrier.expect(vfull.index(place), vd.nbytes_per_cta)",
+            "    tma.async_load(vd, [vline + j, vcolumn], vfull.index(place), vs.index(place))",
+            "    place += 1",
+            f"    if place == {groups.stages}:",
+            "        place = 0",
+            "        phase ^= 1",
+        ):
+            w.line(line)
+        body = "\n".join(w.lines)
+        return f"@gluon.jit\ndef fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, qempty):\n{body}"
+
     # -- attending --
 
     def _attend(self) -> str:
@@ -216,21 +345,27 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
                 f"instr_shape=[16, {n}, 16])"
             )
         w.line("PL: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=AL, k_width=2)")
-        batch = self._place(w) if a.reads or self.result is None or a.epilogue.steps else {}
+        stay = self.groups.stay
+        if stay:
+            for line in ("place = 0", "phase = 0", "turn = 0"):
+                w.line(line)
+            batch = self._turn(w)
+        else:
+            batch = self._place(w) if a.reads or self.result is None or a.epilogue.steps else {}
         at = batch | self._rows(w)
+        first = "place" if stay else "0"
         for line in (
             f"high = gl.full(({_OWN},), {LOWEST}, gl.float32, gl.SliceLayout(1, SL))",
             f"total = gl.zeros(({_OWN},), gl.float32, gl.SliceLayout(1, SL))",
             f"acc = gl.zeros(({_OWN}, {columns}), gl.float32, AL)",
-            "place = 0",
-            "phase = 0",
+            *([] if stay else ["place = 0", "phase = 0"]),
             "j = (count - 1) * " + str(keys),
-            "mbarrier.wait(qfull.index(WHICH), 0)",
+            f"mbarrier.wait(qfull.index(WHICH), {'turn' if stay else 0})",
             "q = qs.index(WHICH)",
-            "mbarrier.wait(kfull.index(0), 0)",
-            f"s = warpgroup_mma(q, ks.index(0).permute((1, 0)), gl.zeros(({_OWN}, {keys}), gl.float32, SL), "
+            f"mbarrier.wait(kfull.index({first}), {'phase' if stay else 0})",
+            f"s = warpgroup_mma(q, ks.index({first}).permute((1, 0)), gl.zeros(({_OWN}, {keys}), gl.float32, SL), "
             "use_acc=False)",
-            "mbarrier.arrive(kempty.index(0))",
+            f"mbarrier.arrive(kempty.index({first}))",
         ):
             w.line(line)
         self._powers(w, at, not self.even)
@@ -243,12 +378,24 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
         for line in (
             "mbarrier.wait(vfull.index(place), phase)",
             "acc = warpgroup_mma(power, vs.index(place), acc)",
+            *(["mbarrier.arrive(vempty.index(place))"] if stay else []),
             *(["total = gl.where(total == 0, 1.0, total)"] if a.safe else []),  # nothing was seen: 0 / 1
             "acc = acc / gl.convert_layout(total, gl.SliceLayout(1, AL))[:, None]",
         ):
             w.line(line)
         self._finish(w, batch)
         shared = "od, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, count, whole, WHICH: gl.constexpr"
+        if stay:
+            shared = shared.replace("begin, count, whole", "qempty")
+            for line in (
+                "mbarrier.arrive(qempty.index(WHICH))",
+                "turn ^= 1",
+                "place += 1",
+                f"if place == {self.groups.stages}:",
+                "    place = 0",
+                "    phase ^= 1",
+            ):
+                w.line(line)
         body = "\n".join(w.lines).replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
         return f"@gluon.jit\ndef attend({', '.join([shared, *self.arguments])}):\n{body}"
 
@@ -328,6 +475,8 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
         a = self.attention
         w.remembered, w.layout, w.result, w.masks = {}, "AL", self.result, {}
         w.shape = (_OWN, self.columns)
+        if self.groups.stay and self.result is not None and a.row is not None:
+            w.origin = self._origin(self.result, a.row, batch)
         at = {**batch, **self._rows(w)}
         w.shape = (_OWN, self.columns)
         column = w.define("c", w.range(1))
@@ -341,19 +490,12 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
 
     def _main(self) -> str:
         w, a, groups = self._writer(), self.attention, self.groups
-        at = self._place(w)
-        length = w.extent(self.space.keys)
-        causal = a.causal
-        seen = last = length
-        if causal is not None:
-            seen = f"tl.maximum(tl.minimum(begin + {causal.offset + 1}, {length}), 0)"
-            if causal.certain:
-                last = f"tl.maximum(tl.minimum(begin + {groups.rows + causal.offset}, {length}), 1)"
-        if self.space.keys.known is None:
-            last = f"tl.maximum({last}, 1)"  # whoever attends waits for a first tile
-        w.line(f"count = ({last} + {groups.keys - 1}) // {groups.keys}")
-        w.line(f"whole = {seen} // {groups.keys}")
-        if w.wide:
+        stay = groups.stay
+        at: dict[int, Coordinate] = {}
+        if not stay:
+            at = self._place(w)
+            self._counts(w)
+        if w.wide and not stay:
             w.line("count = tl.cast(count, tl.int32)")
             w.line("whole = tl.cast(whole, tl.int32)")
         blocks = {"q": (_OWN, self.depth), "k": (groups.keys, self.depth), "v": (groups.keys, self.columns)}
@@ -372,9 +514,10 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
         else:
             w.line("od = 0")
         self._barriers(w)
-        shared = "qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, count"
+        shared = f"qs, ks, vs, qfull, kfull, vfull, kempty, vempty, {'qempty' if stay else 'begin, count'}"
         arguments = "".join(f", {argument}" for argument in self.arguments)
-        workers = [f"(attend, (od, {shared}, whole, {which}{arguments}))" for which in range(groups.count)]
+        whole = "" if stay else "whole, "
+        workers = [f"(attend, (od, {shared}, {whole}{which}{arguments}))" for which in range(groups.count)]
         workers.append(f"(fetch, (qd, kd, vd, {shared}))")
         warps = [4] * (groups.count - 1) + [1]
         registers = [_ATTENDING] * (groups.count - 1) + [_FETCHING]
@@ -389,6 +532,13 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
         sizes = self.attention.sizes
         if outer is None:
             raise ValueError("queries without a row")
+        if self.groups.stay:
+            length = place.strides[outer].factor
+            lines = math.prod(size for size in self.kernel.values[place.value].shape if isinstance(size, int)) // length
+            return (
+                f"tma.make_tensor_descriptor(v{place.value}, [{lines}, {length}], [{length}, 1], "
+                f"[{block[0]}, {block[1]}], {layout})"
+            )
         fixed = {dim: point for dim, point in at.items() if dim < len(place.strides) and place.strides[dim].factor}
         lines = w.extent(Extent.of(sizes[outer]))
         lines = lines if lines.isdigit() else f"({lines}).to(tl.int32)"
@@ -399,11 +549,13 @@ def fetch(qd, kd, vd, qs, ks, vs, qfull, kfull, vfull, kempty, vempty, begin, co
 
     def _barriers(self, w: _Writer) -> None:
         groups = self.groups
-        counts = {"qfull": groups.count, **dict.fromkeys(("kfull", "vfull", "kempty", "vempty"), groups.stages)}
+        counts = dict.fromkeys(("qfull", "qempty"), groups.count)
+        counts |= dict.fromkeys(("kfull", "vfull", "kempty", "vempty"), groups.stages)
         for name, count in counts.items():
             w.line(f"{name} = mbarrier.allocate_mbarrier(batch={count})")
         w.line(f"for i in gl.static_range({groups.count}):")
         w.line("    mbarrier.init(qfull.index(i), count=1)")
+        w.line("    mbarrier.init(qempty.index(i), count=1)")
         w.line(f"for i in gl.static_range({groups.stages}):")
         for name in ("kfull", "vfull"):
             w.line(f"    mbarrier.init({name}.index(i), count=1)")
