@@ -1,8 +1,8 @@
 """Writes normalisations whose lowering loses digits or is wrong.
 
-GroupNormalization before operator set 21 and MeanVarianceNormalization are defined by E[x²] − E[x]², which has no
-digit left where the mean is large beside the spread; here it is the mean of squared differences from the mean. LRN
-over an even number of channels sums windows of the wrong place.
+GroupNormalization, but for images since operator set 21, and MeanVarianceNormalization are lowered as they are
+defined, by E[x²] − E[x]², which has no digit left where the mean is large beside the spread; here it is the mean of
+squared differences from the mean. LRN over an even number of channels sums windows of the wrong place.
 """
 
 from __future__ import annotations
@@ -44,16 +44,22 @@ def _deviations(w: Writer, value: str, axes: list[int]) -> tuple[str, str]:
 
 
 def _group_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    if facts.version >= 21 or node.input[0] not in facts.types:
+    rank = facts.rank(node.input[0])
+    if rank is None or node.input[0] not in facts.types or (facts.version >= 21 and rank == 4):
         return None
     w = Writer(node, facts)
     value, kind = _in_float32(w, node.input[0])
     grouped = w.reshape(value, [0, attribute(node, "num_groups", 1), -1])
     apart, variance = _deviations(w, grouped, [2])
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
-    scale, shift = (w.reshape(_in_float32(w, name)[0], [-1, 1]) for name in node.input[1:3])
-    result = w.add("Add", w.add("Mul", w.add("Div", apart, root), scale), shift)
-    return w.done([w.cast(w.like(result, node.input[0]), kind)])
+    unit = w.add("Div", apart, root)
+    of_channels = facts.version >= 21  # before, there is a scale for each group
+    if of_channels:
+        unit = w.like(unit, node.input[0])
+    extents = [-1, *[1] * (rank - 2)] if of_channels else [-1, 1]
+    scale, shift = (w.reshape(_in_float32(w, name)[0], extents) for name in node.input[1:3])
+    result = w.add("Add", w.add("Mul", unit, scale), shift)
+    return w.done([w.cast(result if of_channels else w.like(result, node.input[0]), kind)])
 
 
 def _mean_variance(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:

@@ -11,7 +11,7 @@
 - Activations, logarithms of softmax and remainders of float16 and bfloat16, every step of which would round: they are
   done in float32.
 
-What concerns normalisations, order, products, quantisation and resampling is in files of their own.
+What concerns normalisations, order, products, quantisation, recurrence and resampling is in files of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends import onnx_norms, onnx_ordering, onnx_products, onnx_quantised, onnx_resize
+from motet.compiler.frontends import (
+    onnx_norms,
+    onnx_ordering,
+    onnx_products,
+    onnx_quantised,
+    onnx_recurrent,
+    onnx_resize,
+)
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, ranks, static_shapes
 from motet.compiler.frontends.onnx_writing import Chain, Facts, Rule, Writer, copy, element_types
@@ -253,7 +260,7 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 
 _RULES: dict[str, Rule] = {
     **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
-    **onnx_resize.RULES,
+    **onnx_recurrent.RULES, **onnx_resize.RULES,
     "AveragePool": _average_pool, "Gemm": _gemm, "Hardmax": _hardmax,
     "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "Slice": _slice,
