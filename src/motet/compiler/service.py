@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from motet.artifact.reader import Artifact
 from motet.cache import Cache
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, SOURCE, STAGES, TUNINGS, Job, Message, VerifyReport
+from motet.compiler.keeper import Hired, Keeper
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.standby import Standby
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
@@ -395,7 +397,7 @@ def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | No
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
     command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
     log = folder / "stderr"
-    with worker if worker is not None and worker.is_there else _start(command, log) as process:
+    with worker if worker is not None and worker.is_there else _start(job, folder, command, log) as process:
         try:
             if isinstance(process, Standby):
                 process.begin(folder)
@@ -426,8 +428,21 @@ def _keep_source(job: Job, folder: Path) -> None:
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
 
 
-def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """A worker in an interpreter of its own: whatever this process is, the compiler is not to mind."""
+_keeping = threading.Lock()
+_keepers: list[Keeper] = []
+
+
+def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.Popen[bytes] | Hired:
+    """A worker in a process that is no copy of this one: whatever this process is, the compiler is not to mind."""
+    if sys.platform == "linux":
+        with _keeping:
+            for _ in range(2):
+                if not _keepers or not _keepers[0].is_there:
+                    for ended in _keepers:
+                        ended.end()
+                    _keepers[:] = [Keeper(_environment())]
+                with contextlib.suppress(OSError):  # it has ended just now
+                    return _keepers[0].hire(folder, log, job.targets, job.source is None and not job.text)
     with log.open("wb") as stderr:
         return subprocess.Popen(
             [*command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,

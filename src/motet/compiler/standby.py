@@ -118,7 +118,7 @@ def _live(jobs: int, answers: int, log: int, parent: int) -> NoReturn:
 
 def _work(jobs: int) -> int:
     _expect_families(sys.argv[1:])
-    _load_compiler()
+    load_compiler()
     folder = os.fsdecode(os.read(jobs, 1 << 16))
     if not folder:
         return 0  # there is no job
@@ -137,7 +137,7 @@ def _expect_families(arguments: Sequence[str]) -> None:
         expect(target_names(named[0], {}, named[0])[:1])
 
 
-def _load_compiler() -> None:
+def load_compiler() -> None:
     """Import what most compiles need."""
     for name in ("artifact.writer", "compiler.worker", "compiler.frontends.mlir", "compiler.placement.place",
                  "compiler.pipeline"):

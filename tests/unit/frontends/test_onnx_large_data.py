@@ -44,7 +44,7 @@ def arrays() -> dict[str, np.ndarray]:
         "larger": random.integers(-9, 9, (7, 11, 4001)).astype(np.int64),
         "nothing": np.zeros((0, 4), np.float32),
         "halves": random.normal(size=(513, 129)).astype(np.float16),
-        "one": np.float32(3.5).reshape(()),
+        "one": np.array(3.5, np.float32),
     }
 
 

@@ -213,7 +213,7 @@ def _cut(
     pieces: list[bytes] = []
     copied = start
     if not path:
-        name = ""
+        name, found = "", (0, 0)
         for number, tag, begin, finish in _fields(content, start, end):
             if number == _NAME:
                 name = content[begin:finish].decode(errors="replace")
