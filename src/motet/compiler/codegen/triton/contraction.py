@@ -17,6 +17,7 @@ from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.codegen.triton import vectors
 from motet.compiler.codegen.triton.alignment import aligned
+from motet.compiler.codegen.triton.images import image_forms
 from motet.compiler.codegen.triton.loops import Loop, Task, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.products import Contraction, product_form
@@ -238,6 +239,9 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     problem = Problem(m, n, k, batch, found.factor, described, narrow)
     tiles = choose_tiles(problem, target, _FORMS)
     forms = [product_form(found, tile, left, right) for tile in tiles]
+    expected, images = image_forms(found, target)
+    if images:
+        return (*images, *forms) if expected < cycles(problem, tiles[0], target) else (*forms[:1], *images, *forms[1:])
     around = rings(found, left, right, problem, target)
     if left is None or right is None or not around:
         return tuple(forms)
