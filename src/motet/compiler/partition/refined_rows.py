@@ -11,8 +11,6 @@ new shape. Nothing happens where more than one result of it is read elsewhere, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
 from motet.compiler.partition.attention import Candidate, CandidateBuilder, FunctionView, erase_unused
@@ -22,6 +20,7 @@ from motet.compiler.partition.roles import Role, is_unit_reshape, structure_of
 
 _NUMBER = -1  # that the operations are marked with until they stand
 _WORK = (Role.ELEMENTWISE, Role.REDUCTION)
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 def refine_rows(program: Program) -> bool:
@@ -31,20 +30,34 @@ def refine_rows(program: Program) -> bool:
         function = entry.operation
         if function.name != "func.func" or "sym_visibility" in function.attributes:
             continue
-        while any(_rewrite(candidate) for candidate in _candidates(function, program)):
-            found = True
+        done = [_rewrite(candidate) for candidate in _candidates(function, program)]
+        if done:  # also where one was given up half-way
             erase_unused(function)
+            _unmark(function)
+        found |= any(done)
     return found
 
 
-def _candidates(function: ir.Operation, program: Program) -> Iterator[Candidate]:
+def _candidates(function: ir.Operation, program: Program) -> list[Candidate]:
+    """Those that have nothing in common."""
     f = FunctionView(function, program)
+    taken: set[int] = set()
+    found: list[Candidate] = []
     for position, operation in enumerate(f.operations):
-        if f.role(position) is not Role.ALIAS or operation.name == "tensor.cast" or is_unit_reshape(operation):
+        if operation.name not in _RESHAPES or position in taken or is_unit_reshape(operation):
             continue
         members = _members(f, position)
-        if members is not None:
-            yield f.candidate(sorted(members), _NUMBER)
+        if members is not None and not members & taken:
+            taken |= members
+            found.append(f.candidate(sorted(members), _NUMBER))
+    return found
+
+
+def _unmark(function: ir.Operation) -> None:
+    for entry in function.regions[0].blocks[0].operations:
+        attributes = entry.operation.attributes
+        if MARK in attributes and ir.IntegerAttr(attributes[MARK]).value == _NUMBER:
+            del attributes[MARK]
 
 
 class _SharedBuilder(CandidateBuilder):
@@ -74,10 +87,6 @@ def _rewrite(candidate: Candidate) -> bool:
     except NoRefinement:
         return False
     last.results[0].replace_all_uses_with(replacement)
-    for entry in candidate.function.regions[0].blocks[0].operations:
-        attributes = entry.operation.attributes
-        if MARK in attributes and ir.IntegerAttr(attributes[MARK]).value == _NUMBER:
-            del attributes[MARK]
     return True
 
 
