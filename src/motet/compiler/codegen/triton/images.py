@@ -2,12 +2,12 @@
 
     y[n, h, w, f] = sum over i, j, c of x[n, h + i, w + j, c] * k[i, j, c, f]
 
-The pixels of a tile are boxes of images, 64 each, along lines as long as the engine is quick about, else as much of each
-of n, h and w as leaves least over at the borders. For every place i, j of the window and every 64 channels the engine
-brings the boxes, moved by the place, as lines of channels, which is how tensor cores take them; outside of the
-image it brings zeros, which is the padding. So no thread calculates an address. Pixels are the product's rows, or its columns
-where what lies side by side in the result are pixels. Around it are a ring and warps that fetch, as in `ring.py`.
-Source: NVIDIA, CUTLASS, "Implicit GEMM Convolution".
+The pixels of a tile are boxes of images, 64 each, along lines as long as the engine is quick about, else as much of
+each of n, h and w as leaves least over at the borders. For every place i, j of the window and every 64 channels the
+engine brings the boxes, moved by the place, as lines of channels, which is how tensor cores take them; outside of the
+image it brings zeros, which is the padding. So no thread calculates an address. Pixels are the product's rows, or its
+columns where what lies side by side in the result are pixels. Around it are a ring and warps that fetch, as in
+`ring.py`. Source: NVIDIA, CUTLASS, "Implicit GEMM Convolution".
 """
 
 from __future__ import annotations
