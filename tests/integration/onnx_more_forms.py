@@ -121,7 +121,9 @@ def moves() -> Iterator[Form]:
     yield Form("Unsqueeze", [x, _i([0, -1])], constants=(1,))
     for op in ("NonZero", "Unique"):
         yield Form(op, [np.array([1.0, 0, 2, 2], F32)])
-    yield Form("Compress", [x, np.array([True, False, True])], {"axis": 0})
+    for condition in ([True, False, True], [False, True]):
+        yield Form("Compress", [x, np.array(condition)], {"axis": 0}, constants=(1,))
+    yield Form("Compress", [x, np.array([True, False] * 9)], {}, constants=(1,))
     for size in (1, 5, 8):
         for op in ("HannWindow", "HammingWindow", "BlackmanWindow"):
             for periodic in (0, 1):

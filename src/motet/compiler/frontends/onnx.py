@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx_cleanup import clean_up
-from motet.compiler.frontends.onnx_distrusted import refuse_distrusted
+from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
-from motet.compiler.frontends.onnx_simplify import simplify
+from motet.compiler.frontends.onnx_simplify import simplify, static_shapes
+from motet.compiler.frontends.onnx_writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_unsigned
 from motet.errors import CompileError
@@ -46,6 +47,7 @@ def load_onnx(data: bytes | mmap.mmap | Path, file: str) -> Program:
     check_operators(model)
     refuse_distrusted(model)
     simplify(model)
+    refuse_unknown(model)
     lowered = _lower_or_convert(model)
     finish(model, lowered)
     return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters})
@@ -178,11 +180,39 @@ def _converted(model: OnnxModel) -> OnnxModel | None:
 def _lowering_failed(model: OnnxModel, error: LoweringError) -> CompileError:
     version = model.opsets.get("", 0)
     if not error.node:
-        return model.error(f"the model has no lowering (operator set {version}): {error.reason}")
+        operators = ", ".join(sorted({node.op_type for node in model.proto.graph.node}))
+        return model.error(
+            f"an operator has no lowering (operator set {version}){_reason(error.reason)}; there are {operators}"
+        )
     return model.error(
-        f"node {error.node!r}: operator {error.operator} (operator set {version}) has no lowering "
-        f"for these types, shapes and attributes: {error.reason}"
+        f"node {error.node!r}: operator {error.operator} (operator set {version}) has no lowering for "
+        f"{_form(model, error.node)}{_reason(error.reason)}"
     )
+
+
+def _form(model: OnnxModel, name: str) -> str:
+    """The types of a node's inputs and its attributes."""
+    import onnx
+
+    node = next((node for node in model.proto.graph.node if node.name == name), None)
+    if node is None:
+        return "its types, shapes and attributes"
+    types, shapes = element_types(model), static_shapes(model)
+    inputs = [
+        f"{onnx.TensorProto.DataType.Name(types[value]).lower()}{list(shapes[value]) if value in shapes else ''}"
+        for value in node.input if value in types
+    ]
+    attributes = [
+        f"{item.name}={value.decode() if isinstance(value, bytes) else value}" for item in node.attribute
+        if isinstance(value := onnx.helper.get_attribute_value(item), int | float | bytes | list)
+    ]
+    said = f" with {', '.join(attributes)}" if attributes else ""
+    return f"inputs of {', '.join(inputs)}{said}"
+
+
+def _reason(text: str) -> str:
+    """What MLIR said, where it says more than that there is none."""
+    return "" if text.startswith("failed to legalize operation 'torch") else f": {text}"
 
 
 def finish(model: OnnxModel, lowered: Lowered) -> None:

@@ -1,4 +1,4 @@
-"""Forms of operators that the wheel's ONNX lowering is known to get wrong.
+"""Operators that have no lowering, and forms of others that the wheel's is known to get wrong.
 
 Each was found by running ONNX's own node tests against the lowered program: the plain lowering gives the same wrong
 numbers, so nothing later could notice. A clear refusal is better than a wrong number; an entry goes when the
@@ -15,6 +15,16 @@ from motet.compiler.frontends.onnx_model import OnnxModel
 
 if TYPE_CHECKING:
     import onnx
+
+
+def refuse_unknown(model: OnnxModel) -> None:
+    """Raise CompileError for the first node of an operator that has no lowering, or whose lowering ends the process.
+    To be called when nodes of constants are folded."""
+    for node in model.proto.graph.node:
+        if node.op_type == "Compress" and node.input[1] in model.constants:
+            continue
+        if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
+            raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {UNKNOWN[node.op_type]}")
 
 
 def refuse_distrusted(model: OnnxModel) -> None:
@@ -79,6 +89,22 @@ def _grid_sample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "with zeros around, and corners that are not aligned" if zeros else None
 
 
+_OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
+_COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
+UNKNOWN: dict[str, str] = {
+    "BitCast": "it has no lowering; expected Cast",
+    "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
+    "Compress": _OF_DATA,
+    "CumProd": "it has no lowering; for positive numbers write it as Exp of CumSum of Log",
+    "DFT": _COMPLEX,
+    "DeformConv": "it has no lowering; write it with GridSample and MatMul",
+    "MaxUnpool": "it has no lowering; write it with ScatterElements",
+    "NonMaxSuppression": _OF_DATA,
+    "NonZero": _OF_DATA,
+    "STFT": _COMPLEX,
+    "TensorScatter": "it has no lowering; write it with ScatterND",
+    "Unique": _OF_DATA,
+}
 Tensors = dict[str, Tensor]
 RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
     "GRU": _recurrent,

@@ -7,7 +7,8 @@
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element.
 - Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes.
-- Hardmax before operator set 13, and ReduceMean of integers.
+- Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
+- AffineGrid, and Compress by a constant.
 - Activations, logarithms of softmax and remainders of float16 and bfloat16, every step of which would round: they are
   done in float32.
 
@@ -188,6 +189,50 @@ def _reduce_mean(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return chain.then("Div", facts.constant(node, "count", count)).done()
 
 
+def _compress(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    condition, axis = facts.model.constants.get(node.input[1]), attribute(node, "axis", None)
+    if condition is None:
+        return None
+    w = Writer(node, facts)
+    value = node.input[0] if axis is not None else w.reshape(node.input[0], [-1])
+    places = w.constant(np.flatnonzero(condition), "places")
+    return w.done([w.add("Gather", value, places, axis=axis or 0)])
+
+
+def _scatter_elements(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Largest and least ones: ScatterND, which has a place for each element."""
+    if attribute(node, "reduction", b"none") not in (b"max", b"min"):
+        return None
+    if (signed := onnx_ordering.RULES["ScatterElements"](node, facts)) is not None:
+        return signed
+    shape = facts.shapes.get(node.input[1])
+    if shape is None:
+        return None
+    w, axis = Writer(node, facts), attribute(node, "axis", 0) % len(shape)
+    places = w.cast(w.over("Unsqueeze", node.input[1], [len(shape)]), 7)
+    own = [w.constant(place[..., None], "places") for place in np.indices(shape)]
+    joined = w.add("Concat", *own[:axis], places, *own[axis + 1 :], axis=len(shape))
+    reduction = attribute(node, "reduction", b"")
+    return w.done([w.add("ScatterND", node.input[0], joined, node.input[2], reduction=reduction)])
+
+
+def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """The middles of the grid's cells, or its corners, times the matrices; the wheel's lowering ends the process."""
+    size, kind = facts.model.constants.get(node.input[1]), facts.types.get(node.input[0])
+    if size is None or kind is None:
+        raise facts.model.error(
+            f"node {node.name!r}: AffineGrid is supported for a size that is known when compiling; expected a constant"
+        )
+    aligned, spatial = attribute(node, "align_corners", 0), size[2:].tolist()
+    axes = [np.linspace(-1, 1, n) if aligned and n > 1 else (2 * np.arange(n) + 1) / n - 1 for n in spatial]
+    grid = np.meshgrid(*axes, indexing="ij")[::-1]
+    points = np.stack([*grid, np.ones(spatial)], -1).reshape(-1, len(spatial) + 1)
+    w = Writer(node, facts)
+    turned = w.add("Transpose", node.input[0], perm=[0, 2, 1])
+    result = w.add("MatMul", w.constant(points.astype(facts.dtype(node.input[0])), "points"), turned)
+    return w.done([w.reshape(result, [*size[:1].tolist(), *spatial, len(spatial)])])
+
+
 def _hardmax(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """Before operator set 13 it is over all axes from `axis` on together."""
     axis, rank = attribute(node, "axis", 1), facts.rank(node.input[0])
@@ -261,8 +306,8 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 _RULES: dict[str, Rule] = {
     **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
     **onnx_recurrent.RULES, **onnx_resize.RULES,
-    "AveragePool": _average_pool, "Gemm": _gemm, "Hardmax": _hardmax,
-    "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
-    "Slice": _slice,
+    "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
+    "Hardmax": _hardmax, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
+    "ScatterElements": _scatter_elements, "Slice": _slice,
     **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
 }
