@@ -1,0 +1,100 @@
+"""Programs around a ring are compiled here, and run where there is a GPU: Triton's interpreter knows no Gluon."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.codegen.triton.building import Generated, generate, random
+from tests.unit.codegen.triton.texts import product
+
+import motet
+from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.triton import contraction
+from motet.compiler.codegen.triton.objects import compile_programs
+from motet.compiler.codegen.triton.program import Program
+from motet.compiler.codegen.triton.ring import Ring, every_ring, ring_cycles
+from motet.compiler.codegen.triton.tiles import Problem
+from motet.compiler.targets.families import resolve_target
+from motet.compiler.targets.gpu import GpuTarget
+from motet.runtime.device import probe
+
+SM_90A = resolve_target("cuda:sm_90a")
+GPU = probe("cuda")[0]
+BF16 = (
+    Ring(128, (128, 64), 64, 4, 64, high=2), Ring(128, (256,), 64, 3, 64, 2), Ring(128, (64, 32), 64, 7, 32),
+    Ring(128, (64,), 64, 7, 64, wide=4), Ring(128, (128,), 64, 4, 128, wide=2), Ring(128, (128, 64, 32), 64, 4, 32),
+    Ring(256, (128,), 64, 4, 32), Ring(64, (128, 64), 64, 4, 64, 3, groups=2),
+    Ring(128, (128,), 64, 4, 64, high=2, groups=2),
+)
+SLOW = pytest.mark.slow
+SHAPES = ((513, 776, 200), (4096, 768, 136), (100, 264, 1032))
+
+
+def last(made: Generated) -> Program:
+    """The program of the last launch, which multiplies."""
+    return made.programs[made.schedule.commands[-1].kernel]
+
+
+@pytest.fixture(autouse=True)
+def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rings as the test's parameter `ring` says alone, and these first."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and "ring" in callspec.params:
+        monkeypatch.setattr(contraction, "rings", lambda *_: [callspec.params["ring"]])
+        monkeypatch.setattr(contraction, "ring_cycles", lambda *_: 0)
+
+
+def compiled(program: Program, target: GpuTarget) -> None:
+    form = program.forms[0]
+    assert form.label.startswith("ring")
+    (made,) = compile_programs([replace(program, forms=(form,))], target, 1)[0]
+    assert not made.error and not made.spills
+    assert isinstance(form.tasks, int) and 0 < form.tasks <= target.processors and form.tasks % form.blocks == 0
+    assert (f".reqnctapercluster {form.blocks}" in made.assembly) == (form.blocks > 1)
+
+
+@pytest.mark.parametrize("ring", [BF16[0], *(pytest.param(ring, marks=SLOW) for ring in BF16[1:])], ids=str)
+def test_rings_of_clusters_and_groups_compile(ring: Ring) -> None:
+    assert isinstance(SM_90A, GpuTarget)
+    compiled(last(generate(product(513, 776, 200, "bf16", "f32", right="j, k"))), SM_90A)
+
+
+@pytest.mark.parametrize(("factor", "size", "result"), [("bf16", 2, 2), ("tf32", 4, 4), ("i8", 1, 4), ("bf16", 2, 0)])
+def test_rings_have_room_and_places_for_all_pieces(factor: str, size: int, result: int) -> None:
+    assert isinstance(SM_90A, GpuTarget)
+    found = every_ring((size, result), SM_90A)
+    assert found and len(set(found)) == len(found) == len({ring.label for ring in found})
+    for ring in found:
+        outs = ring.groups * ring.outs * ring.m * ring.piece * result
+        assert ring.stages * (ring.m + ring.n) * ring.k * size + outs <= SM_90A.shared
+        assert ring.n % ring.piece == 0 and ring.n // ring.piece % ring.outs == 0 and ring.k * size == 128
+        assert ring.wide == 1 or ring.widths == (ring.piece,)
+        assert ring_cycles(ring, Problem(4096, 4096, 4096, 1, factor, True), SM_90A) > 0
+
+
+# -- where there is a GPU --------------------------------------------------------------------------
+
+
+def multiplied(shape: tuple[int, int, int], dtype: str, options: str, folder: Path) -> None:
+    m, n, k = shape
+    text = folder / "product.mlir"
+    text.write_text(product(m, n, k, dtype, "f32", right="k, j" if options else "j, k"))
+    artifact = motet.compile(text, devices=f"cuda{{arch=sm_90a{options}}}", cache=False)
+    x = random(m, k).astype(DTYPES[dtype])
+    y = random(*((k, n) if options else (n, k)), seed=1).astype(DTYPES[dtype])
+    bias = random(n)
+    with motet.Session(artifact, device="cuda:0") as session:
+        got = np.asarray(session(x, y, bias))
+    wanted = np.maximum(x.astype("f8") @ (y if options else y.T).astype("f8") + bias, 0)
+    np.testing.assert_allclose(got, wanted, rtol=5e-3, atol=5e-3 * k**0.5)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not GPU.available, reason=GPU.reason)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("ring", BF16, ids=str)
+def test_every_ring_agrees_with_numpy(ring: Ring, shape: tuple[int, int, int], tmp_path: Path) -> None:
+    multiplied(shape, "bf16", "", tmp_path)
