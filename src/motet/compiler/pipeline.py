@@ -35,6 +35,7 @@ from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.narrow_factors import narrow_factors
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
+from motet.compiler.partition.sink_expansions import sink_expansions
 from motet.compiler.placement.faces import complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
@@ -207,10 +208,11 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
         narrow_factors(program)
         fuse_attention(program, accepts)
         refine_rows(program)
+        sink_expansions(program)
         return None
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
-    changed = [narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart)]
+    changed = [narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart), sink_expansions(apart)]
     return apart if any(changed) else None
 
 
