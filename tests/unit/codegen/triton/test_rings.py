@@ -86,7 +86,7 @@ def multiplied(shape: tuple[int, int, int], dtype: str, options: str, folder: Pa
     x = random(m, k).astype(DTYPES[dtype])
     y = random(*((k, n) if options else (n, k)), seed=1).astype(DTYPES[dtype])
     bias = random(n)
-    with motet.load(artifact, devices="cuda:0") as session:
+    with motet.load(artifact) as session:
         got = np.asarray(session(x, y, bias))
     wanted = np.maximum(x.astype("f8") @ (y if options else y.T).astype("f8") + bias, 0)
     np.testing.assert_allclose(got, wanted, rtol=5e-3, atol=5e-3 * k**0.5)
