@@ -62,9 +62,7 @@ class Library:
         def elementwise(function: Any) -> Any:
             def call(*operands: Any) -> Any:
                 data = [operand.handle.data for operand in operands]
-                kind = operands[0].type
-                for operand in operands[1:]:
-                    kind = operand.type if len(operand.shape) > len(kind.shape) else kind
+                kind = max(operands, key=lambda operand: len(operand.shape)).type
                 found = np.asarray(function(*data)).astype(data[0].dtype)
                 return tl.core.tensor(TensorHandle(found, operands[0].dtype), kind)
 

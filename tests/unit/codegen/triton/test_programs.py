@@ -30,14 +30,16 @@ def test_functions_agree(op: str) -> None:
 
 
 @pytest.mark.parametrize("dtype, most", [("f16", 0.54), ("bf16", 0.51)])
-def test_erf_of_every_short_float_is_its_neighbour(dtype: str, most: float) -> None:
-    """All 65536 numbers, against C's erf in f64: no further away than `most` units in the last place."""
+@pytest.mark.parametrize("name", ["erf", "tanh"])
+def test_functions_of_every_short_float_are_their_neighbours(name: str, dtype: str, most: float) -> None:
+    """All 65536 numbers, against C's functions in f64: no further away than `most` units in the last place."""
     kind = tensor((65536,), dtype)
-    text = nest([(kind, "i")], [(kind, "i", "")], "p", [f"%z = math.erf %x0 : {dtype}"], ["%z"])
+    text = nest([(kind, "i")], [(kind, "i", "")], "p", [f"%z = math.{name} %x0 : {dtype}"], ["%z"])
     x = np.arange(65536, dtype=np.uint16).view(DTYPES[dtype])
     (got,) = interpret(generate(text), [x])
+    function = {"erf": math.erf, "tanh": math.tanh}[name]
     with np.errstate(invalid="ignore"):
-        exact = np.array([math.erf(value) for value in x.astype("f8")])
+        exact = np.array([function(value) for value in x.astype("f8")])
     np.testing.assert_array_equal(np.isnan(got.astype("f4")), np.isnan(exact))
     known = ~np.isnan(exact) & ((exact == 0) | (np.abs(exact) > 2.0**-125))  # the interpreter reads the least bf16 as 0
     bits, least = (10, -24) if dtype == "f16" else (7, -133)

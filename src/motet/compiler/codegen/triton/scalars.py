@@ -11,7 +11,8 @@ What a value is *carried* as, against what stands in memory:
 
 The error function of short floats is a polynomial that is exact to 17 bits, half as many instructions as the one of
 f32. Quotients and powers of e in f16 and 8 bits are the processor's own approximations of 22 bits and more: what lies
-between the least and the largest of these is far from where those end, which is not so with bf16.
+between the least and the largest of these is far from where those end, which is not so with bf16. Hyperbolic
+tangents are made of these, near 0 of a polynomial.
 """
 
 from __future__ import annotations
@@ -297,12 +298,21 @@ _ROUNDINGS = {
 }
 _INFINITY = 'float("inf")'
 
+_TANH = (1.0, -1 / 3, 2 / 15, -17 / 315)  # tanh(x) / x by x²
+
 
 def _short_erf(x: str) -> str:
     """erf for a result that is rounded to a short float; NaN gives NaN, and -0 itself."""
     inside = extreme("minimumf", extreme("maximumf", x, str(-_ERF_END)), str(_ERF_END))
     power = f"({inside} * {inside})"
     return f"{inside} * {_horner(power, _ERF)}"
+
+
+def _short_tanh(x: str) -> str:
+    """tanh for a result that is rounded to a short float: 1 - 2 / (1 + e^2x), and its series where that loses bits."""
+    power = f"libdevice.fast_expf({x} + {x})"
+    far = f"1.0 - libdevice.fast_dividef(tl.full((), 2.0, tl.float32), 1.0 + {power})"
+    return f"tl.where(tl.abs({x}) < 0.25, {x} * {_horner(f'({x} * {x})', _TANH)}, {far})"
 
 
 def _horner(x: str, coefficients: Sequence[float]) -> str:
@@ -314,6 +324,8 @@ def _horner(x: str, coefficients: Sequence[float]) -> str:
 def _math(name: str, x: Sequence[str], dtype: str, dtypes: Sequence[str]) -> str | None:
     if name == "erf" and dtype in SHORT_FLOATS:
         return rounded(_short_erf(x[0]), dtype)
+    if name == "tanh" and dtype in SHORT_FLOATS:
+        return rounded(_short_tanh(x[0]), dtype)
     if name == "exp" and dtype in _NARROW:
         return rounded(f"libdevice.fast_expf({x[0]})", dtype)
     if name in _OWN:
