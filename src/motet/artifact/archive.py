@@ -44,21 +44,39 @@ def hashed(name: str, pieces: Callable[[], Iterable[memoryview]]) -> Content:
     return Content(name, pieces, size, digest.hexdigest())
 
 
-def write_archive(file: IO[bytes], contents: Sequence[Content]) -> None:
-    """Writes `contents` in order to `file`, an empty seekable file."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for content in contents:
-            info = zipfile.ZipInfo(content.name, _EPOCH)
-            info.external_attr = 0o644 << 16
-            info.create_system = 3  # the same bytes on every system
-            info.file_size = content.size
-            large = content.size > _LARGE
-            start = file.tell() + _LOCAL_HEADER.size + len(content.name.encode()) + large * _ZIP64_FIELD
-            info.extra = _padding(start)
-            with archive.open(info, "w", force_zip64=large) as member:
-                for piece in content.pieces():
-                    member.write(piece)
-            info.extra = b""  # padding is the local header's; the directory needs none
+class ArchiveFile:
+    """An archive that is written to `file`, an empty seekable file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+
+    def add(self, name: str, pieces: Iterable[memoryview], size: int) -> None:
+        """Writes a member of `size` bytes, behind those that there are."""
+        info = zipfile.ZipInfo(name, _EPOCH)
+        info.external_attr = 0o644 << 16
+        info.create_system = 3  # the same bytes on every system
+        info.file_size = size
+        large = size > _LARGE
+        start = self._file.tell() + _LOCAL_HEADER.size + len(name.encode()) + large * _ZIP64_FIELD
+        info.extra = _padding(start)
+        with self._archive.open(info, "w", force_zip64=large) as member:
+            for piece in pieces:
+                member.write(piece)
+        info.extra = b""  # padding is the local header's; the directory needs none
+
+    def close(self, first: str = "") -> None:
+        """Writes the directory, in which member `first` comes first, and the others in order; once is enough."""
+        self._archive.filelist.sort(key=lambda info: info.filename != first)
+        self._archive.close()
+
+
+def write_archive(file: IO[bytes], contents: Sequence[Content], first: str = "") -> None:
+    """Writes `contents` in order to `file`, an empty seekable file, whose directory begins with member `first`."""
+    archive = ArchiveFile(file)
+    for content in contents:
+        archive.add(content.name, content.pieces(), content.size)
+    archive.close(first)
 
 
 def _padding(start: int) -> bytes:

@@ -28,7 +28,7 @@ def atomic_file(path: Path, durable: bool = True) -> Generator[IO[bytes]]:
                 os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: cannot be written: {_reason(error)}") from error
+        raise ArtifactError(unwritable(path, error)) from error
     finally:
         # Still there only if something above failed; a name that cannot exist cannot be removed either.
         with contextlib.suppress(OSError, ValueError):
@@ -40,6 +40,10 @@ def write_atomically(path: Path, pieces: Iterable[memoryview]) -> None:
     with atomic_file(path) as file:
         for piece in pieces:
             file.write(piece)
+
+
+def unwritable(path: Path, error: Exception) -> str:
+    return f"{path}: cannot be written: {_reason(error)}"
 
 
 def unreadable(path: Path, error: Exception) -> str:

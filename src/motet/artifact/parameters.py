@@ -35,6 +35,21 @@ def encode_parameters(parameters: Mapping[str, np.ndarray]) -> Iterator[memoryvi
 
     Arrays of any shape and of the dtypes in `dtypes.SAFETENSORS_NAMES`; ArtifactError for any other dtype.
     """
+    head, pieces = _lay_out(parameters)
+    yield memoryview(head)
+    for piece in pieces:
+        if piece.size:
+            yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
+
+
+def encoded_size(parameters: Mapping[str, np.ndarray]) -> int:
+    """The length of what `encode_parameters` gives."""
+    head, pieces = _lay_out(parameters)
+    return len(head) + sum(piece.nbytes for piece in pieces)
+
+
+def _lay_out(parameters: Mapping[str, np.ndarray]) -> tuple[bytes, list[np.ndarray]]:
+    """What stands before the data, and the data."""
     header: dict[str, _Entry] = {}
     pieces: list[np.ndarray] = []
     offset = 0
@@ -52,10 +67,7 @@ def encode_parameters(parameters: Mapping[str, np.ndarray]) -> Iterator[memoryvi
         offset += array.nbytes
     text = msgspec.json.encode(header)
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    yield memoryview(struct.pack("<Q", len(text)) + text)
-    for piece in pieces:
-        if piece.size:
-            yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
+    return struct.pack("<Q", len(text)) + text, pieces
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,30 @@
-"""Writes artifacts: one file, deterministic, appearing whole or not at all."""
+"""Writes artifacts: one file, deterministic, appearing whole or not at all.
+
+Parameters come first in it, so that a thread can write them while the rest is being made; its directory begins with the
+manifest.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import IO
 
 import msgspec
 import numpy as np
 
-from motet.artifact.archive import Content, hashed, write_archive
+from motet.artifact.archive import ArchiveFile, Content, hashed, write_archive
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.files import atomic_file, write_atomically
-from motet.artifact.parameters import encode_parameters
+from motet.artifact.files import atomic_file, unwritable, write_atomically
+from motet.artifact.parameters import encode_parameters, encoded_size
 from motet.artifact.reader import MANIFEST, PARAMETERS, Artifact
 from motet.artifact.schema import Manifest, Member
 from motet.artifact.validation import validate
@@ -28,13 +39,14 @@ def write_artifact(
     *,
     external_parameters: bool = False,
     durable: bool = True,
+    early: EarlyParameters | None = None,
 ) -> Artifact:
     """Writes an artifact to file `destination`, or into memory if None, and opens it.
 
     `manifest.members` and `manifest.external_parameters` are filled in here. `parameters` maps the keys of
     `manifest.parameters` to arrays of the dtype and shape given there. `external_parameters` puts them in a
     file of their own beside the artifact, named after it; this needs a destination. `durable` waits until the file is
-    on the disk.
+    on the disk. `early` may have written the parameters to a file already, which then becomes the artifact's.
     Raises ArtifactError if the manifest is unsound or the file cannot be written.
     """
     path = None if destination is None else Path(destination)
@@ -43,11 +55,14 @@ def write_artifact(
         raise ArtifactError("artifact: external parameters need a file to stand beside; give a destination")
     contents = [hashed(name, partial(_whole, data)) for name, data in members.items()]
     external: Content | None = None
-    if parameters:
+    written = None if early is None or external_parameters else early.result(parameters)
+    if written is not None:
+        contents.insert(0, written.content)
+    elif parameters:
         if external_parameters and path is not None:
             external = hashed(f"{path.stem}.safetensors", partial(encode_parameters, parameters))
         else:
-            contents.append(hashed(PARAMETERS, partial(encode_parameters, parameters)))
+            contents.insert(0, hashed(PARAMETERS, partial(encode_parameters, parameters)))
     listed = [*contents, external] if external else contents
     manifest = msgspec.structs.replace(
         manifest,
@@ -56,16 +71,106 @@ def write_artifact(
     )
     validate(manifest, where)
     _check_parameters(manifest, parameters, where)
-    contents.insert(0, hashed(MANIFEST, partial(_whole, msgspec.json.encode(manifest))))
+    first = 1 if contents and contents[0].name == PARAMETERS else 0
+    contents.insert(first, hashed(MANIFEST, partial(_whole, msgspec.json.encode(manifest))))
     if path is None:
         file = io.BytesIO()
-        write_archive(file, contents)
+        write_archive(file, contents, MANIFEST)
         return Artifact.from_bytes(file.getbuffer())
     if external:
         write_atomically(path.with_name(external.name), external.pieces())
+    if written is not None:
+        written.complete(contents[1:], path, durable)
+        return Artifact.open(path)
     with atomic_file(path, durable) as file:
-        write_archive(file, contents)
+        write_archive(file, contents, MANIFEST)
     return Artifact.open(path)
+
+
+class EarlyParameters:
+    """Parameters that a thread writes to `file` before the rest of an artifact is known. Leaving the `with` block
+    removes the file, if it has not become an artifact."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._parameters: dict[str, np.ndarray] = {}
+        self._written: Future[_Written] | None = None
+
+    def begin(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Begin to write them; once."""
+        if parameters and self._written is None:
+            self._parameters = dict(parameters)
+            thread = ThreadPoolExecutor(1, "motet parameters")
+            self._written = thread.submit(_write_parameters, self._file, self._parameters)
+            thread.shutdown(wait=False)
+
+    def result(self, parameters: Mapping[str, np.ndarray]) -> _Written | None:
+        """What was written, if it is `parameters`. Raises ArtifactError if they cannot be written."""
+        if self._written is None:
+            return None
+        try:
+            written = self._written.result()
+        except OSError as error:
+            raise ArtifactError(unwritable(self._file, error)) from error
+        same = list(parameters) == list(self._parameters)
+        if same and all(parameters[key] is array for key, array in self._parameters.items()):
+            return written
+        return None
+
+    def __enter__(self) -> EarlyParameters:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._written is not None:
+            with contextlib.suppress(OSError, ArtifactError):
+                self._written.result().close()
+        self._file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The beginning of an artifact: its parameters."""
+
+    content: Content
+    file: IO[bytes]
+    archive: ArchiveFile
+
+    def complete(self, contents: Sequence[Content], path: Path, durable: bool) -> None:
+        """Add the other members; the file becomes `path`."""
+        try:
+            for content in contents:
+                self.archive.add(content.name, content.pieces(), content.size)
+            self.archive.close(MANIFEST)
+            self.file.flush()
+            if durable:
+                os.fsync(self.file.fileno())
+            self.file.close()
+            Path(self.file.name).replace(path)
+        except OSError as error:
+            raise ArtifactError(unwritable(path, error)) from error
+
+
+    def close(self) -> None:
+        self.archive.close()
+        self.file.close()
+
+
+def _write_parameters(path: Path, parameters: Mapping[str, np.ndarray]) -> _Written:
+    digest = hashlib.sha256()
+
+    def pieces() -> Iterator[memoryview]:
+        for piece in encode_parameters(parameters):
+            digest.update(piece)
+            yield piece
+
+    file = path.open("w+b")
+    archive = ArchiveFile(file)
+    size = encoded_size(parameters)
+    archive.add(PARAMETERS, pieces(), size)
+    content = Content(PARAMETERS, partial(encode_parameters, parameters), size, digest.hexdigest())
+    return _Written(content, file, archive)
 
 
 def _whole(data: bytes | bytearray | memoryview) -> list[memoryview]:

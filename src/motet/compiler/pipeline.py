@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec import structs
 
-from motet.artifact.schema import SCHEMA_VERSION, KernelInfo, Manifest, Parameter, Signature, TensorSpec, Variant
+from motet.artifact.schema import (
+    SCHEMA_VERSION,
+    KernelInfo,
+    Manifest,
+    Parameter,
+    Schedule,
+    Signature,
+    TensorSpec,
+    Variant,
+)
 from motet.compiler.codegen.attention import is_attention
 from motet.compiler.codegen.backend import Backend, Objects, backend_of, launched, units_of
 from motet.compiler.codegen.compose import compose
@@ -53,6 +62,8 @@ from motet.errors import CompileError
 from motet.version import VERSION
 
 Progress = Callable[[str, float], None]
+Packed = tuple[dict[str, np.ndarray], list[Parameter]]
+Early = Callable[[Mapping[str, np.ndarray]], None]
 
 CLEAN = "canonicalize,cse"
 NORMALISE = "func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"
@@ -79,23 +90,26 @@ class Kernels:
 
 def build(
     program: Program, targets: Sequence[Target], jobs: int, progress: Progress, memory_limit: int | None = None,
-    candidates: bool = False, choice: Choice = DEFAULT,
+    candidates: bool = False, choice: Choice = DEFAULT, early: Early | None = None,
 ) -> Built:
     """Compile `program` for every target, preferred first. Arenas have at most `memory_limit` bytes, where given.
-    `candidates` asks for schedules to choose from."""
+    `candidates` asks for schedules to choose from. `early` is told of the parameters as soon as they are known, if that
+    is before all else is; they may change once more."""
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
     apart = attending(program, targets)
     kernels = partition(program)
     divided = None if apart is None else (apart, partition_beside(apart, program))
-    return build_partitioned(program, kernels, targets, jobs, progress, memory_limit, candidates, choice, divided)
+    return build_partitioned(
+        program, kernels, targets, jobs, progress, memory_limit, candidates, choice, divided, early
+    )
 
 
 def build_partitioned(
     program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress,
     memory_limit: int | None = None, candidates: bool = False, choice: Choice = DEFAULT,
-    apart: tuple[Program, Kernels] | None = None,
+    apart: tuple[Program, Kernels] | None = None, early: Early | None = None,
 ) -> Built:
     """`build` from partitioned kernels on; `apart` is the program as it is partitioned for targets that have attention
     as one kernel, if that is different."""
@@ -110,6 +124,13 @@ def build_partitioned(
     found: dict[Target, Variant] = {}
     choices: dict[str, Candidates] = {}
     wanted = worthwhile(targets, kernels)
+    packed: list[tuple[int, Packed]] = []  # with the number of uses that were known
+
+    def pack_early() -> None:
+        packed.append((len(store.uses), pack_parameters(store)))
+        if early is not None:
+            early(packed[0][1][0])
+
     for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
         divided, own_kernels = apart if apart is not None and backend_of(target).attends else (program, kernels)
@@ -120,12 +141,14 @@ def build_partitioned(
         if own or not functions:
             of_target: Candidates | None = {} if candidates else None
             found[target] = build_variant(
-                own, own_kernels, target, store, jobs, members, made, memory_limit, of_target, choice
+                own, own_kernels, target, store, jobs, members, made, memory_limit, of_target, choice,
+                pack_early if len(wanted) == 1 else None,
             )
             choices[target.name] = of_target or {}
     variants = [found[target] for target in wanted if target in found]
     progress("pack parameters", 0.9)
-    parameters, entries = pack_parameters(store)
+    known = packed[0][1] if packed and packed[0][0] == len(store.uses) else None
+    parameters, entries = known or pack_parameters(store)
     manifest = Manifest(
         schema=SCHEMA_VERSION, producer=f"motet {VERSION}", functions=list(signatures.values()), variants=variants,
         parameters=entries, members={},
@@ -263,22 +286,33 @@ def build_variant(
     memory_limit: int | None = None,
     candidates: Candidates | None = None,
     choice: Choice = DEFAULT,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Variant:
     """Code and schedules for one target; objects are added to `members`, and to `made` which unit each is of.
     Units that are the same for the target's base are its objects. Schedules to choose from are added to
-    `candidates`, where it is given."""
+    `candidates`, where it is given. `meanwhile` is called where other processes make code, when all uses of parameters
+    are known."""
     family = families()[target.family]
     filling = max(FILLING, target.processors) if isinstance(target, GpuTarget) else FILLING
     options = Options(memory_limit, family.streams, filling)
     backend = backend_of(target, choice)
-    compiled, paths = backend.assemble(compile_kernels(functions, kernels, backend), jobs, members, made)
-    schedules = {}
-    for function in functions:
-        shapes = function_shapes(function, kernels)
-        name = function_name(function)
-        schedules[name] = schedule_function(function, shapes, compiled, store, options)
-        if candidates is not None:
-            make = functools.partial(schedule_function, function, shapes, compiled, store)
+    drafted = compile_kernels(functions, kernels, backend)
+    begun = backend.begin(drafted, jobs)
+    shapes = {function_name(function): (function, function_shapes(function, kernels)) for function in functions}
+
+    def scheduled(compiled: Mapping[str, Compiled]) -> dict[str, Schedule]:
+        return {name: schedule_function(*known, compiled, store, options) for name, known in shapes.items()}
+
+    draft = scheduled(drafted) if begun is not None else {}
+    if begun is not None and meanwhile is not None:
+        meanwhile()
+    compiled, paths = backend.assemble(drafted, jobs, members, made, begun)
+    # What was taken is mostly what was expected: launches are then those of the draft.
+    expected = all(entry.code.phases == drafted[name].code.phases for name, entry in compiled.items())
+    schedules = draft if begun is not None and expected else scheduled(compiled)
+    if candidates is not None:
+        for name, known in shapes.items():
+            make = functools.partial(schedule_function, *known, compiled, store)
             candidates[name] = make_candidates(make, options)
     return Variant(
         family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
@@ -437,7 +471,7 @@ def _name(attribute: ir.DictAttr | None, default: str) -> str:
     return default if attribute is None or NAME not in attribute else ir.StringAttr(attribute[NAME]).value
 
 
-def pack_parameters(store: ParameterStore) -> tuple[dict[str, np.ndarray], list[Parameter]]:
+def pack_parameters(store: ParameterStore) -> Packed:
     """Every parameter in the layout in which a kernel wants it."""
     arrays: dict[str, np.ndarray] = {}
     entries: list[Parameter] = []

@@ -25,6 +25,7 @@ from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
     from motet.compiler.ir.program import Place, Program
+    from motet.compiler.pipeline import Built
     from motet.compiler.placement.rates import RateTable
     from motet.compiler.targets.family import Target
     from motet.compiler.tuning.kernels import Choice
@@ -165,14 +166,24 @@ def _host_targets(job: Job) -> list[Target]:
 
 
 def _compile(job: Job, folder: Path) -> None:
-    from motet.artifact.writer import write_artifact
+    from motet.artifact.writer import EarlyParameters, write_artifact
     from motet.compiler import pipeline
 
     _progress("read", 0.0)
-    with _loaded(job) as program:
-        built = pipeline.build(
-            program, _targets(job, program), job.jobs, _progress, job.memory_limit, job.tune_schedule, _choice(job)
-        )
+    result = Path(job.result) if job.result else folder / RESULT
+    with EarlyParameters(result.with_name(f"{result.name}.early")) as early:
+        with _loaded(job) as program:
+            built = pipeline.build(
+                program, _targets(job, program), job.jobs, _progress, job.memory_limit, job.tune_schedule, _choice(job),
+                early.begin,
+            )
+        built = _tuned(job, built, folder)
+        _progress("write", 0.95)
+        write_artifact(built.manifest, built.members, built.parameters, result, durable=False, early=early)
+
+
+def _tuned(job: Job, built: Built, folder: Path) -> Built:
+    """`built` as it is fastest here, where that is asked for."""
     if job.tune == "measure":
         from motet.compiler.tuning.measuring import tune_kernels_here
 
@@ -182,8 +193,7 @@ def _compile(job: Job, folder: Path) -> None:
         from motet.compiler.tuning.schedule import tune_schedules
 
         built = tune_schedules(built, parse_inputs(job.tune_inputs) if job.tune_inputs else {}, folder, _progress)
-    _progress("write", 0.95)
-    write_artifact(built.manifest, built.members, built.parameters, job.result or folder / RESULT, durable=False)
+    return built
 
 
 def _choice(job: Job) -> Choice:

@@ -46,8 +46,13 @@ class Backend(Protocol):
         Raises CompileError where there is none."""
         ...
 
+    def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
+        """Have other processes begin to make machine code, where that is how it is made; for `assemble`."""
+        ...
+
     def assemble(
-        self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects
+        self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
+        begun: object | None = None,
     ) -> tuple[dict[str, Compiled], list[str]]:
         """Machine code, added to `members`; the kernels as they are then launched, and the names of their objects.
         Objects that another target has made, which `made` tells of, may be shared."""
@@ -101,8 +106,12 @@ class CpuBackend:
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
         return Compiled(made.code, tuple(range(count)), (None,) * count, extents)
 
+    def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
+        return None
+
     def assemble(
-        self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects
+        self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
+        begun: object | None = None,
     ) -> tuple[dict[str, Compiled], list[str]]:
         target = self.target
         units = units_of(compiled)

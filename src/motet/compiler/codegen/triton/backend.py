@@ -19,7 +19,14 @@ from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
 from motet.compiler.codegen.reader import Unreadable, read_kernel
 from motet.compiler.codegen.triton import scans, scatters, sorts
 from motet.compiler.codegen.triton.attention import pays
-from motet.compiler.codegen.triton.objects import chosen, compile_programs, members_of, tunable_of
+from motet.compiler.codegen.triton.objects import (
+    Begun,
+    begin_programs,
+    chosen,
+    compile_programs,
+    members_of,
+    tunable_of,
+)
 from motet.compiler.codegen.triton.program import Program, TritonCode
 from motet.compiler.codegen.triton.scalars import Unsupported
 from motet.compiler.codegen.triton.select import generate
@@ -85,11 +92,17 @@ class TritonBackend:
             "device, such as the host", place,
         )
 
+    def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> Begun | None:
+        programs = list(self._programs(compiled).values())
+        return begin_programs(programs, self.target, jobs, self.choice.most) if programs else None
+
     def assemble(
-        self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects
+        self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
+        begun: object | None = None,
     ) -> tuple[dict[str, Compiled], list[str]]:
         programs = self._programs(compiled)
-        forms = compile_programs(list(programs.values()), self.target, jobs, self.choice.most)
+        waited = begun if isinstance(begun, Begun) else self.begin(compiled, jobs)
+        forms = waited.result() if waited is not None else []
         paths: list[str] = []
         tunable: list[Tunable] = []
         for program, made_forms in zip(programs.values(), forms, strict=True):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from motet.artifact.candidates import Candidate, Tunable
 from motet.artifact.library import LibraryCall
-from motet.compiler.codegen.triton.process import ask, worker_crash
+from motet.compiler.codegen.triton.process import Pending, begin, worker_crash
 from motet.compiler.codegen.triton.program import Program
 from motet.compiler.codegen.triton.worker import Made, Request, Unit
 from motet.compiler.targets.gpu import GpuTarget
@@ -65,28 +65,43 @@ def _triton_version() -> str:
         return ""
 
 
-def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> list[list[Made]]:
-    """Each program in the first of its forms that fit the target, at least one and at most `most`. Raises
-    CompileError, OptionError where Triton is not installed, and WorkerCrash."""
-    if not programs:
-        return []
+@dataclass(frozen=True)
+class Begun:
+    """Programs that another process compiles."""
+
+    programs: Sequence[Program]
+    pending: Pending
+
+    def result(self) -> list[list[Made]]:
+        """Each program in the first of its forms that fit the target. Raises CompileError and WorkerCrash."""
+        made = self.pending.result()
+        request = self.pending.request
+        target = request.target
+        for number, (program, (first, *_)) in enumerate(zip(self.programs, made, strict=True)):
+            if first.died:
+                raise worker_crash(program.symbol, Request(target, [request.programs[number]], 1), first.error)
+            if first.error:
+                raise CompileError(f"kernel {program.symbol}: no code for {target.family} {target.name}: {first.error}")
+        return made
+
+
+def begin_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> Begun:
+    """Have each program compiled in the first of its forms that fit the target, at least one and at most `most`.
+    Raises OptionError where Triton is not installed."""
     require_triton(target)
     units = [
         [
-            Unit(
-                program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages, form.blocks
-            )
+            Unit(program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages)
             for form in program.forms
         ]
         for program in programs
     ]
-    made = ask(Request(target, units, jobs, most))
-    for number, (program, (first, *_)) in enumerate(zip(programs, made, strict=True)):
-        if first.died:
-            raise worker_crash(program.symbol, Request(target, [units[number]], 1), first.error)
-        if first.error:
-            raise CompileError(f"kernel {program.symbol}: no code for {target.family} {target.name}: {first.error}")
-    return made
+    return Begun(programs, begin(Request(target, units, jobs, most)))
+
+
+def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> list[list[Made]]:
+    """`begin_programs`, and what comes of it."""
+    return begin_programs(programs, target, jobs, most).result() if programs else []
 
 
 def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") -> dict[str, bytes]:

@@ -1,8 +1,8 @@
 """Processes that have Triton loaded (`serving.py`), one for each family of devices, as this process sees them.
 
-`start` costs nothing and lets one load while this process does something else; `begin` and `ask` start it where nobody
-did. It ends when this process does, or sooner where the last process ended that had it: copies of this process use it
-as well.
+`start` costs nothing and lets one load while this process does something else; `begin` starts it where nobody did.
+It ends when this process does, or sooner where the last process ended that had it: copies of this process use it as
+well.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Pending:
     connection: Connection
 
     def result(self) -> list[list[Made]]:
-        """The answer, when it is there. Raises WorkerCrash where the process that was to give it has died."""
+        """For every program what `serving.compile_request` says, when it is there. Raises WorkerCrash where the process
+        that was to give it has died."""
         try:
             with self.connection:
                 return msgspec.msgpack.decode(self.connection.recv_bytes(), type=list[list[Made]])
@@ -93,11 +94,6 @@ def begin(request: Request) -> Pending:
 
 def _introduce(client: socket.socket, target: GpuTarget) -> None:
     socket.send_fds(_servers[target.family].clients, [b"+"], [client.fileno()])
-
-
-def ask(request: Request) -> list[list[Made]]:
-    """For every program what `serving.compile_request` says. Raises WorkerCrash."""
-    return begin(request).result()
 
 
 def worker_crash(kernel: str, request: Request, why: str) -> WorkerCrash:
