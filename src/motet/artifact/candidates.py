@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
-from motet.artifact.library import LibraryCall, with_library
+from motet.artifact.library import LibraryCall, damage, with_library
 from motet.artifact.reader import PARAMETERS, Artifact
 from motet.artifact.schema import Expr, Manifest, Schedule, Variant
 from motet.errors import ArtifactError
@@ -59,6 +59,8 @@ def read_index(artifact: Artifact) -> list[Tunable]:
     except msgspec.DecodeError as error:
         raise ArtifactError(f"{artifact.name}: member {INDEX}: {error}") from None
     for kernel in found:
+        if kernel.library is not None and (reason := damage(kernel.library)):
+            raise ArtifactError(f"{artifact.name}: member {INDEX}: kernel {kernel.kernel}: {reason}")
         for candidate in kernel.candidates:
             for name in candidate.members:
                 if name not in artifact.manifest.members:

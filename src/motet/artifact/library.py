@@ -17,6 +17,7 @@ from motet.artifact.dtypes import DTYPES
 VERSION = 1
 CUBLASLT = "cublaslt"
 
+_ANY = 1 << 16  # buffers: more than a launch has
 _CODE = 64  # bytes of an algorithm, as cuBLASLt writes it
 _MOST = 1 << 31  # rows, columns and products of each result
 _FURTHEST = 1 << 48  # elements of any offset
@@ -99,22 +100,22 @@ class _Head(msgspec.Struct, frozen=True):
     name: str
 
 
-def read_call(content: Mapping[str, Any], buffers: int) -> LibraryCall:
-    """The record in a description of a launch with `buffers` buffers. Raises UnknownLibrary for one of another version
-    or library, ValueError for a damaged one."""
+def read_call(content: Mapping[str, Any], buffers: int = _ANY) -> LibraryCall:
+    """The record in a description of a launch with `buffers` buffers, where that is known. Raises UnknownLibrary for
+    one of another version or library, ValueError for a damaged one."""
     head = msgspec.convert(content, _Head)
     if (head.version, head.name) != (VERSION, CUBLASLT):
         raise UnknownLibrary(
             f"a call of {head.name}, record version {head.version}; this runtime knows {CUBLASLT}, version {VERSION}"
         )
     call = msgspec.convert(content, LibraryCall)
-    if reason := _damage(call, buffers):
+    if reason := damage(call, buffers):
         raise ValueError(reason)
     return call
 
 
-def _damage(call: LibraryCall, buffers: int) -> str | None:
-    """What is wrong with a record."""
+def damage(call: LibraryCall, buffers: int = _ANY) -> str | None:
+    """What is wrong with a record of a launch with `buffers` buffers."""
     for name in ("rows", "columns", "depth", "batch"):
         if not 1 <= getattr(call, name) < _MOST:
             return f"library: {name}: {getattr(call, name)}; expected 1 to {_MOST - 1}"

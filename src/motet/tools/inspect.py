@@ -274,7 +274,6 @@ def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
 _BINARIES = (".cubin", ".ptx", ".hsaco")
 _PROCESSORS = {"cuda": (32, 64 << 10), "hip": (64, 128 << 10)}  # threads of a warp, 32-bit registers of a processor
 _BLOCK = 1024  # threads
-_MANY = 1 << 16  # buffers: more than a launch has
 
 
 def _most_threads(registers: int, warp: int, available: int) -> int:
@@ -312,7 +311,7 @@ def _library_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
         if "library" not in fact:
             continue
         try:
-            call = read_call(fact["library"], _MANY)
+            call = read_call(fact["library"])
         except UnknownLibrary as error:
             rows.append([fact["launch"], str(error), "", "", ""])
             continue

@@ -15,6 +15,7 @@ from motet.artifact.library import Algorithm, LibraryCall, Operand, read_call
 from motet.artifact.reader import Artifact
 from motet.artifact.tunings import Tunings, parse_tunings
 from motet.artifact.writer import write_artifact
+from motet.errors import ArtifactError
 from motet.runtime.device import Work
 
 CALL = LibraryCall(
@@ -99,3 +100,13 @@ def test_devices_without_a_library_measure_forms_alone() -> None:
 def test_one_form_and_a_library_are_a_choice_too() -> None:
     (verdict,) = tune(offering(1), LibraryDevice(SECONDS))
     assert verdict.taken == 0 and verdict.library is not None
+
+
+def test_a_damaged_offer_is_one_error() -> None:
+    made = offering()
+    (kernel,) = read_index(made)
+    members = {name: bytes(made.member(name)) for name in made.manifest.members}
+    wrong = msgspec.structs.replace(CALL, rows=-3)
+    members[INDEX] = encode_index([msgspec.structs.replace(kernel, library=wrong)])
+    with pytest.raises(ArtifactError, match="kernel k: library: rows: -3; expected 1 to"):
+        read_index(write_artifact(made.manifest, members, {}))
