@@ -28,6 +28,7 @@ from torch import fx
 
 from motet.errors import CompileError, OptionError
 from motet.pytorch.export import export_module
+from motet.pytorch.transformers import settle_attention
 from motet.runtime.session import Session
 
 _log = logging.getLogger("motet")
@@ -55,6 +56,7 @@ def motet_backend(
     attempts: list[Attempt] = []
 
     def inference(program: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
+        settle_attention(program)
         captured = Captured(program, _constants(program) if freeze else [], settings)
         if _is_plain(len(inputs)) and len(inputs) == len(example_inputs):
             attempts.append(captured.attempt)

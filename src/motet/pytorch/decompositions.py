@@ -1,7 +1,7 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
 Wrong: adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where the largest and the
-smallest number are if there is a NaN. Missing: cumsum, cumprod,
+smallest number are if there is a NaN. Missing: stable sorts, kthvalue, cumsum, cumprod,
 powers of integers, all over several dimensions, hypot, copysign, fmax and fmin of tensors that are broadcast.
 """
 
@@ -47,6 +47,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.copysign.Tensor: _copysign,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
+        aten.sort.stable: _sort,
+        aten.kthvalue.default: _kthvalue,
     }
 
 
@@ -175,6 +177,17 @@ def _cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:
 
 def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
     return _accumulated(x, dim, dtype, torch.mul, 1)
+
+
+def _sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return torch.ops.aten.sort.default(x, dim, descending)  # which always is
+
+
+def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    found = [torch.narrow(part, dim, k - 1, 1) for part in torch.ops.aten.sort.default(x, dim, False)]
+    return tuple(part if keepdim else part.squeeze(dim) for part in found)
 
 
 def _pow(x: Any, exponent: Any) -> Any:

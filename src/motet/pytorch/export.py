@@ -28,6 +28,7 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
+from motet.pytorch import transformers
 from motet.pytorch.decompositions import decompositions, unsigned_arithmetic
 from motet.pytorch.views import settle_views
 
@@ -101,10 +102,9 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # pyright: ignore
 
     own = {
-        torch.ops.aten.scaled_dot_product_attention.default: _attention,
         torch.ops.aten.gelu.default: _gelu,
     }
-    return {**get_decomposition_table(), **decompositions(), **own}
+    return {**get_decomposition_table(), **decompositions(), **transformers.decompositions(), **own}
 
 
 def _gelu(x: Any, approximate: str = "none") -> Any:
@@ -114,29 +114,6 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
     return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
-
-
-def _attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-    *, scale: float | None = None, enable_gqa: bool = False,
-) -> Any:
-    """softmax(query · keyᵀ · scale + mask) · value, as the documentation of
-    torch.nn.functional.scaled_dot_product_attention defines it; rows that are masked whole give zeros."""
-    if dropout_p:
-        raise NotImplementedError(f"attention with dropout {dropout_p}; call the module's eval() first")
-    if enable_gqa and (group := query.shape[-3] // key.shape[-3]) > 1:
-        key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
-    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(-1)
-        columns = torch.arange(key.shape[-2], device=query.device)
-        scores = torch.where(columns <= rows, scores, float("-inf"))
-    if attn_mask is None:
-        return torch.softmax(scores, -1) @ value
-    choose = attn_mask.dtype == torch.bool
-    scores = torch.where(attn_mask, scores, float("-inf")) if choose else scores + attn_mask
-    whole = (scores == float("-inf")).all(-1, keepdim=True)
-    return torch.where(whole, 0.0, torch.softmax(scores, -1)) @ value
 
 
 def _refuse_changes(program: ExportedProgram, name: str) -> None:

@@ -1,0 +1,138 @@
+"""Attention and what PyTorch fuses with it, written with plain operators.
+
+    aten._scaled_dot_product_flash_attention, … (what a device has)   →   aten.scaled_dot_product_attention
+    aten.scaled_dot_product_attention                                 →   softmax(q kᵀ scale + mask) v, masked rows zero
+    aten._transformer_encoder_layer_fwd                               →   products, attention, normalisations
+"""
+
+# torch need not be installed, and much of it has no types.
+# pyright: reportMissingImports=false, reportPrivateUsage=false
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.nn import functional
+
+_PADDING = 1  # PyTorch's number for a mask of the keys of each sequence
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    aten = torch.ops.aten
+    return {
+        aten.scaled_dot_product_attention.default: attention,
+        aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    }
+
+
+def attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    *, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:
+    """softmax(query · keyᵀ · scale + mask) · value, as the documentation of
+    torch.nn.functional.scaled_dot_product_attention defines it; rows that are masked whole give zeros."""
+    if dropout_p:
+        raise NotImplementedError(f"attention with dropout {dropout_p}; call the module's eval() first")
+    if enable_gqa and (group := query.shape[-3] // key.shape[-3]) > 1:
+        key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
+    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(-1)
+        columns = torch.arange(key.shape[-2], device=query.device)
+        scores = torch.where(columns <= rows, scores, float("-inf"))
+    if attn_mask is None:
+        return torch.softmax(scores, -1) @ value
+    choose = attn_mask.dtype == torch.bool
+    scores = torch.where(attn_mask, scores, float("-inf")) if choose else scores + attn_mask
+    whole = (scores == float("-inf")).all(-1, keepdim=True)
+    return torch.where(whole, 0.0, torch.softmax(scores, -1)) @ value
+
+
+def encoder_layer(
+    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any,
+    use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,
+    norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:
+    """What torch.nn.TransformerEncoderLayer calls where no gradient is asked for: src is batch × length × embed_dim; a
+    mask is not 0 where keys are hidden, and of each sequence's keys or of all pairs."""
+    if mask is not None and mask_type == _PADDING and mask.ndim == 2:
+        mask = mask[:, None, None, :]
+
+    def normalised(x: Any, weight: Any, bias: Any) -> Any:
+        return functional.layer_norm(x, [embed_dim], weight, bias, eps)
+
+    def attended(x: Any) -> Any:
+        batch, length, _ = x.shape
+        parts = functional.linear(x, qkv_weight, qkv_bias).chunk(3, -1)
+        query, key, value = (
+            part.reshape(batch, length, num_heads, embed_dim // num_heads).transpose(1, 2) for part in parts
+        )
+        scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
+        if mask is not None:
+            scores = torch.where(mask == 0, scores, float("-inf"))
+        together = (torch.softmax(scores, -1) @ value).transpose(1, 2).reshape(batch, length, embed_dim)
+        return functional.linear(together, proj_weight, proj_bias)
+
+    def fed_forward(x: Any) -> Any:
+        inner = functional.linear(x, ffn_weight_1, ffn_bias_1)
+        inner = functional.gelu(inner) if use_gelu else functional.relu(inner)
+        return functional.linear(inner, ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        src = src + attended(normalised(src, norm_weight_1, norm_bias_1))
+        return src + fed_forward(normalised(src, norm_weight_2, norm_bias_2))
+    src = normalised(src + attended(src), norm_weight_1, norm_bias_1)
+    return normalised(src + fed_forward(src), norm_weight_2, norm_bias_2)
+
+
+def settle_attention(program: fx.GraphModule) -> None:
+    """In place: attention that a device has as an operator of its own, with results for gradients beside it, becomes
+    the general operator; views after it, whose results may lie elsewhere then, become reshapes."""
+    aten = torch.ops.aten
+    biased = (aten._scaled_dot_product_cudnn_attention.default, aten._scaled_dot_product_efficient_attention.default)
+    others = (
+        aten._scaled_dot_product_flash_attention.default, aten._scaled_dot_product_flash_attention_for_cpu.default,
+    )  # fmt: skip
+    graph = program.graph
+    changed = False
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target not in (*biased, *others):
+            continue
+        if any(user.target is not operator.getitem or user.args[1] != 0 for user in node.users):
+            continue
+        given = _arguments(node)
+        mask = given["attn_bias"] if node.target in biased else given.get("attn_mask")
+        with graph.inserting_before(node):
+            new: Any = graph.call_function(
+                aten.scaled_dot_product_attention.default,
+                (given["query"], given["key"], given["value"], mask, given["dropout_p"], given["is_causal"]),
+                {"scale": given["scale"]},
+            )
+        new.meta = {**node.meta, "val": node.meta["val"][0]}
+        for user in list(node.users):
+            user.replace_all_uses_with(new)
+            graph.erase_node(user)
+        graph.erase_node(node)
+        changed = True
+    if changed:
+        for node in graph.nodes:
+            if node.op == "call_function" and node.target is aten.view.default:
+                node.target = aten.reshape.default
+        program.recompile()
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments of an operator by name, with those that were left out."""
+    target: Any = node.target
+    found: dict[str, Any] = {}
+    for number, argument in enumerate(target._schema.arguments):
+        if not argument.kwarg_only and number < len(node.args):
+            found[argument.name] = node.args[number]
+        else:
+            found[argument.name] = node.kwargs.get(argument.name, argument.default_value)
+    return found
