@@ -32,6 +32,7 @@ _MODULE = "motet.compiler.codegen.triton.serving"
 class _Server:
     clients: socket.socket  # takes the sockets of those who have a request
     log: IO[bytes]  # what it writes to standard error
+    process: subprocess.Popen[bytes]
 
 
 _servers: dict[str, _Server] = {}  # by family
@@ -48,12 +49,21 @@ def _start(target: GpuTarget) -> _Server:
     log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name: nothing stays if this dies
     with theirs:
         described = msgspec.json.encode(target).decode()
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(os.getpid()), str(theirs.fileno()), described],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-    return _Server(ours, log)
+    return _Server(ours, log, process)
+
+
+def stop(family: str) -> None:
+    """End the process for a family, and what it does, if there is one and it is this process's own."""
+    server = _servers.pop(family, None)
+    if server is not None:
+        server.clients.close()
+        server.process.kill()
+        server.process.wait()
 
 
 @dataclass(frozen=True)
