@@ -88,3 +88,21 @@ def test_sizes_of_remainders_are_left_alone() -> None:
     """
     session = motet.load(motet.compile(text, devices="host"))
     np.testing.assert_array_equal(session(np.arange(11, dtype=np.float32)), np.arange(8))
+
+
+def test_elements_of_a_part_are_still_taken() -> None:
+    """Loops that end before the tensor does give no extent of an operand."""
+    text = """
+    func.func @main(%x: tensor<4x5xf32>) -> tensor<4xf32> {
+      %e = tensor.empty() : tensor<4xf32>
+      %y = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+          outs(%e : tensor<4xf32>) {
+      ^bb0(%out: f32):
+        %i = linalg.index 0 : index
+        %v = tensor.extract %x[%i, %i] : tensor<4x5xf32>
+        linalg.yield %v : f32
+      } -> tensor<4xf32>
+      return %y : tensor<4xf32>
+    }"""
+    x = np.random.default_rng(3).standard_normal((4, 5)).astype("f4")
+    np.testing.assert_array_equal(motet.load(motet.compile(text))(x), np.diagonal(x))

@@ -45,7 +45,7 @@ def _resolve(operation: ir.Operation) -> bool:
         if entry.operation.name == "tensor.extract":
             tensor, *indices = entry.operation.operands
             map_ = _map(operation, indices)
-            if map_ is not None:
+            if map_ is not None and _is_all_of_it(operation, tensor, map_):
                 found.append(_Element(number, tensor, entry.operation.results[0].type, map_))
     if found:
         _rebuild(operation, found)
@@ -64,6 +64,27 @@ def _map(operation: ir.Operation, indices: Sequence[ir.Value]) -> ir.AffineMap |
         expression = ir.AffineExpr.get_constant(constant) if loop is None else ir.AffineExpr.get_dim(loop)
         results.append(expression)
     return ir.AffineMap.get(rank, 0, results)
+
+
+def _is_all_of_it(operation: ir.Operation, tensor: ir.Value, map_: ir.AffineMap) -> bool:
+    """Whether loops end where the tensor does, as far as that is known: of an operand they have to."""
+    ends: dict[int, int] = {}
+    maps = [ir.AffineMapAttr(attribute).value for attribute in ir.ArrayAttr(operation.attributes["indexing_maps"])]
+    for operand, own in zip(operation.operands, maps, strict=True):
+        ends |= {loop: size for loop, size in _ends(operand, own) if size is not None}
+    return all(size is None or ends.get(loop, size) == size for loop, size in _ends(tensor, map_))
+
+
+def _ends(operand: ir.Value, map_: ir.AffineMap) -> list[tuple[int, int | None]]:
+    """The loops that go along dimensions of `operand`, with the extents of those, None where they are not known."""
+    if not isinstance(operand.type, ir.RankedTensorType):
+        return []
+    kind = ir.RankedTensorType(operand.type)
+    return [
+        (expression.position, None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis))
+        for axis, expression in enumerate(map_.results)
+        if isinstance(expression, ir.AffineDimExpr)
+    ]
 
 
 def _position(operation: ir.Operation, value: ir.Value) -> tuple[int | None, int] | None:
