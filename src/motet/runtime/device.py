@@ -213,7 +213,10 @@ class Device(Protocol):
         ...
 
     def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
-        """Relocatable objects (or what the family's compiler makes), ready to launch; `names` are for errors."""
+        """Relocatable objects (or what the family's compiler makes), ready to launch; `names` are for errors. A device
+        that has a library that may take the place of kernels (`artifact/library.py`) has a method
+        `algorithms(call: LibraryCall, most: int) -> list[Algorithm]`, and its executables `notes`, which say which
+        kernels run all the same."""
         ...
 
     def record(
