@@ -41,6 +41,7 @@ from motet.compiler.normalise.simplify_sizes import simplify_sizes
 from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
+from motet.compiler.partition.inline_indices import inline_indices
 from motet.compiler.partition.narrow_factors import narrow_factors
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
@@ -232,10 +233,12 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
         fuse_attention(program, accepts)
         refine_rows(program)
         sink_expansions(program)
+        inline_indices(program)
         return None
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = [narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart), sink_expansions(apart)]
+    changed.append(inline_indices(apart))
     return apart if any(changed) else None
 
 
