@@ -28,7 +28,8 @@ func.func @main(%x: tensor<{rows}x{width}xf32>, %i: tensor<{count}xi64>) -> (ten
   }} -> tensor<{count}xi64>
   %e = tensor.empty() : tensor<{count}x{width}xf32>
   %r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
-      iterator_types = ["parallel", "parallel"]}} ins(%n : tensor<{count}xi64>) outs(%e : tensor<{count}x{width}xf32>) {{
+      iterator_types = ["parallel", "parallel"]}}
+      ins(%n : tensor<{count}xi64>) outs(%e : tensor<{count}x{width}xf32>) {{
   ^bb0(%k: i64, %y: f32):
     %p = arith.index_cast %k : i64 to index
     %q = linalg.index 1 : index
