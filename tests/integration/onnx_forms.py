@@ -181,7 +181,7 @@ class Values:
 
 _SPECIAL = [0.0, -0.0, INF, -INF, NAN, 1e-6, -1e-6, 0.5, -0.5, 1.5, 2.5, -2.5, 20.0, -20.0, 90.0, -90.0, 1e-3, -1e-3]
 _UNARY: dict[str, list[tuple[dict[str, Any], tuple[float, float], list[float]]]] = {
-    "Abs": [({}, (-3, 3), _SPECIAL)], "Neg": [({}, (-3, 3), _SPECIAL)], "Sign": [({}, (-3, 3), [v for v in _SPECIAL if v == v])],
+    "Abs": [({}, (-3, 3), _SPECIAL)], "Neg": [({}, (-3, 3), _SPECIAL)], "Sign": [({}, (-3, 3), _SPECIAL)],
     "Ceil": [({}, (-9, 9), _SPECIAL)], "Floor": [({}, (-9, 9), _SPECIAL)], "Round": [({}, (-9, 9), _SPECIAL)],
     "Acos": [({}, (-1, 1), [1.0, -1.0, 0.0, 0.999])], "Asin": [({}, (-1, 1), [1.0, -1.0, 0.0, -0.0, 1e-4])],
     "Atan": [({}, (-9, 9), _SPECIAL)], "Acosh": [({}, (1, 9), [1.0, 1.001, 50.0, 3e4])],
@@ -384,6 +384,10 @@ def reductions() -> Iterator[Form]:
                 if dtype is np.uint8:
                     x = (x + 60).astype(dtype)
                 yield Form(op, [x], {"axis": 1, "select_last_index": last}, version=13)
+            for dtype in (F32, F16, F64):
+                x = np.array([[1, NAN, 3, NAN], [NAN, 2, 1, NAN], [4, 5, 6, NAN]], dtype)
+                yield Form(op, [x], {"axis": 1, "select_last_index": last}, version=13)
+                yield Form(op, [x], {"axis": 0, "select_last_index": last}, version=13)
             yield Form(op, [np.full((2, 3), -INF if op == "ArgMax" else INF, F32)],
                        {"axis": 1, "select_last_index": last})
             yield Form(op, [np.full((2, 3), -2**31 if op == "ArgMax" else 2**31 - 1, np.int32)],

@@ -93,7 +93,11 @@ def moves() -> Iterator[Form]:
                 yield Form("TopK", [data, _i([3])], {"axis": axis, "largest": largest}, constants=(1,), outputs=("v", "i"),
                            version=11)
     data = np.array([[3, -1, INF, -INF, 2, 2, -1, 0]], F32)
+    unordered = np.array([[3, NAN, INF, -INF], [NAN, 2, NAN, 0]], F32)
     for largest in (0, 1):
+        for dtype in (F32, F16):
+            yield Form("TopK", [unordered.astype(dtype), _i([3])], {"largest": largest}, constants=(1,), outputs=("v", "i"),
+                       version=11, expected=_top_of_nan(largest))
         yield Form("TopK", [data, _i([8])], {"largest": largest}, constants=(1,), outputs=("v", "i"), version=11)
         yield Form("TopK", [np.array([[0, 200, 255, 3, 127, 128]], np.uint8), _i([6])], {"largest": largest}, constants=(1,),
                    outputs=("v", "i"), version=11)
@@ -135,6 +139,15 @@ def moves() -> Iterator[Form]:
             if not (inverse and onesided):
                 yield Form("DFT", [signal if not inverse else np.concatenate([signal, signal[:, ::-1]], -1), None, _i(1)],
                            {"inverse": inverse, "onesided": onesided}, constants=(2,), version=20, relative=4e-6, mixed=True)
+
+
+def _top_of_nan(largest: int) -> Any:
+    """NaN is larger than all numbers, as where numpy sorts; the first of equal ones comes first."""
+    def calculate(x: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        keys = np.where(np.isnan(x), 10.0, np.clip(x.astype(F64), -9, 9))
+        places = np.argsort(-keys if largest else keys, axis=-1, kind="stable")[:, : int(k[0])]
+        return np.take_along_axis(x, places, -1), places
+    return calculate
 
 
 def _i(value: Any) -> np.ndarray:

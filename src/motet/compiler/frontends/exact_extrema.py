@@ -3,8 +3,11 @@
     %c = arith.cmpf ogt, %a, %b          →  %m = arith.maximumf %a, %b
     %m = arith.select %c, %a, %b
 
+    %c = arith.cmpf ogt, %in, %out       →  %c = "%in is greater, or NaN and %out is not"
+
 The wheel's lowering of maximum, minimum and clamp compares and selects, which gives the other operand for NaN, where
-PyTorch and ONNX's reference give NaN. To be run on what the wheel has lowered, before anything is fused: there a
+PyTorch and ONNX's reference give NaN. That of the place of a maximum never moves to NaN, which is the maximum; theirs
+is that of the first one. To be run on what the wheel has lowered, before anything is fused: there a
 comparison that a program itself selects by is an operation of its own.
 """
 
@@ -23,6 +26,9 @@ def exact_extrema(module: ir.Module) -> None:
         name = _extremum(select)
         if name is not None:
             _replace(select, name)
+    for extremum in find_operations(module, "arith.maximumf", "arith.minimumf"):
+        for compare in _comparisons(extremum):
+            _replace_comparison(compare)
 
 
 def _extremum(select: ir.Operation) -> str | None:
@@ -36,6 +42,45 @@ def _extremum(select: ir.Operation) -> str | None:
     if predicate not in _GREATER | _LESS or {chosen, other} != {left, right} or left == right:
         return None
     return "arith.maximumf" if (predicate in _GREATER) == (chosen == left) else "arith.minimumf"
+
+
+def _comparisons(extremum: ir.Operation) -> list[ir.Operation]:
+    """Those of a reduction's element with its maximum or minimum so far, which tell whether the place of it moves."""
+    element, found = extremum.operands
+    block = found.owner
+    if not isinstance(block, ir.Block) or block.owner.name != "linalg.generic":
+        return []
+    predicate = 2 if extremum.name == "arith.maximumf" else 4  # ogt, olt
+    return [
+        use.owner for use in element.uses
+        if use.owner.name == "arith.cmpf" and list(use.owner.operands) == [element, found]
+        and ir.IntegerAttr(use.owner.attributes["predicate"]).value == predicate
+        and _is_reduced(block.owner, found)
+    ]
+
+
+def _is_reduced(generic: ir.Operation, value: ir.Value) -> bool:
+    """Whether `value` is what a result of `generic` was so far."""
+    inputs = len(generic.operands) - len(generic.results)
+    return ir.BlockArgument(value).arg_number >= inputs
+
+
+def _replace_comparison(compare: ir.Operation) -> None:
+    element, found = compare.operands
+    at, kind = ir.InsertionPoint(compare), compare.results[0].type
+    predicate = ir.IntegerAttr(compare.attributes["predicate"])
+    or_unordered = ir.IntegerAttr.get(predicate.type, predicate.value + 7)  # ugt, ult
+    ordered = ir.IntegerAttr.get(predicate.type, 7)  # ord
+
+    def create(name: str, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
+        return ir.Operation.create(
+            name, results=[kind], operands=operands, attributes=attributes, loc=compare.location, ip=at
+        ).results[0]
+
+    moves = create("arith.cmpf", [element, found], predicate=or_unordered)
+    both = create("arith.andi", [moves, create("arith.cmpf", [found, found], predicate=ordered)])
+    compare.results[0].replace_all_uses_with(both)
+    compare.erase()
 
 
 def _replace(select: ir.Operation, name: str) -> None:

@@ -8,7 +8,7 @@
 - Slice from beyond the end backwards, which starts at another element.
 - Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes.
 - Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
-- AffineGrid, and Compress by a constant.
+- AffineGrid, Compress by a constant, and Sign of NaN.
 - Activations, logarithms of softmax and remainders of float16 and bfloat16, every step of which would round: they are
   done in float32.
 
@@ -233,6 +233,15 @@ def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.reshape(result, [*size[:1].tolist(), *spatial, len(spatial)])])
 
 
+def _sign(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """NaN stays, where the wheel has 0."""
+    if facts.version < 13 or node.input[0] not in facts.types or facts.dtype(node.input[0]).kind in "iu":
+        return None
+    w = Writer(node, facts)
+    value = node.input[0]
+    return w.done([w.add("Where", w.add("IsNaN", value), value, w.add("Sign", value))])
+
+
 def _hardmax(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """Before operator set 13 it is over all axes from `axis` on together."""
     axis, rank = attribute(node, "axis", 1), facts.rank(node.input[0])
@@ -308,6 +317,6 @@ _RULES: dict[str, Rule] = {
     **onnx_recurrent.RULES, **onnx_resize.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
     "Hardmax": _hardmax, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
-    "ScatterElements": _scatter_elements, "Slice": _slice,
+    "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
     **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
 }
