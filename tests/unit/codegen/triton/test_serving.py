@@ -82,7 +82,8 @@ def test_a_form_that_ends_its_process_gives_way_to_the_next() -> None:
 
 def test_a_program_that_ends_its_process_is_named() -> None:
     programs = [program("good", copy("good")), program("bad", DIES)]
-    with pytest.raises(WorkerCrash, match=r"^kernel bad: no code for sm_90a: Triton's process died \(SIGKILL\)") as info:
+    words = r"^kernel bad: no code for sm_90a: Triton's process died \(SIGKILL\)"
+    with pytest.raises(WorkerCrash, match=words) as info:
         compile_programs(programs, target(), 2)
     command = shlex.split(info.value.reproducer)
     again = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True, timeout=60)
