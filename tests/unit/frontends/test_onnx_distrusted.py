@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -10,7 +12,7 @@ from motet.compiler.frontends.onnx import load_onnx
 from motet.errors import CompileError
 
 
-def model(op: str, kinds: list[tuple[int, list[int]]], result: tuple[int, list[int]], **attributes: object) -> bytes:
+def model(op: str, kinds: list[tuple[int, list[Any]]], result: tuple[int, list[Any]], **attributes: object) -> bytes:
     names = [f"x{i}" for i in range(len(kinds))]
     graph = helper.make_graph(
         [helper.make_node(op, names, ["y"], name="node", **attributes)], "g",
@@ -20,7 +22,7 @@ def model(op: str, kinds: list[tuple[int, list[int]]], result: tuple[int, list[i
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
 
 
-F, I8 = TensorProto.FLOAT, TensorProto.INT8
+F, I8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,25 @@ F, I8 = TensorProto.FLOAT, TensorProto.INT8
 )
 def test_forms_with_wrong_lowerings_are_refused(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': .*{what}.*wrong numbers"):
+        load_onnx(data, "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (model("STFT", [(F, [1, 32, 1]), (I64, [])], (F, [1, 4, 9, 2])), "operator STFT is not supported: .* complex"),
+        (model("Unique", [(F, [4])], (F, [None])), "operator Unique is not supported: .* depend on data"),
+        (model("Cast", [(F, [4])], (TensorProto.FLOAT8E5M2, [4]), to=TensorProto.FLOAT8E5M2), "Cast of 8-bit floats"),
+        (model("AffineGrid", [(F, [1, 2, 3]), (I64, [4])], (F, [1, 2, 3, 2])), "AffineGrid .* known when compiling"),
+        (model("LSTM", [(F, [5, 1, 3]), (F, [1, 8, 3]), (F, [1, 8, 2]), (F, [1, 16]), (TensorProto.INT32, [1])],
+               (F, [5, 1, 1, 2]), hidden_size=2), "LSTM with sequence_lens"),
+        (model("GridSample", [(F, [1, 1, 3, 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4]), padding_mode="border"),
+         r"operator GridSample \(operator set 20\) has no lowering for inputs of float\[1, 1, 3, 2\], .*border$"),
+    ],
+    ids=["complex", "of-data", "short", "size", "lengths", "form"],
+)
+def test_operators_that_are_not_known_are_named(data: bytes, what: str) -> None:
+    with pytest.raises(CompileError, match=f"node 'node': {what}"):
         load_onnx(data, "m.onnx")
 
 

@@ -8,10 +8,10 @@ wheel gets it right, which a test watches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from motet.compiler.frontends.onnx_model import OnnxModel
+from motet.compiler.frontends.onnx_writing import element_types
 
 if TYPE_CHECKING:
     import onnx
@@ -19,45 +19,33 @@ if TYPE_CHECKING:
 
 def refuse_unknown(model: OnnxModel) -> None:
     """Raise CompileError for the first node of an operator that has no lowering, or whose lowering ends the process.
-    To be called when nodes of constants are folded."""
+    To be called when nodes of constants are folded, and types known."""
+    import onnx
+
+    short = {kind for name, kind in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
+    types = element_types(model)
     for node in model.proto.graph.node:
         if node.op_type == "Compress" and node.input[1] in model.constants:
             continue
+        if node.op_type in _CONVERSIONS and any(types.get(name) in short for name in (*node.input, *node.output)):
+            raise model.error(
+                f"node {node.name!r}: {node.op_type} of 8-bit floats is not supported; expected floats of 16 bits "
+                "or more"
+            )
         if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
             raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {UNKNOWN[node.op_type]}")
 
 
 def refuse_distrusted(model: OnnxModel) -> None:
     """Raise CompileError for the first node of a distrusted form."""
-    tensors = _tensors(model)
     for node in model.proto.graph.node:
         rule = RULES.get(node.op_type)
         if rule is None or node.domain not in ("", "ai.onnx"):
             continue
-        what = rule(node, tensors)
+        what = rule(node)
         if what is not None:
             name = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
             raise model.error(f"{name}: {node.op_type} {what} is not supported: its lowering gives wrong numbers")
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """What the model declares of a tensor."""
-
-    unsigned: bool
-    rank: int
-
-
-def _tensors(model: OnnxModel) -> dict[str, Tensor]:
-    import onnx
-
-    kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
-    graph = model.proto.graph
-    declared = {
-        value.name: Tensor(value.type.tensor_type.elem_type in kinds, len(value.type.tensor_type.shape.dim))
-        for value in (*graph.input, *graph.value_info, *graph.output)
-    }
-    return declared | {name: Tensor(array.dtype.kind == "u", array.ndim) for name, array in model.constants.items()}
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -66,13 +54,13 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _max_pool(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+def _max_pool(node: onnx.NodeProto) -> str | None:
     if len(node.output) > 1 and node.output[1]:
         return "with indices as a result"
     return None
 
 
-def _recurrent(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+def _recurrent(node: onnx.NodeProto) -> str | None:
     if node.op_type == "LSTM" and len(node.input) > 7 and node.input[7]:
         return "with peepholes"
     usual = {"GRU": [b"Sigmoid", b"Tanh"], "LSTM": [b"Sigmoid", b"Tanh", b"Tanh"]}[node.op_type]
@@ -81,7 +69,7 @@ def _recurrent(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return None if named == usual * (len(named) // len(usual)) else f"with activations other than {known}"
 
 
-def _grid_sample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
+def _grid_sample(node: onnx.NodeProto) -> str | None:
     attributes = _attributes(node)
     if attributes.get("mode") == b"nearest":
         return "with mode nearest"
@@ -89,10 +77,11 @@ def _grid_sample(node: onnx.NodeProto, tensors: Tensors) -> str | None:
     return "with zeros around, and corners that are not aligned" if zeros else None
 
 
+_CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
 _OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
 _COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
 UNKNOWN: dict[str, str] = {
-    "BitCast": "it has no lowering; expected Cast",
+    "BitCast": "it has no lowering; give its operand in the other type",
     "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
     "Compress": _OF_DATA,
     "CumProd": "it has no lowering; for positive numbers write it as Exp of CumSum of Log",
@@ -105,8 +94,7 @@ UNKNOWN: dict[str, str] = {
     "TensorScatter": "it has no lowering; write it with ScatterND",
     "Unique": _OF_DATA,
 }
-Tensors = dict[str, Tensor]
-RULES: dict[str, Callable[[Any, Tensors], str | None]] = {
+RULES: dict[str, Callable[[Any], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
     "MaxPool": _max_pool,
