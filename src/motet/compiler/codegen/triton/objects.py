@@ -91,7 +91,9 @@ def begin_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, mo
     require_triton(target)
     units = [
         [
-            Unit(program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages)
+            Unit(
+                program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages, form.blocks
+            )
             for form in program.forms
         ]
         for program in programs
