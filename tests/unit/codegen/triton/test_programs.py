@@ -142,6 +142,19 @@ def test_large_transposes_of_short_numbers_move_larger_squares(monkeypatch: pyte
         np.testing.assert_array_equal(got.astype("f4"), -x.T.astype("f4"))
 
 
+@pytest.mark.parametrize("form", [0, 1])
+def test_many_short_numbers_are_taken_in_longer_lines(monkeypatch: pytest.MonkeyPatch, form: int) -> None:
+    monkeypatch.setattr(loops, "_POINTS", 32)
+    monkeypatch.setattr(loops, "_SHORT_POINTS", 64)
+    kind = tensor((8500,), "bf16")
+    made = generate(nest([(kind, "i")], [(kind, "i", "")], "p", ["%z = arith.addf %x0, %x0 : bf16"], ["%z"]))
+    (program,) = made.programs.values()
+    assert [(one.label, one.tasks) for one in program.forms] == [("64 points", 133), ("32 points", 266)]
+    x = random(8500).astype(DTYPES["bf16"])
+    (got,) = interpret(made, [x], form)
+    np.testing.assert_array_equal(got.astype("f4"), 2 * x.astype("f4"))
+
+
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_quotients_and_powers_keep_what_is_not_a_number(dtype: str) -> None:
     kind = tensor((25,), dtype)

@@ -7,7 +7,7 @@ points, so that both sides are moved in whole lines. What a stage reduces is a l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.epilogue import Epilogue
@@ -97,7 +97,14 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     across = _across(task, parallel)
     if across is not None and not reduction:
         return (_square(task, parallel, across, target),)
-    return (_line(task, parallel, reduction, target),)
+    if reduction:
+        return (_line(task, parallel, reduction, _REDUCING_POINTS),)
+    count = total(parallel).known or 0
+    short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
+    if not short or count < _SHORT_POINTS * target.processors:
+        return (_line(task, parallel, reduction, _POINTS),)
+    forms = {points: _line(task, parallel, reduction, points) for points in (_SHORT_POINTS, _POINTS)}
+    return tuple(replace(form, label=f"{points} points") for points, form in forms.items())  # should registers not do
 
 
 def _across(task: Task, parallel: Sequence[Loop]) -> Loop | None:
@@ -134,11 +141,9 @@ def power_of_two(count: int) -> int:
     return 1 << max(0, count - 1).bit_length()
 
 
-def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop], target: GpuTarget) -> Form:
+def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop], most: int) -> Form:
+    """Programs of at most `most` points."""
     count = total(parallel)
-    short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
-    many = (count.known or 0) >= _SHORT_POINTS * target.processors
-    most = _REDUCING_POINTS if reduction else _SHORT_POINTS if short and many else _POINTS
     block = most if count.known is None else min(most, power_of_two(count.factor))
     w = Writer(task.kernel, task.buffers, (block,))
     point = w.define("o", f"{w.program()} * {block} + {w.range(0)}")
