@@ -1,8 +1,8 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
 Wrong: adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where the largest and the
-smallest number are if there is a NaN. Missing: stable sorts, kthvalue, cumsum, cumprod,
-powers of integers, all over several dimensions, hypot, copysign, fmax and fmin of tensors that are broadcast.
+smallest number are if there is a NaN. Missing: stable sorts, kthvalue, rolls of all
+dimensions, tensors of given strides, cumsum, cumprod, powers of integers, all over several dimensions, hypot, copysign, fmax and fmin of tensors that are broadcast.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -35,6 +35,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.argmin.default: _argmin,
         aten.max.dim: _max,
         aten.min.dim: _min,
+        aten.roll.default: _roll,
+        aten.empty_strided.default: _empty_strided,
         aten.isclose.default: _isclose,
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
@@ -139,6 +141,15 @@ def _max(x: Any, dim: int, keepdim: bool = False) -> Any:
 
 def _min(x: Any, dim: int, keepdim: bool = False) -> Any:
     return _both(x, dim, keepdim, torch.amin)
+
+
+def _roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    """Without dimensions, all of it as one line."""
+    return NotImplemented if dims else torch.roll(x.reshape(-1), shifts[0], 0).reshape(x.shape)
+
+
+def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = None, **where: Any) -> Any:
+    return torch.ops.aten.empty.memory_format(size, dtype=dtype)
 
 
 def _isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:

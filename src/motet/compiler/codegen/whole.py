@@ -60,6 +60,14 @@ class Whole:
     inclusive: bool = True
     dimensions: tuple[int, ...] = ()
 
+    @property
+    def window(self) -> dict[int, Size]:
+        """Of a scatter, the extents of what an index places, by the tensor's dimensions: the last ones. Where a
+        dimension is indexed too, the index is where it begins."""
+        sizes = self.inputs[0].shape[1:]
+        rank = len(self.outputs[0].shape)
+        return dict(zip(range(rank - len(sizes), rank), sizes, strict=True))
+
 
 @dataclass(frozen=True)
 class Order:

@@ -26,7 +26,7 @@ from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.
 DIALECTS = frozenset(
-    {"builtin", "func", "arith", "math", "linalg", "tensor", "scf", "index", "affine", "complex", "ub"}
+    {"builtin", "func", "arith", "math", "linalg", "tensor", "scf", "index", "affine", "complex", "ub", "tm_tensor"}
 )
 PARAMETER_BYTES = 4096  # constants of this size and more become parameters
 
@@ -175,7 +175,7 @@ def _check_operations(module: ir.Module) -> None:
     if wrong:
         raise CompileError(
             f"{wrong[0].name}: operations of this dialect are not supported in a tensor program; expected "
-            + ", ".join(sorted(DIALECTS - {"builtin", "ub", "complex"})),
+            + ", ".join(sorted(DIALECTS - {"builtin", "ub", "complex", "tm_tensor"})),
             locate(wrong[0].location),
         )
 

@@ -152,8 +152,10 @@ class _Grouper:
         ]
 
     def _cuts_sort(self, operation: ir.Operation) -> bool:
-        """Whether this is a slice of something sorted: where no more is needed, not all of it need be sorted."""
+        """Whether this is the first of something sorted: where no more is needed, not all of it need be sorted."""
         if operation.name != "tensor.extract_slice" or isinstance(operation.operands[0].owner, ir.Block):
+            return False
+        if any(ir.DenseI64ArrayAttr(operation.attributes["static_offsets"])):
             return False
         owner = operation.operands[0].owner.operation
         return owner.name == "tm_tensor.sort" and owner in self.owner

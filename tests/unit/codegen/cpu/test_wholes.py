@@ -246,18 +246,53 @@ def test_scatters_elements_in_their_order(dtype: str, op: str) -> None:
     np.testing.assert_array_equal(y.astype("f8"), wanted.astype("f8"))
 
 
-@pytest.mark.parametrize("dim", [0, 1])
-def test_scatters_rows_and_leaves_out_what_lies_outside(dim: int) -> None:
+def test_scatters_rows_and_leaves_out_what_lies_outside() -> None:
     body = "tm_tensor.yield %a : f32"
-    shape = "9x6" if dim == 0 else "6x9"
-    text = SCATTER.format(updates="4x6", indices="4x1", shape=shape, dims=dim, dtype="f32", body=body)
+    text = SCATTER.format(updates="4x6", indices="4x1", shape="9x6", dims="0", dtype="f32", body=body)
     x, u = values(9, 6), values(4, 6, seed=1)
-    indices = np.array([[3], [9], [-1], [0]])
+    indices = np.array([[3], [9], [-10], [-2]])
     wanted = x.copy()
-    wanted[3], wanted[0] = u[0], u[3]
-    given = x if dim == 0 else np.ascontiguousarray(x.T)
-    (y,) = build(text)(u, indices, given)
-    np.testing.assert_array_equal(y, wanted if dim == 0 else wanted.T)
+    wanted[3], wanted[7] = u[0], u[3]
+    (y,) = build(text)(u, indices, x)
+    np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("window, dims", [((1, 4, 5), "0"), ((2, 4, 5), "0"), ((1, 1, 5), "0, 1"), ((2, 3, 5), "0, 1")])
+def test_an_index_is_where_a_window_begins(window: tuple[int, ...], dims: str) -> None:
+    """Windows that do not lie inside as a whole are left out."""
+    depth = len(dims.split())
+    body = "%s = arith.addf %b, %a : f32\n tm_tensor.yield %s : f32"
+    text = SCATTER.format(
+        updates="x".join(map(str, (6, *window))), indices=f"6x{depth}", shape="3x4x5", dims=dims, dtype="f32", body=body
+    )
+    x, u = values(3, 4, 5), values(6, *window, seed=1)
+    indices = np.random.default_rng(5).integers(-4, (4, 5)[:depth], (6, depth))
+    (y,) = build(text)(u, indices, x)
+    wanted = x.copy()
+    for update, index in zip(u, indices, strict=True):
+        begin = [int(i) + (size if i < 0 else 0) for i, size in zip(index, x.shape, strict=False)] + [0] * (3 - depth)
+        part = tuple(slice(b, b + size) for b, size in zip(begin, window, strict=True))
+        if min(begin) >= 0 and wanted[part].shape == window:
+            wanted[part] += update
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)
+
+
+def test_scatters_a_number() -> None:
+    text = """
+func.func @main(%i: tensor<3x1xi64>, %x: tensor<9xf32>) -> tensor<9xf32> {
+  %u = arith.constant dense<2.5> : tensor<3xf32>
+  %y = tm_tensor.scatter {dimension_map = array<i64: 0>} unique_indices(false)
+      ins(%u, %i : tensor<3xf32>, tensor<3x1xi64>) outs(%x : tensor<9xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    tm_tensor.yield %a : f32
+  } -> tensor<9xf32>
+  return %y : tensor<9xf32>
+}"""
+    x = values(9)
+    (y,) = build(text)(np.array([[1], [8], [1]]), x)
+    wanted = x.copy()
+    wanted[[1, 8]] = 2.5
+    np.testing.assert_array_equal(y, wanted)
 
 
 def test_scatters_into_a_large_tensor_by_several_tasks() -> None:

@@ -209,8 +209,27 @@ def test_scatters_rows_and_leaves_out_what_lies_outside() -> None:
     body = "tm_tensor.yield %a : f32"
     text = SCATTER.format(updates="4x6", indices="4x1", shape="9x6", dims="0", dtype="f32", body=body)
     x, u = random(9, 6), random(4, 6, seed=1)
-    indices = np.array([[3], [9], [-1], [0]])
+    indices = np.array([[3], [9], [-10], [-2]])
     (y,) = interpret(generate(text), [u, indices, x])
     wanted = x.copy()
-    wanted[3], wanted[0] = u[0], u[3]
+    wanted[3], wanted[7] = u[0], u[3]
     np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("window, dims", [((1, 4, 5), "0"), ((2, 3, 5), "0, 1")])
+def test_an_index_is_where_a_window_begins(window: tuple[int, ...], dims: str) -> None:
+    depth = len(dims.split())
+    text = SCATTER.format(
+        updates="x".join(map(str, (4, *window))), indices=f"4x{depth}", shape="3x4x5", dims=dims, dtype="f32",
+        body="%s = arith.subf %b, %a : f32\n tm_tensor.yield %s : f32",
+    )
+    x, u = random(3, 4, 5), random(4, *window, seed=1)
+    indices = np.array([[0, 1], [2, 0], [-1, 1], [1, 0]])[:, :depth]
+    (y,) = interpret(generate(text), [u, np.ascontiguousarray(indices), x])
+    wanted = x.copy()
+    for update, index in zip(u, indices, strict=True):
+        begin = [int(i) + (size if i < 0 else 0) for i, size in zip(index, x.shape, strict=False)] + [0] * (3 - depth)
+        part = tuple(slice(b, b + size) for b, size in zip(begin, window, strict=True))
+        if min(begin) >= 0 and wanted[part].shape == window:
+            wanted[part] -= update
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)

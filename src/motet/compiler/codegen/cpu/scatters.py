@@ -4,7 +4,8 @@
         phase 0: y = x                                             blocks are tasks
         phase 1: y[indices[0]] = updates[0], y[indices[1]] = …     one task, one update after the other
 
-Of several updates of one element the last is the one that stands. Indices that lie outside are left out.
+Of several updates of one element the last is the one that stands. Indices below 0 count from the end. Updates that lie
+outside are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _VECTORS = 4  # that are copied at a time
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     """Raises `Unsupported` where an operand is no tensor."""
     updates, indices = whole.inputs
-    if updates.value < 0 or indices.value < 0 or whole.results != (0,) or len(whole.yields) != 1:
+    known = updates.value >= 0 or updates.number is not None
+    if not known or indices.value < 0 or whole.results != (0,) or len(whole.yields) != 1:
         raise Unsupported("a scatter of this form")
     module = ir.Module(whole.kernel.name)
     names = (whole.kernel.name, f"{whole.kernel.name}_1")
@@ -87,11 +89,16 @@ def _scatter(f: Frame, whole: Whole) -> None:
     updates, indices = whole.inputs
     number = len(f.kernel.values) - 1
     result = f.kernel.values[number]
-    window = [axis for axis in range(result.rank) if axis not in whole.dimensions]
+    sizes = whole.window
     inside = f.extent(product(updates.shape[1:]))
     depth = f.extent(Extent.of(indices.shape[-1]))
     strides = [f.extent(stride) for stride in memory_strides(result)]
     kind = storage_type(result.dtype)
+
+    def given(at: Index) -> Value:
+        if updates.value < 0:
+            return constant(result.dtype, updates.number or 0)
+        return from_storage(f, f.load_vector(f.at(f.pointer(updates.value), at, kind), kind, 1), result.dtype)
 
     def update(u: Index, _: object) -> None:
         place: Index = 0
@@ -100,7 +107,12 @@ def _scatter(f: Frame, whole: Whole) -> None:
             item = storage_type(indices.dtype)
             at = f.iadd(f.imul(u, depth), position)
             index = resize(f, f.load_vector(f.at(f.pointer(indices.value), at, item), item, 1), I64, signed=True)
-            inner = f.icmp_unsigned("<", index, f.index(f.extent(Extent.of(result.shape[axis]))))
+            extent = f.extent(Extent.of(result.shape[axis]))
+            size = f.extent(Extent.of(sizes.get(axis, 1)))
+            behind = f.add(index, f.index(extent))
+            index = f.select(f.icmp_signed("<", index, f.index(0)), behind, index)
+            last = f.isub(extent, size)
+            inner = f.and_(f.icmp_signed(">=", index, f.index(0)), f.icmp_signed("<=", index, f.index(last)))
             there = inner if there is None else f.and_(there, inner)
             place = f.iadd(place, f.imul(index, strides[axis]))
         count = inside if there is None else f.select(there, f.index(inside), f.index(0))
@@ -108,13 +120,12 @@ def _scatter(f: Frame, whole: Whole) -> None:
 
     def element(u: Index, w: Index, place: Index) -> None:
         at, rest = place, w
-        for axis, size in reversed(list(zip(window, updates.shape[1:], strict=True))):
+        for axis, size in reversed(sizes.items()):
             extent = f.extent(Extent.of(size))
             at = f.iadd(at, f.imul(f.irem(rest, extent), strides[axis]))
             rest = f.idiv(rest, extent)
-        source = f.at(f.pointer(updates.value), f.iadd(f.imul(u, inside), w), kind)
         target = f.at(f.pointer(number), at, kind)
-        values = [from_storage(f, f.load_vector(address, kind, 1), result.dtype) for address in (source, target)]
+        values = [given(f.iadd(f.imul(u, inside), w)), from_storage(f, f.load_vector(target, kind, 1), result.dtype)]
         yielded = evaluate(f, whole.body, 2, dict(enumerate(values)), None)[whole.yields[0]]
         f.store_vector(to_storage(f, yielded, result.dtype), target, kind)
 

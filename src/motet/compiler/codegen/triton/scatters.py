@@ -2,7 +2,7 @@
 
 The tensor is copied first. Updates are combined by atomic operations where there are such ones, in no particular order;
 of plain writes to one element any may be the last. All else is done by one program, update after update. Indices
-that lie outside are left out.
+below 0 count from the end. Updates that lie outside are left out.
 """
 
 from __future__ import annotations
@@ -60,19 +60,20 @@ def _scattered(whole: Whole) -> Text:
     updates, indices = whole.inputs
     target = len(whole.kernel.values) - 1
     result = whole.kernel.values[target]
-    window = [axis for axis in range(result.rank) if axis not in whole.dimensions]
     count, inside = product(updates.shape), product(updates.shape[1:])
     depth = text_of(Extent.of(indices.shape[-1]))
     strides = memory_strides(result)
     parallel = _way(whole)
     lines = ["u = i // " + text_of(inside), "w = i % " + text_of(inside), "ok = exists", "place = i * 0"]
     for position, axis in enumerate(whole.dimensions):
+        extent, size = text_of(Extent.of(result.shape[axis])), text_of(Extent.of(whole.window.get(axis, 1)))
         lines += [
             f"n = tl.load(v{indices.value} + (u * {depth} + {position}), mask=exists, other=0)",
-            f"ok = ok & (n >= 0) & (n < {text_of(Extent.of(result.shape[axis]))})",
+            f"n = tl.where(n < 0, n + {extent}, n)",
+            f"ok = ok & (n >= 0) & (n <= {extent} - {size})",
             f"place = place + n.to(place.dtype) * {text_of(strides[axis])}",
         ]
-    for axis, size in reversed(list(zip(window, updates.shape[1:], strict=True))):
+    for axis, size in reversed(whole.window.items()):
         extent = text_of(Extent.of(size))
         lines += [f"place = place + (w % {extent}) * {text_of(strides[axis])}", f"w = w // {extent}"]
     lines.append(f"x = tl.load(v{updates.value} + i, mask=exists)")
