@@ -14,6 +14,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from motet.errors import OptionError
@@ -85,6 +86,16 @@ class Cache:
 
     def put(self, key: str, content: bytes) -> None:
         """Keep `content` under `key`, as far as the directory allows."""
+        self.put_all({key: content})
+
+    def put_all(self, contents: Mapping[str, bytes]) -> None:
+        """`put` for each."""
+        for key, content in contents.items():
+            self._write(key, content)
+        if contents:
+            self._shrink()
+
+    def _write(self, key: str, content: bytes) -> None:
         if _HASH_BYTES + len(content) > self.limit:
             return
         path = self._path(key)
@@ -101,8 +112,6 @@ class Cache:
             aside.replace(path)
         except OSError:
             _remove(aside)
-            return
-        self._shrink()
 
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()

@@ -53,6 +53,7 @@ class Job(msgspec.Struct, frozen=True):
     file: str = ""
     state: tuple[int, int] = (0, 0)  # bytes, and when it was changed
     result: str = ""
+    keeps: bool = False  # compiled kernels, for other jobs
 
 
 class Message(msgspec.Struct, frozen=True):

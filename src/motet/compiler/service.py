@@ -195,7 +195,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
         library=_library(options.get("library")),
         separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings")),
-        file=file, state=state,
+        file=file, state=state, keeps=request.cache,
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
 

@@ -199,11 +199,11 @@ def _tuned(job: Job, built: Built, folder: Path) -> Built:
 def _choice(job: Job) -> Choice:
     """Which forms of kernels are kept."""
     from motet.artifact.tunings import parse_tunings
-    from motet.compiler.tuning.kernels import CANDIDATES, DEFAULT, Choice
+    from motet.compiler.tuning.kernels import CANDIDATES, Choice
 
     if not job.tunings:
-        return DEFAULT
-    return Choice(CANDIDATES if job.tune else 1, parse_tunings(job.tunings, "option tuning"), job.library)
+        return Choice(keeps=job.keeps)
+    return Choice(CANDIDATES if job.tune else 1, parse_tunings(job.tunings, "option tuning"), job.library, job.keeps)
 
 
 def _emit(job: Job, folder: Path) -> None:

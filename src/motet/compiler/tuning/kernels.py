@@ -31,11 +31,12 @@ Library = Literal["tuned", "cublaslt", "none"]
 @dataclass(frozen=True)
 class Choice:
     """`most` is how many forms of a kernel are kept; `tunings` is what is known of them; `library` says when a library
-    takes the place of a kernel."""
+    takes the place of a kernel. `keeps` says that compiled kernels are taken from the cache, and kept there."""
 
     most: int = 1
     tunings: Tunings = field(default_factory=Tunings)
     library: Library = "tuned"
+    keeps: bool = False
 
     def ordered(self, program: Program, target: GpuTarget) -> Program:
         """`program` with the form first that is known to be fastest, and with the library's call that is to run."""

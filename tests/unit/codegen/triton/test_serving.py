@@ -15,7 +15,7 @@ from motet.compiler.codegen.triton.objects import begin_programs, compile_progra
 from motet.compiler.codegen.triton.program import Form, Program
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
-from motet.errors import WorkerCrash
+from motet.errors import CompileError, WorkerCrash
 
 pytest.importorskip("triton")
 
@@ -71,6 +71,44 @@ func.func @main(%x: tensor<37x64xf32>, %w: tensor<64x48xf32>) -> (tensor<37x48xf
         motet.compile(text, devices="cuda{arch=sm_90a}", options={"jobs": jobs}, cache=False) for jobs in (1, 4, 4)
     ]
     assert len({bytes(artifact.data) for artifact in made}) == 1
+
+
+def entries(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_kept_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
+    first = [program("one", copy("one", 100), copy("one")), program("two", copy("two"))]
+    fresh = compile_programs(first, target(), 2)
+    assert not entries(tmp_path)
+    assert begin_programs(first, target(), 2, 1, keeps=True).result() == fresh
+    assert len(entries(tmp_path)) == 2
+    other = program("three", copy("three"))
+    again = begin_programs([first[1], other, first[0]], target(), 2, 1, keeps=True)
+    assert sorted(again.found) == [0, 2] and again.pending is not None and len(again.pending.request.programs) == 1
+    made = again.result()
+    assert [made[0], made[2]] == [fresh[1], fresh[0]] and made[1][0].entry == "three"
+    assert begin_programs(first, target(), 2, 1, keeps=True).pending is None
+
+
+def test_what_changes_code_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
+    kept = program("one", copy("one"))
+    begin_programs([kept], target(), 1, 1, keeps=True).result()
+    older = resolve_target("cuda:sm_80")
+    assert isinstance(older, GpuTarget)
+    changes = [([kept], older, 1), ([kept], target(), 2), ([program("one", copy("one", 64))], target(), 1)]
+    assert all(not begin_programs(new, where, 1, most, keeps=True).found for new, where, most in changes)
+    monkeypatch.setenv("PTXAS_OPTIONS", "-O1")
+    assert not begin_programs([kept], target(), 1, 1, keeps=True).found
+
+
+def test_what_is_no_kernel_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTET_CACHE_DIR", str(tmp_path))
+    with pytest.raises(CompileError, match="kernel bad: no code for cuda sm_90a"):
+        begin_programs([program("bad", copy("bad", 100))], target(), 1, 1, keeps=True).result()
+    assert not entries(tmp_path)
 
 
 def test_a_form_that_ends_its_process_gives_way_to_the_next() -> None:

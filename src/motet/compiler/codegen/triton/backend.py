@@ -94,7 +94,9 @@ class TritonBackend:
 
     def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> Begun | None:
         programs = list(self._programs(compiled).values())
-        return begin_programs(programs, self.target, jobs, self.choice.most) if programs else None
+        return begin_programs(
+            programs, self.target, jobs, self.choice.most, self.choice.keeps
+        ) if programs else None
 
     def assemble(
         self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,

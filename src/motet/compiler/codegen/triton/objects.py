@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from motet.artifact.candidates import Candidate, Tunable
 from motet.artifact.library import LibraryCall
+from motet.compiler.codegen.triton.kept import find, keep
 from motet.compiler.codegen.triton.process import Pending, begin, worker_crash
 from motet.compiler.codegen.triton.program import Program
 from motet.compiler.codegen.triton.worker import Made, Request, Unit
@@ -67,16 +68,24 @@ def _triton_version() -> str:
 
 @dataclass(frozen=True)
 class Begun:
-    """Programs that another process compiles."""
+    """Programs that another process compiles, `pending`, except for those that were `found`; with `keeps` the others
+    are kept in turn."""
 
     programs: Sequence[Program]
-    pending: Pending
+    request: Request
+    found: Mapping[int, list[Made]]
+    pending: Pending | None
+    keeps: bool
 
     def result(self) -> list[list[Made]]:
         """Each program in the first of its forms that fit the target. Raises CompileError and WorkerCrash."""
-        made = self.pending.result()
-        request = self.pending.request
+        request = self.request
         target = request.target
+        missing = [number for number in range(len(self.programs)) if number not in self.found]
+        fresh = dict(zip(missing, self.pending.result() if self.pending is not None else [], strict=True))
+        if self.keeps:
+            keep(request, fresh)
+        made = [self.found[number] if number in self.found else fresh[number] for number in range(len(self.programs))]
         for number, (program, (first, *_)) in enumerate(zip(self.programs, made, strict=True)):
             if first.died:
                 raise worker_crash(program.symbol, Request(target, [request.programs[number]], 1), first.error)
@@ -85,9 +94,11 @@ class Begun:
         return made
 
 
-def begin_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> Begun:
-    """Have each program compiled in the first of its forms that fit the target, at least one and at most `most`.
-    Raises OptionError where Triton is not installed."""
+def begin_programs(
+    programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1, keeps: bool = False
+) -> Begun:
+    """Have each program compiled in the first of its forms that fit the target, at least one and at most `most`; with
+    `keeps` only those that are not kept from earlier (`kept.py`). Raises OptionError where Triton is not installed."""
     require_triton(target)
     units = [
         [
@@ -98,7 +109,11 @@ def begin_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, mo
         ]
         for program in programs
     ]
-    return Begun(programs, begin(Request(target, units, jobs, most)))
+    request = Request(target, units, jobs, most)
+    found = find(request) if keeps else {}
+    missing = [forms for number, forms in enumerate(units) if number not in found]
+    pending = begin(Request(target, missing, jobs, most)) if missing else None
+    return Begun(programs, request, found, pending, keeps)
 
 
 def compile_programs(programs: Sequence[Program], target: GpuTarget, jobs: int, most: int = 1) -> list[list[Made]]:

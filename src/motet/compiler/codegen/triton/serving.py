@@ -29,7 +29,8 @@ from motet.compiler.codegen.triton.worker import Made, Request, Unit, compile_fo
 from motet.compiler.orphans import die_with_parent
 from motet.compiler.targets.gpu import GpuTarget
 
-_GLUON = 3  # programs in Gluon take about this many times as long as others of their length
+# How many times as long as others of their length programs in Gluon take, and those with products.
+_GLUON, _PRODUCT = 5, 2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -143,7 +144,7 @@ class _Work:
 
     def _length(self, number: int) -> int:
         source = self.programs[number].forms[0].source
-        return len(source) * (_GLUON if "gluon" in source else 1)
+        return len(source) * (_GLUON if "gluon" in source else _PRODUCT if "tl.dot(" in source else 1)
 
     def _begin(self, number: int, first: bool) -> None:
         """Add the forms of a program that are needed now to what is to be done, `first` or last."""
