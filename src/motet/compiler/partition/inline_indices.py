@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
 from motet.compiler.partition.attention import erase_unused
+from motet.compiler.partition.group import MARK
 from motet.compiler.partition.roles import Role, role_of, structure_of
 
 _MOST = 8  # operations that make an index
@@ -68,7 +69,7 @@ def _maker(value: ir.Value) -> ir.Operation | None:
     if isinstance(value.owner, ir.Block) or len(list(value.uses)) != 1:
         return None
     maker = value.owner.operation
-    if maker.name != "linalg.generic" or role_of(maker) is not Role.ELEMENTWISE or len(maker.results) != 1:
+    if maker.name != "linalg.generic" or MARK in maker.attributes or role_of(maker) is not Role.ELEMENTWISE or len(maker.results) != 1:
         return None
     element = ir.RankedTensorType(value.type).element_type
     body = _body(maker)

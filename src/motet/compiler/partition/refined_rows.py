@@ -115,9 +115,10 @@ def _plain(f: FunctionView, value: ir.Value) -> int | None:
 
 
 def _points(f: FunctionView, position: int) -> tuple[tuple[int | None, ...], frozenset[int]] | None:
-    """The extents of a loop nest, those of 1 left out, and which of them it reduces."""
+    """The extents of a loop nest, those of 1 left out, and which of them it reduces; None for what may not join."""
     operation = f.operations[position]
-    structure = structure_of(operation) if operation.name == "linalg.generic" else None
+    free = operation.name == "linalg.generic" and MARK not in operation.attributes  # of no attention
+    structure = structure_of(operation) if free else None
     if structure is None:
         return None
     kept = [d for d, size in enumerate(structure.sizes) if size != 1]
@@ -130,7 +131,9 @@ def _points(f: FunctionView, position: int) -> tuple[tuple[int | None, ...], fro
 def _before(f: FunctionView, made: int) -> set[int]:
     """What `made` is made from over the same points, or over rows of them, with the reshapes and views between."""
     own = _points(f, made)
-    domain = own[0] if own else ()
+    if own is None:
+        return set()
+    domain = own[0]
     found = {made}
     stack = list(f.inputs(made))
     while stack:
@@ -142,7 +145,7 @@ def _before(f: FunctionView, made: int) -> set[int]:
             if operation.name == "tensor.cast" or not is_unit_reshape(operation):
                 continue
         elif role is Role.VIEW:
-            if operation.name != "linalg.generic":
+            if operation.name != "linalg.generic" or MARK in operation.attributes:
                 continue
         elif role in _WORK:
             points = _points(f, position)
