@@ -69,7 +69,9 @@ def _maker(value: ir.Value) -> ir.Operation | None:
     if isinstance(value.owner, ir.Block) or len(list(value.uses)) != 1:
         return None
     maker = value.owner.operation
-    if maker.name != "linalg.generic" or MARK in maker.attributes or role_of(maker) is not Role.ELEMENTWISE or len(maker.results) != 1:
+    if maker.name != "linalg.generic" or MARK in maker.attributes or len(maker.results) != 1:
+        return None
+    if role_of(maker) is not Role.ELEMENTWISE:
         return None
     element = ir.RankedTensorType(value.type).element_type
     body = _body(maker)
