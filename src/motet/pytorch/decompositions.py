@@ -1,8 +1,9 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
 Wrong: adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where the largest and the
-smallest number are if there is a NaN. Missing: stable sorts, kthvalue, cumsum, cumprod, powers of integers, all over
-several dimensions, hypot, copysign, fmax and fmin of tensors that are broadcast.
+smallest number are if there is a NaN. Missing: stable sorts, kthvalue, rolls of all dimensions, tensors of given
+strides, cumsum, cumprod, powers of integers, all over several dimensions, hypot, copysign, fmax and fmin of tensors
+that are broadcast.
 """
 
 # torch need not be installed, and much of it has no types.
