@@ -34,6 +34,7 @@ from motet.runtime.session import Session
 _log = logging.getLogger("motet")
 _VERSION = operator.attrgetter("_version")
 _MOST = 64  # combinations of extents that stay compiled
+_CHANGES = 4  # of parameters, until they are read in every call
 
 Compiled = Callable[..., Any]
 # All of a call's arguments → its results; None where torch has to run the graph.
@@ -100,10 +101,15 @@ def _metadata() -> Any:
 
 
 def _constants(program: fx.GraphModule) -> list[int]:
-    """The positions of the arguments that are parameters and buffers, as far as torch says so."""
-    found = getattr(_metadata(), "static_input_indices", None) or ()
+    """The positions of the arguments that are parameters and buffers, as far as torch says so, and stay as they are."""
+    metadata = _metadata()
+    found = set(getattr(metadata, "static_input_indices", None) or ())
+    changed = {
+        position for position, info in enumerate(getattr(metadata, "input_info", None) or ())
+        if info.mutates_data or info.mutates_metadata
+    }
     count = sum(node.op == "placeholder" for node in program.graph.nodes)
-    return sorted(position for position in set(found) if position < count)
+    return sorted(position for position in found - changed if position < count)
 
 
 def _is_plain(count: int) -> bool:
@@ -152,6 +158,7 @@ class Captured:
         self._home = _home(program)
         self._values: Sequence[torch.Tensor] = ()  # of the constants, when they were compiled
         self._state: list[int] = []
+        self._changes = -1
         self._compiled: dict[Any, Compiled | None] = {}
 
     def _arrange(self, constants: Sequence[int]) -> None:
@@ -168,7 +175,7 @@ class Captured:
     def attempt(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         """The results by Motet; None where torch has to run the graph."""
         if self._constants:
-            self._look_at_constants(self._take_constants(arguments))
+            self._look_at_constants(arguments)
         inputs = self._take_inputs(arguments)
         key = None if self._is_static else tuple([_kind(argument) for argument in inputs])
         try:
@@ -179,12 +186,25 @@ class Captured:
             compiled = self._compiled[key] = self._compile(inputs)
         return None if compiled is None else compiled(inputs)
 
-    def _look_at_constants(self, values: Sequence[torch.Tensor]) -> None:
-        """Forgets what was compiled of other values."""
-        state = [*map(_VERSION, values), *map(torch.Tensor.data_ptr, values)]
-        if state != self._state or not all(map(operator.is_, values, self._values)):
-            self._values, self._state = values, state
-            self._compiled.clear()
+    def _look_at_constants(self, arguments: Sequence[Any]) -> None:
+        """Forgets what was compiled of other values. What changes again and again is no constant."""
+        values = self._take_constants(arguments)
+        try:
+            state = [*map(_VERSION, values), *map(torch.Tensor.data_ptr, values)]
+        except RuntimeError:  # of tensors of inference mode torch does not count changes
+            self._arrange([p for p in self._constants if not arguments[p].is_inference()])
+            self._look_at_constants(arguments)
+            return
+        if state == self._state and all(map(operator.is_, values, self._values)):
+            return
+        self._compiled.clear()
+        self._changes += 1
+        self._values, self._state = values, state
+        if self._changes == _CHANGES:
+            _log.warning("torch.compile(backend='motet'): parameters of this graph were changed %d times, and are read "
+                         "in every call from now on", _CHANGES)
+            self._arrange([])
+            self._values = ()
 
     def _compile(self, inputs: Sequence[Any]) -> Compiled | None:
         """Compiles for these extents and numbers; None if the graph has no lowering."""
