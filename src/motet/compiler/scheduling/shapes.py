@@ -188,7 +188,7 @@ class Shapes:
             kind = ir.RankedTensorType(result.type)
             if kind.has_static_shape:
                 self.tensors[result] = tuple(kind.shape)
-            elif operation.name.startswith("linalg."):
+            elif operation.name.startswith(("linalg.", "tm_tensor.")):
                 target = operation.operands[len(operation.operands) - len(tensors) + tensors.index(result)]
                 if target in self.tensors:
                     self.tensors[result] = self.tensors[target]
