@@ -11,6 +11,7 @@ import mmap
 import os
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +32,7 @@ _T = TypeVar("_T")
 MANIFEST = "manifest.json"
 PARAMETERS = "parameters.safetensors"
 _PIECE = 4 << 20  # bytes of a member that are hashed at once
+_WORTH_A_THREAD = 4 << 20
 
 
 class _Version(msgspec.Struct):
@@ -53,6 +55,7 @@ class Artifact:
         self._verify = verify
         self._stored = read_archive(data, where)
         self._verified: set[str] = set()
+        self._checks: dict[str, Future[None]] = {}
         self._lock = threading.Lock()
         self.manifest = self._read_manifest()
         self._check_members()
@@ -95,17 +98,40 @@ class Artifact:
             raise ArtifactError(
                 f"{self._where}: no member {name!r}; there are: {', '.join(self.manifest.members) or 'none'}"
             )
-        if name == self.manifest.external_parameters:
-            data, place = self._external
-        else:
-            data, place = self._stored[name].data, f"{self._where}: member {name!r}"
+        data, place = self._located(name)
         if len(data) != expected.size:
             raise ArtifactError(f"{place}: {len(data)} bytes given, {expected.size} expected")
         if self._verify and name not in self._verified:
-            if _hash(data) != expected.sha256:
-                raise ArtifactError(f"{place}: damaged: its hash is not the one in the manifest")
-            self._verified.add(name)
+            if (begun := self._checks.get(name)) is not None:
+                begun.result()
+            else:
+                self._check(name)
         return data
+
+    def _located(self, name: str) -> tuple[memoryview, str]:
+        """A member's bytes, as they are, and what messages call it."""
+        if name == self.manifest.external_parameters:
+            return self._external
+        return self._stored[name].data, f"{self._where}: member {name!r}"
+
+    def _check(self, name: str) -> None:
+        data, place = self._located(name)
+        if _hash(data) != self.manifest.members[name].sha256:
+            raise ArtifactError(f"{place}: damaged: its hash is not the one in the manifest")
+        self._verified.add(name)
+
+    def begin_check(self) -> None:
+        """Checks the parameters against their hash in a thread, where that takes its time, so that something else can
+        be done with `unchecked_parameter` meanwhile. `parameter` waits for it."""
+        name = self.manifest.external_parameters or PARAMETERS
+        member = self.manifest.members.get(name)
+        with self._lock:
+            known = not self._verify or name in self._verified or name in self._checks
+            if member is None or known or member.size < _WORTH_A_THREAD or len(self._located(name)[0]) != member.size:
+                return
+            thread = ThreadPoolExecutor(1, "motet check")
+            self._checks[name] = thread.submit(self._check, name)
+            thread.shutdown(wait=False)
 
     def check(self) -> None:
         """Checks every member against its hash. Raises ArtifactError."""
@@ -114,6 +140,12 @@ class Artifact:
 
     def parameter(self, index: int) -> np.ndarray:
         """Parameter `index` of the manifest, a read-only view of the file."""
+        if self.manifest.parameters:
+            self.member(self.manifest.external_parameters or PARAMETERS)
+        return self._parameters[index]
+
+    def unchecked_parameter(self, index: int) -> np.ndarray:
+        """`parameter`, for who calls `parameter` before it makes use of what it did with this one."""
         return self._parameters[index]
 
     def save(self, path: str | Path) -> None:
@@ -185,7 +217,10 @@ class Artifact:
         if not self.manifest.parameters:
             return []
         name = self.manifest.external_parameters or PARAMETERS
-        file = ParameterFile.decode(self.member(name), f"{self._where}: member {name!r}")
+        checks = self._checks or not self._verify
+        file = ParameterFile.decode(
+            self._located(name)[0] if checks else self.member(name), f"{self._where}: member {name!r}"
+        )
         arrays: list[np.ndarray] = []
         for parameter in self.manifest.parameters:
             array = file.tensors.get(parameter.key)

@@ -32,6 +32,8 @@ class LoadedDevice:
     def executable(self) -> Executable:
         with self._lock:
             if self._executable is None:
+                if not self.device.info.host_memory:
+                    self.artifact.begin_check()
                 names = self.variant.objects
                 self._executable = self.device.load([bytes(self.artifact.member(name)) for name in names], names)
             return self._executable
@@ -46,10 +48,18 @@ class LoadedDevice:
 
     def parameter(self, index: int) -> Buffer:
         """A constant tensor on the device: written there once, or the host's own where the device reads it."""
+        buffer = self._parameters.get(index)
+        if buffer is None:
+            buffer = self._place(index)
+            self.artifact.parameter(index)  # which is an error where it is damaged
+        return buffer
+
+    def _place(self, index: int) -> Buffer:
+        """`parameter`, which may still turn out to be damaged."""
         with self._lock:
             buffer = self._parameters.get(index)
             if buffer is None:
-                array = np.ascontiguousarray(self.artifact.parameter(index))
+                array = np.ascontiguousarray(self.artifact.unchecked_parameter(index))
                 buffer = self.device.adopt(array) if self.device.info.host_memory else None
                 if buffer is None:
                     buffer = self.device.allocate(array.nbytes)
@@ -58,11 +68,14 @@ class LoadedDevice:
             return buffer
 
     def place_parameters(self, regions: Sequence[str]) -> None:
-        """Writes the constants that `regions` use, so that no call has to."""
+        """Writes the constants that `regions` use, so that no call has to, while a thread checks them."""
+        self.artifact.begin_check()
         schedules = [self.variant.schedules[region] for region in regions]
         for buffer in (buffer for schedule in schedules for buffer in schedule.buffers):
             if buffer.kind == "parameter":
-                self.parameter(buffer.index)
+                self._place(buffer.index)
+        if self._parameters:
+            self.artifact.parameter(next(iter(self._parameters)))
 
     @property
     def parameter_total(self) -> int:

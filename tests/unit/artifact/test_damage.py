@@ -9,6 +9,8 @@ import random
 import zipfile
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -193,3 +195,25 @@ def test_damage_is_not_looked_for_when_told_so(written: bytes, members):
     with pytest.raises(ArtifactError, match="damaged"):
         Artifact.from_bytes(damaged).member("executables/main/a.o")
     assert len(Artifact.from_bytes(damaged, verify=False).member("executables/main/a.o")) > 0
+
+
+@pytest.mark.parametrize("size", [1000, 3 << 20])
+def test_parameters_that_are_checked_meanwhile_are_checked(manifest, members, parameters, size: int):
+    grown = {**parameters, "weight": np.arange(size, dtype=np.float32)}
+    described = [msgspec.structs.replace(p, shape=[size]) if p.key == "weight" else p for p in manifest.parameters]
+    manifest = msgspec.structs.replace(manifest, parameters=described)
+    data = bytearray(write_artifact(manifest, members, grown).data)
+    index = [parameter.key for parameter in described].index("weight")
+    for damage in (False, True):
+        if damage:
+            place = data.find(grown["weight"][-8:].tobytes())
+            data[place + 5] ^= 1
+        artifact = Artifact.from_bytes(bytes(data))
+        artifact.begin_check()
+        artifact.begin_check()
+        if not damage:
+            assert artifact.unchecked_parameter(index)[-1] == artifact.parameter(index)[-1] == size - 1
+            continue
+        for _ in range(2):
+            with pytest.raises(ArtifactError, match=r"parameters\.safetensors': damaged: its hash is not"):
+                artifact.parameter(index)
