@@ -103,6 +103,7 @@ def in_process(task: str, *arguments: str) -> dict[str, list[float]]:
     """What a process of its own, which does `task` of this module, prints."""
     command = [sys.executable, "-m", "benchmarks.compile_time", "--child", task, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    seconds(lambda: None)  # processes that it leaves are none of the next row's
     if done.returncode:
         print((done.stderr.strip().splitlines() or ["no reason given"])[-1], file=sys.stderr)
         return {}
