@@ -233,12 +233,12 @@ class Captured:
 
 def _caller(session: Session, returned: _Returned, home: torch.device, only_tensors: bool) -> Compiled:
     """Calls `session` with the tensors among the inputs of a graph; what it returns is all that the graph does."""
-    plain, device = torch.Tensor, home.type
+    plain, is_there = torch.Tensor, operator.attrgetter(f"is_{home.type}")
     (function,) = (session[name] for name in session)
 
     def ready(value: Any) -> Any:
         """The tensor as the session takes it: without a gradient, contiguous, where the others are."""
-        if type(value) is plain and value.is_contiguous() and not value.requires_grad and value.device.type == device:
+        if type(value) is plain and value.is_contiguous() and not value.requires_grad and is_there(value):
             return value
         return value.detach().to(home).contiguous().resolve_neg()
 
