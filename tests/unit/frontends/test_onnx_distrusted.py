@@ -12,10 +12,11 @@ from motet.compiler.frontends.onnx import load_onnx
 from motet.errors import CompileError
 
 
-def model(op: str, kinds: list[tuple[int, list[Any]]], result: tuple[int, list[Any]], **attributes: object) -> bytes:
+def model(op: str, kinds: list[tuple[int, list[Any]]], result: tuple[int, list[Any]], results: tuple[str, ...] = ("y",),
+          **attributes: object) -> bytes:
     names = [f"x{i}" for i in range(len(kinds))]
     graph = helper.make_graph(
-        [helper.make_node(op, names, ["y"], name="node", **attributes)], "g",
+        [helper.make_node(op, names, results, name="node", **attributes)], "g",
         [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in zip(names, kinds, strict=True)],
         [helper.make_tensor_value_info("y", *result)],
     )
@@ -28,12 +29,11 @@ F, I8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (model("GridSample", [(F, [1, 1, 3, 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4]), mode="nearest"),
-         "mode nearest"),
+        (model("MaxPool", [(F, [1, 1, 3, 2])], (F, [1, 1, 2, 1]), results=("y", "i"), kernel_shape=[2, 2]), "indices"),
         (model("GRU", [(F, [5, 1, 3]), (F, [1, 6, 3]), (F, [1, 6, 2])], (F, [5, 1, 1, 2]), hidden_size=2,
                activations=["Tanh", "Tanh"]), "activations"),
     ],
-    ids=["nearest", "activations"],
+    ids=["indices", "activations"],
 )
 def test_forms_with_wrong_lowerings_are_refused(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': .*{what}.*wrong numbers"):
@@ -49,10 +49,11 @@ def test_forms_with_wrong_lowerings_are_refused(data: bytes, what: str) -> None:
         (model("AffineGrid", [(F, [1, 2, 3]), (I64, [4])], (F, [1, 2, 3, 2])), "AffineGrid .* known when compiling"),
         (model("LSTM", [(F, [5, 1, 3]), (F, [1, 8, 3]), (F, [1, 8, 2]), (F, [1, 16]), (TensorProto.INT32, [1])],
                (F, [5, 1, 1, 2]), hidden_size=2), "LSTM with sequence_lens"),
-        (model("GridSample", [(F, [1, 1, 3, 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4]), padding_mode="border"),
-         r"operator GridSample \(operator set 20\) has no lowering for inputs of float\[1, 1, 3, 2\], .*border$"),
+        (model("GridSample", [(F, [1, 1, "h", 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4])), "GridSample .* for batches"),
+        (model("Einsum", [(F, [1, 2, 3]), (F, [4, 3, 2])], (F, [4, 2, 2]), equation="aij,ajk->aik"),
+         r"operator Einsum \(operator set 20\) has no lowering for inputs of float\[1, 2, 3\], .*equation=aij,"),
     ],
-    ids=["complex", "of-data", "short", "size", "lengths", "form"],
+    ids=["complex", "of-data", "short", "size", "lengths", "extents", "form"],
 )
 def test_operators_that_are_not_known_are_named(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': {what}"):

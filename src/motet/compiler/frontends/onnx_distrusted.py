@@ -69,14 +69,6 @@ def _recurrent(node: onnx.NodeProto) -> str | None:
     return None if named == usual * (len(named) // len(usual)) else f"with activations other than {known}"
 
 
-def _grid_sample(node: onnx.NodeProto) -> str | None:
-    attributes = _attributes(node)
-    if attributes.get("mode") == b"nearest":
-        return "with mode nearest"
-    zeros = attributes.get("padding_mode", b"zeros") == b"zeros" and not attributes.get("align_corners", 0)
-    return "with zeros around, and corners that are not aligned" if zeros else None
-
-
 _CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
 _OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
 _COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
@@ -98,5 +90,4 @@ RULES: dict[str, Callable[[Any], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
     "MaxPool": _max_pool,
-    "GridSample": _grid_sample,
 }
