@@ -123,7 +123,7 @@ def test_vectors_keep_nan_and_infinity() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "result", "shape", "right", "launches"), [
-    ("f16", "f32", (257, 259, 37), "k, j", 3),  # no line begins at a multiple of 16 bytes
+    ("f16", "f32", (257, 259, 37), "k, j", 2),  # lines begin anywhere; one launch copies both
     ("f16", "f32", (257, 264, 40), "k, j", 1),
     ("i8", "i32", (256, 256, 48), "k, j", 2),
     ("i8", "i32", (256, 256, 48), "j, k", 1),
@@ -161,7 +161,7 @@ def test_convolutions_with_channels_brought_last_agree(
     n, c, h, w = image
     text = convolution((n, c, h, w), filters, window, stride, padding)
     made = check(text, [random(n, c, h, w), random(filters, c, window, window), random(filters)], 1e-3, 0, TF32)
-    assert len(made.schedule.commands) == 3
+    assert len(made.schedule.commands) == 2  # one copies the image and the filters
 
 
 # -- which tiles -----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from motet.compiler.codegen.triton import (
     attention,
     attention_decode,
     attention_hopper,
+    beside,
     contraction,
     loops,
     rows,
@@ -57,10 +58,18 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     buffers = (*kernel.externals, *spaces)
     programs: list[Program] = []
     kinds: list[str] = []
-    for position, launch in enumerate(launches):
+    begin = 0
+    while begin < len(launches):
+        position, launch = len(programs), launches[begin]
         symbol = kernel.name if position == 0 else f"{kernel.name}_{position}"
-        read = _reads([stage for other in launches[position + 1 :] for stage in other])
+        read = _reads([stage for other in launches[begin + 1 :] for stage in other])
         kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
+        begin += 1
+        if kind == "loops" and (more := _beside(kernel, launches[begin - 1 :], buffers, symbol, target)) is not None:
+            count, form = more
+            launch = tuple(stage for each in launches[begin - 1 : begin - 1 + count] for stage in each)
+            forms = (form,)
+            begin += count - 1
         key = _key(kernel, position, target)
         program = _program(kernel, buffers, symbol, forms, key, _about(kernel, launch))
         if kind == "contraction":
@@ -73,6 +82,25 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         workspaces=tuple(spaces.values()), packings=packings, flops=flops(kernel), bytes=traffic(kernel),
         programs=tuple(programs),
     )
+
+
+def _beside(
+    kernel: Kernel, launches: Sequence[Launch], buffers: tuple[int, ...], symbol: str, target: GpuTarget
+) -> tuple[int, Form] | None:
+    """How many of `launches`, from the first on, are of the class `loops` and need nothing of one another, and all of
+    them as one; None where it is the first alone."""
+    found: list[Form] = []
+    for number, launch in enumerate(launches[: beside.MOST]):
+        before = [stage for each in launches[:number] for stage in each]
+        if not all(beside.are_apart(kernel, before, stage) for stage in launch):
+            break
+        read = _reads([stage for other in launches[number + 1 :] for stage in other])
+        kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
+        if kind != "loops":
+            break
+        found.append(forms[-1])
+    form = beside.together(found, symbol) if len(found) > 1 else None
+    return (len(found), form) if form is not None else None
 
 
 def _attention(found: Attention, target: GpuTarget) -> TritonCode:
