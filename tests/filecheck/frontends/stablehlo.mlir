@@ -1,7 +1,7 @@
 // StableHLO is recognised by its operations and lowered to linalg.
 // RUN: motet compile %s --emit program | filecheck %s
 
-// CHECK-LABEL: func.func public @main
+// CHECK-LABEL: func.func @main
 // CHECK-NOT: stablehlo
 func.func public @main(%a: tensor<4x8xf32>, %b: tensor<8x6xf32>) -> tensor<8x6xf32> {
   // CHECK: linalg.matmul
