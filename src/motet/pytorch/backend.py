@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from motet.errors import CompileError, OptionError
+from motet.errors import CompileError, OptionError, WorkerCrash
 from motet.pytorch.export import export_module
 from motet.pytorch.transformers import settle_attention
 from motet.runtime.session import Session
@@ -225,7 +225,7 @@ class Captured:
             with ThreadPoolExecutor(1) as thread:
                 source = thread.submit(export_module, closed, [tensor.detach() for tensor in tensors]).result()
             artifact = motet.compile(source, devices=str(devices) if devices else None, options=options)
-        except CompileError as error:
+        except (CompileError, WorkerCrash) as error:
             _log.warning("torch.compile(backend='motet'): torch runs this graph itself: %s", error)
             return None
         return _caller(motet.load(artifact), returned, home, len(tensors) == len(inputs))
