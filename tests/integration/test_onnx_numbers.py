@@ -1,6 +1,6 @@
 """Forms of ONNX operators against ONNX's reference in float64, within a few units of the last place.
 
-A form is right, or refused; what is refused is counted, so that none is lost unseen.
+A form is right, or refused; what is refused is counted, so that none is lost unseen. None ends the compiler.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.integration import onnx_forms, onnx_more_forms
 from tests.integration.onnx_forms import Form, faults, together
 
 import motet
-from motet.errors import MotetError
+from motet.errors import MotetError, WorkerCrash
 
 _AT_ONCE = 12  # forms in one model
 _QUICK = 61  # of as many forms the quick test takes one
@@ -26,7 +26,7 @@ GROUPS: dict[str, Callable[[], Iterator[Form]]] = {
 # At least as many forms of each group are calculated; the others are refused, or ONNX's own reference cannot run them.
 CALCULATED = {
     "unary": 221, "binary": 260, "casts": 195, "reductions": 340, "norms": 117, "pools": 148, "products": 231,
-    "moves": 304, "resamples": 231, "quantised": 44, "recurrent": 63, "attends": 66,
+    "moves": 304, "resamples": 250, "quantised": 44, "recurrent": 63, "attends": 66,
 }  # fmt: skip
 Case = tuple[Form, list[np.ndarray], list[np.ndarray]]
 
@@ -51,9 +51,9 @@ def wrong(found: Sequence[Case]) -> tuple[list[str], int]:
     try:
         model = together([form for form, _, _ in found], [declared for _, declared, _ in found])
         results = motet.load(motet.compile(model, cache=False))(*feeds)
-    except MotetError:
+    except MotetError as error:
         if len(found) == 1:
-            return [], 0
+            return [f"{found[0][0].name}: {error}"] if isinstance(error, WorkerCrash) else [], 0
         halves = [wrong(found[: len(found) // 2]), wrong(found[len(found) // 2 :])]
         return halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
     given = [np.asarray(a) for a in (results if isinstance(results, (tuple, list)) else [results])]

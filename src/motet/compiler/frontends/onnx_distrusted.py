@@ -82,6 +82,7 @@ UNKNOWN: dict[str, str] = {
     "MaxUnpool": "it has no lowering; write it with ScatterElements",
     "NonMaxSuppression": _OF_DATA,
     "NonZero": _OF_DATA,
+    "RoiAlign": "it has no lowering; write it with GridSample and AveragePool",
     "STFT": _COMPLEX,
     "TensorScatter": "it has no lowering; write it with ScatterND",
     "Unique": _OF_DATA,
