@@ -1,4 +1,4 @@
-"""Calls with PyTorch's tensors on the host: the short way gives what the long one gives, and leaves it what it has to."""
+"""Calls with PyTorch's tensors on the host: the short way gives what the long one gives, and leaves it the rest."""
 
 from __future__ import annotations
 
