@@ -5,8 +5,9 @@ without an initializer), then large constants as parameters. Nothing is converte
 an operator has no lowering at the model's own. Large initializers never pass through text: they leave the graph
 as arrays, mapped from the file where that is possible, and stay arrays.
 
-The way: `onnx_model` reads, `onnx_simplify` folds constants on the graph, `onnx_import` lowers to linalg,
-`onnx_shapes` and `onnx_cleanup` remove what the lowering leaves behind.
+The way: `onnx_model` reads, `onnx_distrusted` refuses what there is no way for, `onnx_simplify` folds constants on the
+graph, `onnx_rewrites` and the files of its rules write with other operators what the wheel's lowering lacks or gets
+wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup` removes what is left behind.
 """
 
 from __future__ import annotations
