@@ -7,6 +7,7 @@ also the reproducer: the same command does the same job again.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import logging
 import mmap
@@ -48,6 +49,7 @@ def main() -> int:
 
 def work(folder: Path) -> int:
     """Do the job of a folder, telling on standard output how it goes; the exit status."""
+    gc.set_threshold(100_000, 50, 50)  # little of what a compiler makes is garbage, and this process ends soon
     _log.addHandler(_Warnings(logging.WARNING))
     _log.propagate = False
     job = msgspec.msgpack.decode((folder / REQUEST).read_bytes(), type=Job)
