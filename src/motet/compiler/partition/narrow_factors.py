@@ -18,6 +18,7 @@ from motet.compiler.partition.group import MARK
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
 _WIDENING = ["arith.extf", "linalg.yield"]
+_MOVING = ["linalg.yield"]
 
 
 def narrow_factors(program: Program) -> bool:
@@ -30,7 +31,8 @@ def narrow_factors(program: Program) -> bool:
             continue
         for block in function.regions[0].blocks:
             readers = [e.operation for e in block.operations if e.operation.name == "linalg.generic"]
-            narrowed = [_narrow(reader) for reader in readers if MARK not in reader.attributes]
+            readers = [reader for reader in readers if MARK not in reader.attributes and _body(reader) != _MOVING]
+            narrowed = [_narrow(reader) for reader in readers]
             if any(narrowed):
                 found = True
                 erase_unused(function)
@@ -39,7 +41,7 @@ def narrow_factors(program: Program) -> bool:
 
 def _narrow(reader: ir.Operation) -> bool:
     """Lets `reader` widen what it reads: both factors of a product, if they are of one type, or what it reads several
-    times, as a vector that is added to every row."""
+    times, as a vector that is added to every row. What only repeats a vector stays a view of it."""
     body = reader.regions[0].blocks[0]
     inputs = len(ir.ArrayAttr(reader.attributes["indexing_maps"])) - len(reader.results)
     sources = {number: source for number in range(inputs) if (source := _widened(reader.operands[number])) is not None}
