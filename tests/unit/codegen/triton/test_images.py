@@ -168,6 +168,24 @@ def test_programs_compile_without_spilling(last: bool) -> None:
     assert not first.spills and "cp.async.bulk.tensor.4d" in first.assembly and "wgmma" in first.assembly
 
 
+def test_a_bias_that_is_widened_is_no_launch_of_its_own() -> None:
+    plain = convolution((2, 64, 8, 8), 64, 3, 1)
+    biased = plain.replace("%k: ", "%bias: tensor<64xf16>, %k: ").replace(
+        "  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<2x64x8x8xf32>) -> tensor<2x64x8x8xf32>",
+        """  %v = tensor.empty() : tensor<64xf32>
+  %wide = linalg.generic {indexing_maps = [affine_map<(a) -> (a)>, affine_map<(a) -> (a)>],
+      iterator_types = ["parallel"]} ins(%bias : tensor<64xf16>) outs(%v : tensor<64xf32>) {
+  ^bb0(%a: f16, %b: f32):
+    %t = arith.extf %a : f16 to f32
+    linalg.yield %t : f32
+  } -> tensor<64xf32>
+  %f = linalg.broadcast ins(%wide : tensor<64xf32>) outs(%e : tensor<2x64x8x8xf32>) dimensions = [0, 2, 3]""",
+    )
+    assert biased.count("%wide") == 2
+    sizes = [spec.bytes for spec in generate(biased, SM_90A).schedule.buffers]
+    assert 2 * 64 * 8 * 8 * 4 not in sizes  # the bias at every point
+
+
 @pytest.mark.parametrize("text", [
     convolution((2, 20, 9, 9), 9, 3, 1, last=True),  # filters that begin anywhere
     convolution((2, 17, 9, 9), 40, 3, 1, last=True),  # lines of channels that begin anywhere

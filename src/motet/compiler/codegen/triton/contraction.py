@@ -241,7 +241,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     forms = [product_form(found, tile, left, right) for tile in tiles]
     expected, images = image_forms(found, target)
     if images:
-        return (*images, *forms) if expected < cycles(problem, tiles[0], target) else (*forms[:1], *images, *forms[1:])
+        return (*images, *forms) if expected < cycles(problem, tiles[0], target) else (*forms, *images)
     around = rings(found, left, right, problem, target)
     if left is None or right is None or not around:
         return tuple(forms)
