@@ -23,6 +23,8 @@ step "conformance of $DEVICE" "$PYTHON" -m motet.runtime.conformance "$DEVICE" -
 if [ -x "$SANITIZER" ]; then
     step "compute-sanitizer memcheck" "$SANITIZER" --tool memcheck --error-exitcode 1 --leak-check no \
         "$PYTHON" -m tests.unit.runtime.devices.cuda.sanitized "$DEVICE"
+    step "compute-sanitizer memcheck, products by cuBLASLt" "$SANITIZER" --tool memcheck --error-exitcode 1 \
+        --leak-check no "$PYTHON" -m tests.unit.runtime.devices.cuda.sanitized_products "$DEVICE"
 else
     summary="$summary
   skip  compute-sanitizer: not installed"

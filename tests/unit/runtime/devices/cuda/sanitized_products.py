@@ -10,9 +10,13 @@ import sys
 from tests.unit.runtime.devices.cuda.library_cases import CASES, artifact_of
 
 from motet.runtime import load
+from motet.runtime.devices.cuda.cublaslt import installed
 
 
 def main(device: str) -> None:
+    if next(installed(), None) is None:
+        print("cuBLASLt is not installed")
+        return
     for name in ("bias, relu", "split along the sum", "a batch, turned, with bias", "f16, odd"):
         case = CASES[name]
         with load(artifact_of(case), devices=device) as session:
