@@ -227,6 +227,19 @@ def test_long_rows_stay_in_registers_or_are_gone_over(dtype: str, columns: int, 
     np.testing.assert_allclose(got.astype("f8"), wanted, rtol=tolerance, atol=tolerance / columns)
 
 
+@pytest.mark.parametrize("shape", [(300, 1000), (1024, 4096)])
+def test_a_sum_of_all_is_parted_into_rows_that_registers_hold(shape: tuple[int, int]) -> None:
+    kind = tensor(shape, "f32")
+    made = generate(nest([(kind, "i, j")], [(tensor((), "f32"), "", "0.0")], "rr", [
+        "%z = arith.addf %x0, %y0 : f32",
+    ], ["%z"]))
+    x = random(*shape)
+    (got,) = interpret(made, [x])
+    np.testing.assert_allclose(got, x.astype("f8").sum(), atol=1e-2)
+    sources = [program.forms[0].source for program in made.programs.values()]
+    assert len(sources) == 2 and not any("for k in" in source for source in sources)
+
+
 def test_rows_that_do_not_fit_registers_are_gone_over() -> None:
     (program,) = generate(softmax(200, 33000)).programs.values()
     assert [one.label for one in program.forms] == [""]

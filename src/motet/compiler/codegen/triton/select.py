@@ -44,6 +44,8 @@ _ANY = 1 << 62
 _LEAST_PIECES = 4  # that a product is worth parting in
 _MANY = 16  # rows
 _TURNS = 4  # programs for each processor, that a long reduction is parted into
+_MORE_TURNS = 16  # of one that then has more than _PIECE elements in each: what registers hold at once is read fastest
+_PIECE = 16384
 _ACROSS = 32  # rows that lie across, of one program
 KINDS = ("contraction", "windows", "rows", "loops")  # what a kernel of several launches is called, the first of them
 
@@ -138,7 +140,10 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
         return split_reductions(kernel, _ACROSS * target.processors)
     enough = target.processors if single else _MANY
     count = found.count.known or enough
-    return kernel if count >= enough else split_reductions(kernel, enough, _TURNS * target.processors // count)
+    if count >= enough:
+        return kernel
+    few, many = _TURNS * target.processors // count, _MORE_TURNS * target.processors // count
+    return split_reductions(kernel, enough, max(few, min(many, (found.length.known or 0) // _PIECE)))
 
 
 def _program(
