@@ -145,10 +145,11 @@ def test_factors_are_copied_where_it_pays(
 
 def test_32_bit_factors_are_transposed_for_tensor_cores() -> None:
     assert isinstance(TF32, GpuTarget)
-    made = generate(product(256, 260, 52, "f32", "f32"), TF32)
-    assert len(made.schedule.commands) == 2
-    x, y, bias = random(256, 52), random(52, 260, seed=1), random(260)
-    np.testing.assert_allclose(interpret(made, [x, y, bias])[0], multiply(x, y, bias), rtol=1e-3, atol=1e-3)
+    made = generate(product(256, 260, 52, "f32", "f32", left="k, i"), TF32)
+    assert len(made.schedule.commands) == 2  # the other one goes through registers
+    x, y, bias = random(52, 256), random(52, 260, seed=1), random(260)
+    (got,) = interpret(made, [x, y, bias], numbers_of(last(made), "")[0])
+    np.testing.assert_allclose(got, multiply(x.T, y, bias), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("image", "filters", "window", "stride", "padding"), [

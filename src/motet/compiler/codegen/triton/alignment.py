@@ -1,6 +1,7 @@
 """Brings factors of large products into a layout from which tensor cores and the copy engine take them.
 
-    32-bit and 8-bit factors     tensor cores read them along K alone: others are transposed
+    32-bit and 8-bit factors     tensor cores read them along K alone: others are transposed, but for one 32-bit factor,
+                                 which can go through registers
     lines of any length          the copy engine wants them apart by multiples of 16 bytes: others are copied
 
 into a temporary, by a stage of its own before the product. Worth it where every element is then used often enough.
@@ -39,17 +40,33 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list
         return kernel if all(windowed) else _channels_last(kernel, stage, image, classes, factor)
     if any(stage.inputs[number].padding is not None for number, *_ in sides):
         return kernel
+    spared = _through_registers(kernel, stage, sides, batch, k) if item_bytes(factor) == 4 else None
     for number, own, other in sides:
         access = stage.inputs[number]
         value = kernel.values[access.value]
         often = _count(stage, other)
-        if value.dtype != factor or often < _OFTEN or value.role == "constant":
+        if value.dtype != factor or often < _OFTEN or value.role == "constant" or number == spared:
             continue
         short = item_bytes(factor) != 2
         if _lies_well(kernel, stage, access, batch, own, k, short):
             continue
         kernel, stage = _copied(kernel, stage, number, [*batch, *own, *k])
     return kernel
+
+
+def _through_registers(
+    kernel: Kernel, stage: Stage, sides: Sequence[tuple[int, list[int], list[int]]], batch: Sequence[int],
+    k: Sequence[int],
+) -> int | None:
+    """The input whose 32-bit numbers a ring (`ring.py`) takes across their sum: one of two, the larger."""
+    if batch:
+        return None
+    found = [
+        (_count(stage, own), number) for number, own, _ in sides
+        if not _lies_well(kernel, stage, stage.inputs[number], batch, own, k, True)
+        and _lies_well(kernel, stage, stage.inputs[number], batch, own, k, False)
+    ]
+    return max(found)[1] if found else None
 
 
 def _channels_last(

@@ -33,6 +33,7 @@ _LEAST_DEPTH = 128  # of one piece of a product
 _LONG = 1024  # products of each result, from which on they are parted
 _GUESS = 1024  # a dynamic extent
 _FORMS = 8
+_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, as measured beside rings
 _LOAD = 8  # bytes that a load should have at least
 _LINE = 16  # bytes that lines should begin at multiples of
 _BYTES = ("i8", "f8E4M3FN", "f8E5M2")
@@ -242,10 +243,16 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     expected, images = image_forms(found, target)
     if images:
         return (*images, *forms) if expected < cycles(problem, tiles[0], target) else (*forms, *images)
+    turned = _through_registers(found)
+    if turned is not None:
+        way, left, right = turned
+        problem = replace(problem, m=total(way.m).known or _GUESS, n=total(way.n).known or _GUESS)
+        around = rings(way, left, right, problem, target)
+        return (*(ring_form(way, left, right, ring, target) for ring in around), *forms)
     around = rings(found, left, right, problem, target)
     if left is None or right is None or not around:
         return tuple(forms)
-    first = ring_cycles(around[0], problem, target) < cycles(problem, tiles[0], target)
+    first = ring_cycles(around[0], problem, target) < _HOPED * cycles(problem, tiles[0], target)
     own = [ring_form(found, left, right, ring, target) for ring in around]
     return (*own, *forms) if first else (*forms[:1], *own, *forms[1:])
 
@@ -270,3 +277,18 @@ def _described(c: Contraction) -> tuple[Matrix | None, Matrix | None]:
     if item_bytes(dtype) != 2 and (left.across or not right.across):
         return None, None
     return left, right
+
+
+def _through_registers(c: Contraction) -> tuple[Contraction, Matrix, Matrix] | None:
+    """`c` and its factors, turned so that the left one alone lies across its sum, where that can be for 32-bit factors:
+    from registers tensor cores take them so."""
+    dtype = stored_as(c.factor)
+    if item_bytes(dtype) != 4:
+        return None
+    for way in (c, replace(c, left=c.right, right=c.left, m=c.n, n=c.m)):
+        left, right = matrix_of(way.left, way.m, way.k, way.batch), matrix_of(way.right, way.k, way.n, way.batch)
+        if left is None or right is None or {left.place.dtype, right.place.dtype} != {dtype}:
+            continue
+        if left.across and right.across:
+            return way, left, right
+    return None

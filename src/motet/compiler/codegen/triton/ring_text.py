@@ -1,9 +1,7 @@
 """The source of programs that go around a ring (`ring.py`), in Gluon, Triton's language of layouts and barriers.
 
-Blocks of a cluster make tiles that lie together; the copy engine brings what they share to all of them at once. Sizes
-in the text are those of a whole cluster, and layouts say which block has which part. A place of the ring is filled
-when all blocks have given it back: the first one loads what is common, and `common`, a barrier in its memory that all
-arrive at, tells it; `empty` is for what a block loads alone. Triton keeps blocks there until the last has ended.
+`full` and `empty` are the barriers of the ring's places. Matrices are described where tiles of them are moved:
+the warps that multiply do it while the first tiles come.
 """
 
 from __future__ import annotations
@@ -35,8 +33,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 '''
-_FETCHING = 24  # registers of each thread of the warps that fetch
-_MULTIPLYING = 240  # of those of a second group that multiplies
+_REGISTERS = 24  # of each thread of the warps that fetch
 
 
 class RingWriter(Writer):
@@ -96,7 +93,7 @@ def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> 
     body = body.replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
-        _finish_function(arguments, body), _tile_function(group_of(ring.rows, ring.columns)),
+        _finish_function(arguments, body), _tile_function(group_of(ring.m, ring.n)),
         _fetch_function(w, parts, ring, arguments), _multiply_function(w, parts, ring, arguments),
         _main_function(w, parts, ring, symbol, arguments),
     ]
@@ -121,36 +118,29 @@ def tile(number, rows, columns):
 def _shared(ring: Ring) -> list[str]:
     """The arguments that all warps get."""
     places = ["lefts", *(f"rights{i}" for i in range(len(ring.widths)))]
-    return [*places, "full", *_returned(ring), "rows", "columns", "depth"]
-
-
-def _returned(ring: Ring) -> list[str]:
-    """The barriers at which places of the ring are given back."""
-    return ["empty", "common"] if ring.blocks > 1 else ["empty"]
+    return [*places, "full", "empty", "rows", "columns", "depth"]
 
 
 def _begins(ring: Ring) -> list[int]:
-    """Where the parts of a tile begin, side by side; those of a cluster's blocks lie together."""
-    return [ring.wide * sum(ring.widths[:i]) for i in range(len(ring.widths))]
+    """Where the parts of a tile begin, side by side."""
+    return [sum(ring.widths[:i]) for i in range(len(ring.widths))]
 
 
 # -- the warp that fetches -------------------------------------------------------------------------
 
 
 def _fetch_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -> str:
-    making = [_described(w, "a", "lefts", parts.left, (ring.rows, ring.k))]
+    making = [_described(w, "a", "lefts", parts.left, (ring.m, ring.k))]
     for i, width in enumerate(ring.widths):
         if width not in ring.widths[:i]:
-            making.append(_described(w, f"b{width}", f"rights{i}", parts.right, (ring.k, width * ring.wide)))
+            making.append(_described(w, f"b{width}", f"rights{i}", parts.right, (ring.k, width)))
     every = " + ".join(f"{name}.nbytes_per_cta" for name in ("a", *(f"b{width}" for width in ring.widths)))
-    left = f"[k, pm * {ring.rows}]" if parts.left.across else f"[pm * {ring.rows}, k]"
-    loads = [f"mbarrier.wait({barrier}.index(place), phase)" for barrier in _returned(ring)]
-    loads.append(f"mbarrier.expect(full.index(place), {every})")
-    loads.append(_load("a", left, "lefts", ring.wide > 1))
+    left = f"[k, pm * {ring.m}]" if parts.left.across else f"[pm * {ring.m}, k]"
+    loads = [_load("a", left, "lefts")]
     for i, (width, begin) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
-        column = f"pn * {ring.columns}" + (f" + {begin}" if begin else "")
+        column = f"pn * {ring.n}" + (f" + {begin}" if begin else "")
         right = f"[{column}, k]" if parts.right.across else f"[k, {column}]"
-        loads.append(_load(f"b{width}", right, f"rights{i}", ring.high > 1))
+        loads.append(_load(f"b{width}", right, f"rights{i}"))
     return f'''@gluon.jit
 def fetch({", ".join([*_shared(ring), *arguments])}):
 {_indented(making, 1)}
@@ -159,13 +149,14 @@ def fetch({", ".join([*_shared(ring), *arguments])}):
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
         pm, pn = tile(number, rows, columns)
         for k in range(0, depth, {ring.k}):
+            mbarrier.wait(empty.index(place), phase)
+            mbarrier.expect(full.index(place), {every})
 {_indented(loads, 3)}
 {_indented(_onwards(ring), 3)}'''
 
 
-def _load(matrix: str, corner: str, places: str, common: bool) -> str:
-    shared = ", multicast=True" if common else ""
-    return f"tma.async_load({matrix}, {corner}, full.index(place), {places}.index(place){shared})"
+def _load(matrix: str, corner: str, places: str) -> str:
+    return f"tma.async_load({matrix}, {corner}, full.index(place), {places}.index(place))"
 
 
 def _described(w: RingWriter, name: str, places: str, matrix: Matrix, size: tuple[int, int]) -> str:
@@ -186,29 +177,25 @@ def _multiply_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Seque
     setting, begin = _accumulators(parts, ring)
     if parts.result is None:
         setting.append("c = 0")
-    elif ring.groups == 1:
-        setting.append(_described(w, "c", "outs", parts.result, (ring.rows, ring.piece * ring.wide)))
+    else:
+        setting.append(_described(w, "c", "outs", parts.result, (ring.m, ring.piece)))
     turn = _turn(parts, ring, "k > 0", *(("x", "y") if parts.in_registers else ()))
     if parts.in_registers:
         turn += _turn(parts, ring, "True", "y", "x")
-    given, first, apart = ["outs", *_shared(ring), *arguments], "gl.program_id(0)", "gl.num_programs(0)"
-    setting += ["place = 0", "phase = 0"]
-    if ring.groups > 1:
-        given += [*(["c"] if parts.result is not None else []), "group: gl.constexpr"]
-        first, apart = f"{first} + group * {apart}", f"2 * {apart}"
-        setting += ["if group == 1:", *("    " + line for line in _skipped(ring))]
     return f'''@gluon.jit
-def multiply({", ".join(given)}):
+def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
 {_indented(setting, 1)}
-    for number in range({first}, rows * columns, {apart}):
+    place = 0
+    phase = 0
+    for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
         pm, pn = tile(number, rows, columns)
 {_indented(begin, 2)}
         last = 0
         for k in range(0, depth, {_together(parts, ring)}):
 {_indented(turn, 3)}
         {_names("acc", ring)} = warpgroup_mma_wait(0, deps=[{_names("r", ring)}])
-{_indented([f"mbarrier.arrive({barrier}.index(last))" for barrier in _returned(ring)], 2)}
-{_indented([*_ending(parts, ring, arguments), *(_skipped(ring) if ring.groups > 1 else [])], 2)}
+        mbarrier.arrive(empty.index(last))
+{_indented(_ending(parts, ring, arguments), 2)}
     tma.store_wait(0)'''
 
 
@@ -220,12 +207,12 @@ def _accumulators(parts: Parts, ring: Ring) -> tuple[list[str], list[str]]:
     for i, width in enumerate(ring.widths):
         layouts.append(
             f"layout{i}: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{ring.warps}, 1], "
-            f"instr_shape=[16, {width}, {step}]{ring.parted(True, True)})"
+            f"instr_shape=[16, {width}, {step}])"
         )
-        zeros.append(f"r{i} = warpgroup_mma_init(gl.zeros(({ring.rows}, {width * ring.wide}), {kind}, layout{i}))")
+        zeros.append(f"r{i} = warpgroup_mma_init(gl.zeros(({ring.m}, {width}), {kind}, layout{i}))")
     if parts.in_registers:
         layouts.append(f"factors: gl.constexpr = gl.DotOperandLayout(0, layout0, {4 // item_bytes(parts.factor)})")
-        zeros.append(f"y = gl.zeros(({ring.rows}, {ring.k}), {storage_type(parts.factor)}, factors)")
+        zeros.append(f"y = gl.zeros(({ring.m}, {ring.k}), {storage_type(parts.factor)}, factors)")
     return layouts, zeros
 
 
@@ -245,7 +232,7 @@ def _turn(parts: Parts, ring: Ring, begun: str, own: str = "", other: str = "") 
     running = f"{len(ring.widths)}, deps=[{_names('r', ring)}{kept}]"
     lines.append(f"{_names('t', ring)}{kept} = warpgroup_mma_wait({running})")
     lines += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(len(ring.widths))]
-    lines += [f"mbarrier.arrive({barrier}.index(last), pred={begun})" for barrier in _returned(ring)]
+    lines.append(f"mbarrier.arrive(empty.index(last), pred={begun})")
     return [*lines, "last = place", *_onwards(ring)]
 
 
@@ -258,25 +245,20 @@ def _names(name: str, ring: Ring) -> str:
     return ", ".join(f"{name}{i}" for i in range(len(ring.widths)))
 
 
-def _skipped(ring: Ring) -> list[str]:
-    """The lines that leave out a tile's places of the ring, which the other group takes."""
-    return [f"place += depth // {ring.k}", f"phase ^= place // {ring.stages} & 1", f"place %= {ring.stages}"]
-
-
 def _ending(parts: Parts, ring: Ring, arguments: Sequence[str]) -> list[str]:
     """The lines that take a tile apart along N, and finish its pieces."""
     lines: list[str] = []
     number = 0
     for i, (width, begin) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
-        names, size = [f"acc{i}"], width * ring.wide
-        while size > ring.piece * ring.wide:
+        names, size = [f"acc{i}"], width
+        while size > ring.piece:
             size //= 2
             for each in names:
-                lines.append(f"{each}0, {each}1 = {each}.reshape(({ring.rows}, 2, {size})).permute((0, 2, 1)).split()")
+                lines.append(f"{each}0, {each}1 = {each}.reshape(({ring.m}, 2, {size})).permute((0, 2, 1)).split()")
             names = [f"{each}{half}" for each in names for half in (0, 1)]
         for position, each in enumerate(names):
             out = f"outs.index({number % ring.outs})" if parts.result is not None else "outs"
-            at = f"pm * {ring.rows}", f"pn * {ring.columns} + {begin + position * size}"
+            at = f"pm * {ring.m}", f"pn * {ring.n} + {begin + position * size}"
             lines.append(f"finish({', '.join([each, *at, 'c', out, f'{each}.type.layout', *arguments])})")
             number += 1
     return lines
@@ -290,61 +272,40 @@ def _indented(lines: Sequence[str], level: int) -> str:
 
 
 def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, arguments: Sequence[str]) -> str:
-    size, kind = (ring.rows, ring.k), storage_type(parts.factor)
-    lines = _places("lefts", kind, ring.stages, size, parts.left, ring, (True, False))
+    size, kind = (ring.m, ring.k), storage_type(parts.factor)
+    lines = _places("lefts", kind, ring.stages, size, parts.left)
     for i, width in enumerate(ring.widths):
-        size = ring.k, width * ring.wide
-        lines += _places(f"rights{i}", kind, ring.stages, size, parts.right, ring, (False, True))
-    outs = [f"outs{group}" for group in range(ring.groups)]
+        size = ring.k, width
+        lines += _places(f"rights{i}", kind, ring.stages, size, parts.right)
     if parts.result is None:
-        outs = ["0"] * ring.groups
+        lines.append("outs = 0")
     else:
-        size, kind = (ring.rows, ring.piece * ring.wide), storage_type(parts.result.place.dtype)
-        for name in outs:
-            lines += _places(name, kind, ring.outs, size, parts.result, ring, (True, True))
-        if ring.groups > 1:
-            lines.append(_described(w, "c", "outs0", parts.result, size))
+        size, kind = (ring.m, ring.piece), storage_type(parts.result.place.dtype)
+        lines += _places("outs", kind, ring.outs, size, parts.result)
     together = _together(parts, ring)
+    common = ", ".join([*_shared(ring), *arguments])
     lines += [
         f"full = mbarrier.allocate_mbarrier(batch={ring.stages})",
         f"empty = mbarrier.allocate_mbarrier(batch={ring.stages})",
-        *([_common(ring)] if ring.blocks > 1 else []),
         f"for i in gl.static_range({ring.stages}):",
-        *(f"    mbarrier.init({barrier}.index(i), count=1)" for barrier in ("full", *_returned(ring))),
+        "    mbarrier.init(full.index(i), count=1)",
+        "    mbarrier.init(empty.index(i), count=1)",
         "fence_async_shared()",
-        f"rows = tl.cdiv({short(w, parts.rows)}, {ring.rows})",
-        f"columns = tl.cdiv({short(w, parts.columns)}, {ring.columns})",
+        f"rows = tl.cdiv({short(w, parts.rows)}, {ring.m})",
+        f"columns = tl.cdiv({short(w, parts.columns)}, {ring.n})",
         f"depth = tl.cdiv({short(w, parts.depth)}, {together}) * {together}",
-        _specialised(ring, outs, arguments),
+        f"gl.warp_specialize([(multiply, (outs, {common})), (fetch, ({common}))], [1], [{_REGISTERS}])",
     ]
     return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{_indented(lines, 1)}"
 
 
-def _common(ring: Ring) -> str:
-    layout = f"mbarrier.MBarrierLayout({[[0]] * (ring.blocks.bit_length() - 1)})"
-    return f"common = gl.allocate_shared_memory(gl.int64, [{ring.stages}, 1], {layout})"
-
-
-def _specialised(ring: Ring, outs: Sequence[str], arguments: Sequence[str]) -> str:
-    """The line that sends warps to their work."""
-    common = [*_shared(ring), *arguments]
-    groups = [[out, *common] for out in outs]
-    if ring.groups > 1:
-        described = ["c"] if outs[0] != "0" else []
-        groups = [[*each, *described, f"gl.constexpr({number})"] for number, each in enumerate(groups)]
-    workers = [*(f"(multiply, ({', '.join(each)}))" for each in groups), f"(fetch, ({', '.join(common)}))"]
-    warps = [ring.warps] * (ring.groups - 1) + [1]
-    registers = [_MULTIPLYING] * (ring.groups - 1) + [_FETCHING]
-    return f"gl.warp_specialize([{', '.join(workers)}], {warps}, {registers})"
-
-
 def _places(
-    name: str, kind: str, count: int, size: tuple[int, int], matrix: Matrix, ring: Ring, parted: tuple[bool, bool]
+    name: str, kind: str, count: int, size: tuple[int, int], matrix: Matrix
 ) -> list[str]:
-    """The lines that make room for `count` tiles of `size` of a matrix, parted among blocks by its rows and columns."""
+    """The lines that make room for `count` tiles of `size` of a matrix."""
     if matrix.across:
         size = size[1], size[0]
-    layout = f"[{size[0]}, {size[1]}], {kind}{ring.parted(*parted, matrix.across)}"
+    layout = f"[{size[0]}, {size[1]}], {kind}"
     return [
         f"{name}_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for({layout})",
         f"{name} = gl.allocate_shared_memory({kind}, [{count}, {size[0]}, {size[1]}], {name}_layout)",
