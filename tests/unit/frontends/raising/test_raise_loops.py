@@ -31,6 +31,24 @@ def test_nests_compute_what_their_loops_say(nest: Loops, seed: int) -> None:
         np.testing.assert_array_equal(result, arrays[name])
 
 
+def test_an_element_read_before_the_loop_that_writes_it_stays_as_it_was_read() -> None:
+    text = """
+func.func @main(%a: memref<1xi32>) {
+  %minus = arith.constant -1 : i32
+  affine.for %i = 0 to 1 {
+    %0 = affine.load %a[0] : memref<1xi32>
+    affine.for %j = 0 to 2 {
+      %1 = arith.muli %0, %minus : i32
+      affine.store %1, %a[0] : memref<1xi32>
+    }
+  }
+  return
+}
+"""
+    (found,) = run_oracle(load_mlir(text, "test.mlir"), "main", [np.array([6], np.int32)])
+    np.testing.assert_array_equal(found, [-6])
+
+
 MATMUL = """
 func.func @main(%a: memref<{m}x{k}xf32>, %b: memref<{k}x{n}xf32>, %c: memref<{m}x{n}xf32>) {{
   affine.for %i = 0 to {m} {{

@@ -48,7 +48,11 @@ def _check_self(nest: Nest, statement: Statement) -> None:
     """What a statement reads of the memory that it writes is the element itself, or is read before a loop that
     writes begins."""
     for load in loads(statement.value):
-        if root(load.memref) != root(statement.memref) or _same(load, statement):
+        if root(load.memref) != root(statement.memref):
+            continue
+        if _same(load, statement):
+            if any(dim not in load.within and nest.extents[dim] > 1 for dim in statement.dims):
+                raise Unraisable("a statement uses in every turn what was read before the first one")
             continue
         shared = [dim for dim in statement.dims if dim in load.within and nest.extents[dim] > 1]
         outside = any(dim not in load.within for dim in statement.dims)
