@@ -191,8 +191,9 @@ class Captured:
         values = self._take_constants(arguments)
         try:
             state = [*map(_VERSION, values), *map(torch.Tensor.data_ptr, values)]
-        except RuntimeError:  # of tensors of inference mode torch does not count changes
-            self._arrange([p for p in self._constants if not arguments[p].is_inference()])
+        except RuntimeError:  # of tensors of inference mode torch does not count changes; sparse ones have no address
+            kept = [p for p in self._constants if not arguments[p].is_inference()]
+            self._arrange(kept if len(kept) < len(self._constants) else [])
             self._look_at_constants(arguments)
             return
         if state == self._state and all(map(operator.is_, values, self._values)):

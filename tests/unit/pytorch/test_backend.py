@@ -311,3 +311,17 @@ def test_calls_while_autocasting_and_after(model: Any) -> None:
     assert found.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(fast(x)["logits"], model(x)["logits"])
+
+
+@torch.no_grad()
+def test_parameters_that_have_no_address() -> None:
+    class Sparse(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.eye(5).to_sparse())
+
+        def forward(self, x: Any) -> Any:
+            return torch.sparse.mm(self.weight, x) + 1
+
+    model, x = Sparse(), torch.randn(5, 3)
+    torch.testing.assert_close(torch.compile(model, backend="motet")(x), model(x))
