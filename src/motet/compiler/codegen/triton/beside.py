@@ -84,7 +84,8 @@ def together(forms: Sequence[Form], symbol: str) -> Form | None:
     functions = [*helpers, *parts, _main(symbol, arguments, counts)]
     text = "\n".join([head, *missing]) + "\n\n\n" + "\n\n\n".join(_MARK + each for each in functions) + "\n"
     tasks: Expr = sum(counts)
-    return Form(text, tasks, max(form.warps for form in forms), max(form.stages for form in forms))
+    label = next((form.label for form in forms if form.label), "")
+    return Form(text, tasks, max(form.warps for form in forms), max(form.stages for form in forms), label)
 
 
 def _main(symbol: str, arguments: str, counts: Sequence[int]) -> str:

@@ -68,9 +68,8 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
         begin += 1
         if kind == "loops" and (more := _beside(kernel, launches[begin - 1 :], buffers, symbol, target)) is not None:
-            count, form = more
+            count, forms = more
             launch = tuple(stage for each in launches[begin - 1 : begin - 1 + count] for stage in each)
-            forms = (form,)
             begin += count - 1
         key = _key(kernel, position, target)
         program = _program(kernel, buffers, symbol, forms, key, _about(kernel, launch))
@@ -88,10 +87,10 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
 
 def _beside(
     kernel: Kernel, launches: Sequence[Launch], buffers: tuple[int, ...], symbol: str, target: GpuTarget
-) -> tuple[int, Form] | None:
+) -> tuple[int, tuple[Form, ...]] | None:
     """How many of `launches`, from the first on, are of the class `loops` and need nothing of one another, and all of
-    them as one; None where it is the first alone."""
-    found: list[Form] = []
+    them as one, of their first forms, else of their last; None where it is the first alone."""
+    found: list[tuple[Form, ...]] = []
     for number, launch in enumerate(launches[: beside.MOST]):
         before = [stage for each in launches[:number] for stage in each]
         if not all(beside.are_apart(kernel, before, stage) for stage in launch):
@@ -100,9 +99,12 @@ def _beside(
         kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
         if kind != "loops":
             break
-        found.append(forms[-1])
-    form = beside.together(found, symbol) if len(found) > 1 else None
-    return (len(found), form) if form is not None else None
+        found.append(forms)
+    if len(found) < 2:
+        return None
+    made = [beside.together([forms[which] for forms in found], symbol) for which in (0, -1)]
+    own = {form.source: form for form in made if form is not None}
+    return (len(found), tuple(own.values())) if own else None
 
 
 def _attention(found: Attention, target: GpuTarget) -> TritonCode:
