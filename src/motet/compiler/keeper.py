@@ -80,8 +80,16 @@ class Keeper:
         return Hired(os.fdopen(answers, "rb"), os.fdopen(status, "rb"))
 
     def end(self) -> None:
+        """Let it end when its jobs have."""
         if self._owner == os.getpid():
             self._socket.close()
+
+    def stop(self) -> None:
+        """End it at once, where it is this process's own."""
+        if self._owner == os.getpid():
+            self._socket.close()
+            self._process.kill()
+            self._process.wait()
 
 
 class Hired:
@@ -118,30 +126,35 @@ def main(handle: int) -> int:
 
     with socket.socket(fileno=handle) as requests:
         load_compiler()
+        guards: set[int] = set()
         while True:
             # What loads while nobody asks has been needed before.
             ready, _, _ = select.select([requests], [], [], IDLE)
             message, handles, _, _ = socket.recv_fds(requests, 1 << 16, 3) if ready else (b"", [], 0, None)
-            while _reaped():
-                pass
+            while (ended := _reaped()) != 0:
+                guards.discard(ended)
             if not message:
+                for guard in guards:  # their jobs may need Triton's process, which is this one's
+                    os.waitpid(guard, 0)
                 return 0
             folder = Path(os.fsdecode(message))
             wanted = msgspec.json.decode((folder / _SURROUNDINGS).read_bytes(), type=Surroundings)
             _expect(wanted)
-            if os.fork() == 0:
+            guard = os.fork()
+            if guard == 0:
                 requests.close()
                 _guard(folder, wanted, *handles)
+            guards.add(guard)
             for each in handles:
                 os.close(each)
             _load(wanted)
 
 
-def _reaped() -> bool:
-    """Whether a guard has ended, of which nothing is left now."""
+def _reaped() -> int:
+    """A child that has ended, of which nothing is left now; 0 if there is none."""
     with contextlib.suppress(ChildProcessError):
-        return os.waitpid(-1, os.WNOHANG)[0] != 0
-    return False
+        return os.waitpid(-1, os.WNOHANG)[0]
+    return 0
 
 
 def _expect(wanted: Surroundings) -> None:

@@ -5,6 +5,7 @@ Importing this is light: neither MLIR nor LLVM is loaded in the caller's process
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -440,7 +441,9 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
                 if not _keepers or not _keepers[0].is_there:
                     for ended in _keepers:
                         ended.end()
+                        atexit.unregister(ended.stop)
                     _keepers[:] = [Keeper(_environment())]
+                    atexit.register(_keepers[0].stop)
                 with contextlib.suppress(OSError):  # it has ended just now
                     return _keepers[0].hire(folder, log, job.targets, job.source is None and not job.text)
     with log.open("wb") as stderr:
