@@ -143,6 +143,15 @@ def test_factors_are_copied_where_it_pays(
     np.testing.assert_allclose(got, multiply(x, y if right == "k, j" else y.T, bias), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize(("left", "right", "launches"), [("i, k", "j, k", 2), ("k, i", "j, k", 2), ("i, k", "k, j", 1)])
+def test_f32_in_full_precision_has_columns_side_by_side(left: str, right: str, launches: int) -> None:
+    made = generate(product(257, 259, 37, "f32", "f32", left, right))
+    assert len(made.schedule.commands) == launches
+    a, b = random(*((257, 37) if left == "i, k" else (37, 257))), random(*((37, 259) if right == "k, j" else (259, 37)))
+    x, y, bias = a if left == "i, k" else a.T, b if right == "k, j" else b.T, random(259)
+    np.testing.assert_allclose(interpret(made, [a, b, bias])[0], multiply(x, y, bias), rtol=1e-4, atol=1e-4)
+
+
 def test_32_bit_factors_are_transposed_for_tensor_cores() -> None:
     assert isinstance(TF32, GpuTarget)
     made = generate(product(256, 260, 52, "f32", "f32", left="k, i"), TF32)

@@ -2,6 +2,8 @@
 
     32-bit and 8-bit factors     tensor cores read them along K alone: others are transposed, but for one 32-bit factor,
                                  which can go through registers
+    f32 in full precision        threads read lines of the right factor as they do those of the result: one that lies
+                                 along its sum is transposed
     lines of any length          the copy engine wants them apart by multiples of 16 bytes: others are copied
 
 into a temporary, by a stage of its own before the product. Worth it where every element is then used often enough.
@@ -52,6 +54,41 @@ def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list
             continue
         kernel, stage = _copied(kernel, stage, number, [*batch, *own, *k])
     return kernel
+
+
+def columns_last(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list[int], ...]) -> Kernel:
+    """`kernel` with the factor of its product `stage` of f32 in full precision that `runs_along` copied, where each
+    element is used often."""
+    batch, m, n, k = classes
+    found = runs_along(kernel, stage, classes)
+    if found is None or target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
+        return kernel
+    number, own = found
+    often = _count(stage, n if own == m else m)
+    if often < _OFTEN or kernel.values[stage.inputs[number].value].role == "constant":
+        return kernel
+    return _copied(kernel, stage, number, [*batch, *k, *own])[0]
+
+
+def runs_along(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...]) -> tuple[int, list[int]] | None:
+    """The input and the dimensions of the factor whose dimensions lie side by side in the result, but which lies along
+    its sum itself, where there is one."""
+    product = match_product(stage)
+    if product is None:
+        return None
+    _, m, n, k = classes
+    side_by_side = _fastest(kernel, stage.outputs[0])
+    for number, own in ((product.lhs.input, m), (product.rhs.input, n)):
+        access = stage.inputs[number]
+        if side_by_side in own and _fastest(kernel, access) in k and not is_windowed(access):
+            return number, own
+    return None
+
+
+def _fastest(kernel: Kernel, access: Access) -> int | None:
+    """The dimension along which what is accessed lies side by side."""
+    order = kernel.values[access.value].order
+    return access.map[order[-1]].single if order else None
 
 
 def _through_registers(

@@ -16,7 +16,7 @@ from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.codegen.triton import vectors
-from motet.compiler.codegen.triton.alignment import aligned
+from motet.compiler.codegen.triton.alignment import aligned, columns_last, runs_along
 from motet.compiler.codegen.triton.images import image_forms
 from motet.compiler.codegen.triton.loops import Loop, Task, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
@@ -116,7 +116,8 @@ def _factor_dtype(kernel: Kernel, stage: Stage) -> str | None:
 def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing]]:
     """`kernel` with constant filters laid out as their products read them: what a window holds in the order in which
     the image lies, then filter by filter. Constant factors have K last where tensor cores read them along it alone
-    (32-bit and 8-bit ones), where they meet a few vectors, and where their lines would begin anywhere otherwise."""
+    (32-bit and 8-bit ones), where they meet a few vectors, and where their lines would begin anywhere otherwise; those
+    of f32 in full precision have columns last (`alignment.py`)."""
     orders: dict[int, tuple[int, ...]] = {}
     for stage in kernel.stages:
         if not takes(kernel, stage):
@@ -125,10 +126,12 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
         last = factor in _BYTES or (target.precision != "ieee" and factor == "f32")
         last = last or not _worth_matrix_units(kernel, stage)
         windowed = any(map(is_windowed, stage.inputs))
+        columns = None if last else _columns_last(kernel, stage, target)
         for image, filters in (stage.inputs, stage.inputs[::-1]):
             crooked = not windowed and _is_crooked(kernel, stage, filters)
-            if (last or windowed or crooked) and _may_move(kernel, filters):
-                orders[filters.value] = _filter_order(kernel, stage, image, filters, last or crooked)
+            turned = columns is not None and stage.inputs[columns] is filters
+            if (last or windowed or crooked or turned) and _may_move(kernel, filters):
+                orders[filters.value] = _filter_order(kernel, stage, image, filters, (last or crooked) and not turned)
     values = tuple(
         replace(value, order=orders[i]) if i in orders else value for i, value in enumerate(kernel.values)
     )
@@ -137,6 +140,19 @@ def packed(kernel: Kernel, target: GpuTarget) -> tuple[Kernel, dict[int, Packing
         if order != tuple(range(len(order)))
     }
     return replace(kernel, values=values), packings
+
+
+def _columns_last(kernel: Kernel, stage: Stage, target: GpuTarget) -> int | None:
+    """The input of a product of f32 in full precision that threads read faster with its columns side by side, where
+    there are rows enough."""
+    classes = classify(kernel, stage)
+    if classes is None or _factor_dtype(kernel, stage) != "f32" or target.precision != "ieee":
+        return None
+    found = runs_along(kernel, stage, classes)
+    if found is None or not target.is_cuda:
+        return None
+    rows = classes[2] if found[1] == classes[1] else classes[1]
+    return found[0] if _known(stage, rows) >= _SIDE else None
 
 
 def _is_crooked(kernel: Kernel, stage: Stage, access: Access) -> bool:
@@ -185,6 +201,8 @@ def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
             continue
         if factor not in ("f64", "f32") or (factor == "f32" and target.precision == "tf32"):
             kernel = aligned(kernel, stage, target, classes, factor)
+        elif factor == "f32" and target.precision == "ieee":
+            kernel = columns_last(kernel, stage, target, classes)
     return kernel
 
 

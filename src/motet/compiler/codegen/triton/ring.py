@@ -23,7 +23,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
 _LINE = 128  # bytes of a factor along K in one place of the ring
-_PLACES = (8, 2)  # most and least of a ring
+_PLACES = (8, 3)  # most and least of a ring
 _FORMS = 3
 _ASIDE = 2048  # bytes of shared memory for barriers, and descriptors while they are made
 _BEGIN = 8570  # cycles until a program multiplies
