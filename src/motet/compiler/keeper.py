@@ -28,7 +28,7 @@ from typing import IO, NoReturn
 
 import msgspec
 
-from motet.compiler.orphans import die_with_parent
+from motet.compiler.orphans import die_with_parent, end_with
 
 IDLE = 300.0  # seconds after which a keeper ends that nobody asks for anything
 _SURROUNDINGS = "surroundings.json"
@@ -182,7 +182,7 @@ def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: i
         pid = os.fork()
         if pid == 0:
             os.close(told)
-            _work(folder, wanted, stdout, stderr, parent)
+            end_with(lambda: _work(folder, wanted, stdout, stderr, parent))
         os.close(stdout)
         _watch(pid, told)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -203,25 +203,17 @@ def _watch(pid: int, told: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _work(folder: Path, wanted: Surroundings, stdout: int, stderr: int, parent: int) -> NoReturn:
-    """The job; it leaves without the clean-up handlers of the process that it is a copy of."""
-    status = 1
-    try:
-        die_with_parent(parent)
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        os.environ.clear()
-        os.environ.update(wanted.environment)
-        os.chdir(wanted.folder)
-        from motet.compiler.worker import work
+def _work(folder: Path, wanted: Surroundings, stdout: int, stderr: int, parent: int) -> int:
+    """The job."""
+    die_with_parent(parent)
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.environ.clear()
+    os.environ.update(wanted.environment)
+    os.chdir(wanted.folder)
+    from motet.compiler.worker import work
 
-        status = work(folder)
-        sys.stdout.flush()
-    finally:
-        if sys.exc_info()[0] is not None:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-        sys.stderr.flush()
-        os._exit(status)
+    return work(folder)
 
 
 if __name__ == "__main__":

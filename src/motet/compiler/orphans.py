@@ -1,4 +1,4 @@
-"""No process of the compiler outlives the one that asked for its work."""
+"""No process of the compiler outlives the one that asked for its work; how forks of one end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
@@ -22,3 +24,17 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the wish was made
             os._exit(1)
+
+
+def end_with(work: Callable[[], int | None]) -> NoReturn:
+    """Do `work` in a fork, and end it with the status that this gives, 0 for None, without the clean-up handlers of the
+    process that it is a copy of. An exception is printed, and the status is 1."""
+    status = 1
+    try:
+        status = work() or 0
+        sys.stdout.flush()
+    finally:
+        if sys.exc_info()[0] is not None:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.stderr.flush()
+        os._exit(status)

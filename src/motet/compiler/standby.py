@@ -22,9 +22,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NoReturn
+from typing import IO
 
-from motet.compiler.orphans import die_with_parent
+from motet.compiler.orphans import die_with_parent, end_with
 
 
 class Standby:
@@ -54,7 +54,7 @@ class Standby:
         if self.pid == 0:
             os.close(self._jobs)
             os.close(answers)
-            _live(jobs, theirs, self._log, parent)
+            end_with(lambda: _live(jobs, theirs, self._log, parent))
         os.close(jobs)
         os.close(theirs)
         self.stdout = os.fdopen(answers, "rb")
@@ -99,21 +99,13 @@ class Standby:
             self._jobs = -1
 
 
-def _live(jobs: int, answers: int, log: int, parent: int) -> NoReturn:
-    """The worker's life; it leaves without the clean-up handlers of the process that it is a copy of."""
-    status = 1
-    try:
-        die_with_parent(parent)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for number, target in ((nothing, 0), (answers, 1), (log, 2)):
-            os.dup2(number, target)
-        status = _work(jobs)
-        sys.stdout.flush()
-    finally:
-        if sys.exc_info()[0] is not None:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-        sys.stderr.flush()
-        os._exit(status)
+def _live(jobs: int, answers: int, log: int, parent: int) -> int:
+    """The worker's life."""
+    die_with_parent(parent)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number, target in ((nothing, 0), (answers, 1), (log, 2)):
+        os.dup2(number, target)
+    return _work(jobs)
 
 
 def _work(jobs: int) -> int:

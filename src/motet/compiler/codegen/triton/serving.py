@@ -17,16 +17,15 @@ import socket
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
 from motet.compiler.codegen.triton.worker import Made, Request, Unit, compile_form, prepare
-from motet.compiler.orphans import die_with_parent
+from motet.compiler.orphans import die_with_parent, end_with
 from motet.compiler.targets.gpu import GpuTarget
 
 # How many times as long as others of their length programs in Gluon take, and those with products.
@@ -56,7 +55,7 @@ def _fork_for(handle: int, clients: socket.socket) -> None:
     parent = os.getpid()
     if os.fork() == 0:
         clients.close()
-        _leave(lambda: _answer(Connection(handle), parent))
+        end_with(lambda: _answer(Connection(handle), parent))
     os.close(handle)
 
 
@@ -186,7 +185,7 @@ class _Work:
         pid = os.fork()
         if pid == 0:
             left.close()
-            _leave(lambda: self._serve(Connection(right.detach()), parent))
+            end_with(lambda: self._serve(Connection(right.detach()), parent))
         right.close()
         return _Worker(Connection(left.detach()), pid, (0, 0))
 
@@ -210,20 +209,6 @@ def _reap(worker: _Worker) -> str:
     worker.connection.close()
     status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
     return signal.Signals(-status).name if status < 0 else f"exit status {status}"
-
-
-def _leave(work: Callable[[], None]) -> NoReturn:
-    """Do `work` in a fork, and end it without the clean-up handlers of the process that it is a copy of."""
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
 
 
 if __name__ == "__main__":
