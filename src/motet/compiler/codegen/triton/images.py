@@ -21,25 +21,12 @@ from motet.compiler.codegen.cpu.extents import Place, memory_strides
 from motet.compiler.codegen.kernel import Access, Kernel, item_bytes
 from motet.compiler.codegen.triton.products import Contraction, finish, group_of, stay
 from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 from motet.compiler.targets.gpu import GpuTarget
 
-_HEAD = '''import triton
-import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_init,
-    warpgroup_mma_wait,
-)
-'''
 _HOPPER = 90
-_REGISTERS = 24  # of each thread of the warps that fetch
 _UNIT = 64  # pixels of a box, channels of a turn, and columns of the pieces in which results leave
 _LINE = 128  # bytes of a unit of channels
 _ALIGNMENT = 16  # bytes
@@ -423,7 +410,7 @@ class _Text:
             f"@gluon.jit\ndef finish({given}):\n{body}", _tile_function(group_of(self.boxes.m, self.boxes.n)),
             self._fetch(), self._multiply(arguments), self._main(symbol, arguments),
         ]
-        return f'"""{about}\n\n{self.w.described()}"""\n\n{_HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
+        return f'"""{about}\n\n{self.w.described()}"""\n\n{HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
 
     def _fetch(self) -> str:
         image, boxes = self.image, self.boxes
@@ -566,7 +553,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         factors = [*pixels, *filters] if self.image.are_rows else [*filters, *pixels]
         given = ["c", "out", "out_boxes", *factors, "full", "empty", "rows", "columns", *arguments]
         workers = f"(multiply, ({', '.join(given)})), (fetch, ({', '.join(self.fetched)}))"
-        lines.append(f"gl.warp_specialize([{workers}], [1], [{_REGISTERS}])")
+        lines.append(f"gl.warp_specialize([{workers}], [1], [{REGISTERS}])")
         return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{_indented(lines, 1)}"
 
     def _images(self) -> list[str]:

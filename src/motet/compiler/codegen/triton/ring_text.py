@@ -20,7 +20,7 @@ from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
 if TYPE_CHECKING:
     from motet.compiler.codegen.triton.ring import Ring
 
-_HEAD = '''import triton
+HEAD = '''import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -33,7 +33,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 '''
-_REGISTERS = 24  # of each thread of the warps that fetch
+REGISTERS = 24  # of each thread of the warps that fetch
 
 
 class RingWriter(Writer):
@@ -97,7 +97,7 @@ def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> 
         _fetch_function(w, parts, ring, arguments), _multiply_function(w, parts, ring, arguments),
         _main_function(w, parts, ring, symbol, arguments),
     ]
-    return f'"""{about}\n\n{w.described()}"""\n\n{_HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
+    return f'"""{about}\n\n{w.described()}"""\n\n{HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
 
 
 def _finish_function(arguments: Sequence[str], body: str) -> str:
@@ -294,7 +294,7 @@ def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, argumen
         f"rows = tl.cdiv({short(w, parts.rows)}, {ring.m})",
         f"columns = tl.cdiv({short(w, parts.columns)}, {ring.n})",
         f"depth = tl.cdiv({short(w, parts.depth)}, {together}) * {together}",
-        f"gl.warp_specialize([(multiply, (outs, {common})), (fetch, ({common}))], [1], [{_REGISTERS}])",
+        f"gl.warp_specialize([(multiply, (outs, {common})), (fetch, ({common}))], [1], [{REGISTERS}])",
     ]
     return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{_indented(lines, 1)}"
 
