@@ -39,6 +39,7 @@ from motet.compiler.normalise.resolve_extracts import resolve_extracts
 from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
 from motet.compiler.normalise.simplify_sizes import simplify_sizes
 from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
+from motet.compiler.normalise.slice_nothing import slice_nothing
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.inline_indices import inline_indices
@@ -197,6 +198,7 @@ def normalise(program: Program) -> None:
     """Canonical linalg; constants as parameters."""
     decompose_softmax(program.module)
     for function in public_functions(program.module):
+        slice_nothing(function)
         resolve_reshapes(function)
     run_pipeline(program.module, NORMALISE)
     simplified = [simplify_sizes(function) for function in public_functions(program.module)]
