@@ -43,7 +43,7 @@ from motet.compiler.normalise.slice_nothing import slice_nothing
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.inline_indices import inline_indices
-from motet.compiler.partition.narrow_factors import narrow_factors
+from motet.compiler.partition.narrow_factors import narrow_factors, narrow_readers
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
 from motet.compiler.partition.sink_expansions import sink_expansions
@@ -234,13 +234,16 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
         narrow_factors(program)
         fuse_attention(program, accepts)
         refine_rows(program)
+        narrow_readers(program)
         sink_expansions(program)
         inline_indices(program)
         return None
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
-    changed = [narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart), sink_expansions(apart)]
-    changed.append(inline_indices(apart))
+    changed = [
+        narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart), narrow_readers(apart),
+        sink_expansions(apart), inline_indices(apart),
+    ]
     return apart if any(changed) else None
 
 

@@ -7,6 +7,9 @@
 
 Programs of PyTorch calculate so what is to be rounded once, as `torch.nn.Linear` of 16-bit floats does. Every result is
 the same to the bit; matrix units multiply narrow numbers in full, many times as fast as wide ones.
+
+Later on, when larger patterns have been found, `narrow_readers` does so with all that reads a widened tensor: else what
+makes it would write it twice as wide for a normalisation to read, or in both widths.
 """
 
 from __future__ import annotations
@@ -24,6 +27,15 @@ _MOVING = ["linalg.yield"]
 def narrow_factors(program: Program) -> bool:
     """In place, in every public function, but for what is marked as part of something larger; whether there was any
     such product."""
+    return _narrow_all(program, whole=False)
+
+
+def narrow_readers(program: Program) -> bool:
+    """The same for whatever reads a widened tensor."""
+    return _narrow_all(program, whole=True)
+
+
+def _narrow_all(program: Program, whole: bool) -> bool:
     found = False
     for entry in program.module.body.operations:
         function = entry.operation
@@ -32,16 +44,17 @@ def narrow_factors(program: Program) -> bool:
         for block in function.regions[0].blocks:
             readers = [e.operation for e in block.operations if e.operation.name == "linalg.generic"]
             readers = [reader for reader in readers if MARK not in reader.attributes and _body(reader) != _MOVING]
-            narrowed = [_narrow(reader) for reader in readers]
+            narrowed = [_narrow(reader, whole) for reader in readers]
             if any(narrowed):
                 found = True
                 erase_unused(function)
     return found
 
 
-def _narrow(reader: ir.Operation) -> bool:
+def _narrow(reader: ir.Operation, whole: bool) -> bool:
     """Lets `reader` widen what it reads: both factors of a product, if they are of one type, or what it reads several
-    times, as a vector that is added to every row. What only repeats a vector stays a view of it."""
+    times, as a vector that is added to every row, or, if `whole`, anything. What only repeats a vector stays a view
+    of it."""
     body = reader.regions[0].blocks[0]
     inputs = len(ir.ArrayAttr(reader.attributes["indexing_maps"])) - len(reader.results)
     sources = {number: source for number in range(inputs) if (source := _widened(reader.operands[number])) is not None}
@@ -49,7 +62,7 @@ def _narrow(reader: ir.Operation) -> bool:
         kinds = {str(ir.RankedTensorType(source.type).element_type) for source in sources.values()}
         if len(sources) != inputs or len(kinds) != 1:
             return False
-    else:
+    elif not whole:
         points = len(ir.ArrayAttr(reader.attributes["iterator_types"]))
         sources = {n: source for n, source in sources.items() if ir.RankedTensorType(source.type).rank < points}
     for number, source in sources.items():
