@@ -12,6 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import (
     ITEM_BITS,
     Access,
@@ -180,6 +183,8 @@ class _Reader:
             self._read_empty(operation)
         elif name == "arith.constant":
             self._read_constant(operation)
+        elif name.startswith(("arith.", "math.")) and self._is_scalar(operation):
+            self._read_scalar(operation)
         elif name == "linalg.generic":
             self._read_generic(operation)
         elif name == "linalg.fill":
@@ -223,6 +228,31 @@ class _Reader:
             raise Unreadable("a constant that is not a splat")
         self.sources[operation.results[0]] = number
 
+    def _is_scalar(self, operation: ir.Operation) -> bool:
+        """Whether an operation outside of bodies calculates a number, which is no size, of what is known or in a tensor."""
+        kind = operation.results[0].type
+        return str(kind) in DTYPES and str(kind) != "index" and all(o in self.sources for o in operation.operands)
+
+    def _read_scalar(self, operation: ir.Operation) -> None:
+        """A number that is calculated outside of bodies: a loop nest of one point. Of constants in another type upstream
+        folds those alone that it need not round."""
+        dtype = dtype_of(operation.results[0].type)
+        source = self.sources[operation.operands[0]]
+        if operation.name in ("arith.truncf", "arith.extf") and isinstance(source, float):
+            with np.errstate(over="ignore"):
+                self.sources[operation.results[0]] = float(np.float64(source).astype(DTYPES[dtype]))
+            return
+        body = _Body(self, 0)
+        for operand in operation.operands:
+            body.bind(operand, self.sources[operand], (), operand, [])
+        target = self._new((), dtype)
+        body.read_one(operation)
+        self.stages.append(Stage(
+            sizes=(), iterators=(), inputs=tuple(body.accesses), outputs=(Access(target, ()),), inits=(None,),
+            body=tuple(body.scalars), yields=tuple(body.yields), source=operation.name,
+        ))
+        self.sources[operation.results[0]] = View(target, (), ())
+
     def source_of(self, value: ir.Value) -> Source:
         if value not in self.sources:
             raise Unreadable(f"value of type {value.type} from outside")
@@ -242,11 +272,13 @@ class _Reader:
         if isinstance(yielded.owner, ir.Block):
             raise Unreadable("a padding value that depends on the position")
         owner = yielded.owner.operation if hasattr(yielded.owner, "operation") else yielded.owner
-        padding = constant_number(owner) if owner.name == "arith.constant" else None
-        if padding is None:
+        padding = constant_number(owner) if owner.name == "arith.constant" else self.sources.get(yielded)
+        if padding is None or isinstance(padding, View):
             raise Unreadable("a computed padding value")
+        if source is None:
+            raise Unreadable("padding of undefined contents")
         if not isinstance(source, View):
-            raise Unreadable("padding of a constant")
+            source = self._spread(source, ir.RankedTensorType(operation.operands[0].type))
         if source.padding is not None:
             source = self._materialised(source, dtype_of(operation.operands[0].type))
         rank = len(source.shape)
@@ -592,6 +624,12 @@ class _Reader:
             self._copy_number(source, target)
         return target
 
+    def _spread(self, number: Number, kind: ir.RankedTensorType) -> View:
+        """A value of type `kind` that holds `number` everywhere."""
+        target = self._new(tuple(_known(_extent(kind, axis)) for axis in range(kind.rank)), dtype_of(kind))
+        self._copy_number(number, target)
+        return View(target, identity_map(kind.rank), self.values[target].shape)
+
     def _copy_number(self, number: Number, target: int) -> None:
         value = self.values[target]
         self.stages.append(
@@ -683,15 +721,26 @@ class _Body:
     def bind_output(self, argument: ir.Value, k: int) -> None:
         self.names[argument] = ("output", k)
 
-    def read(self, block: ir.Block, outputs: int) -> None:
-        self._capture(block)
-        base = len(self.accesses) + outputs
+    def read_one(self, operation: ir.Operation) -> None:
+        """An operation on what was bound, as a body with one output."""
+        position = self._begin(1)
+        self.scalars.append(self._scalar(operation, tuple(position[operand] for operand in operation.operands)))
+        self.yields = [len(self.accesses) + len(self.scalars)]
+
+    def _begin(self, outputs: int) -> dict[ir.Value, int]:
+        """The numbers of what was bound."""
         position: dict[ir.Value, int] = {}
         for value, (kind, index) in self.names.items():
             position[value] = index if kind == "input" else len(self.accesses) + index
         for value, number, dtype in self.constants:
-            position[value] = base + len(self.scalars)
+            position[value] = len(self.accesses) + outputs + len(self.scalars)
             self.scalars.append(Scalar("arith.constant", (), dtype, number))
+        return position
+
+    def read(self, block: ir.Block, outputs: int) -> None:
+        self._capture(block)
+        base = len(self.accesses) + outputs
+        position = self._begin(outputs)
         for operation in block.operations:
             op = operation.operation
             if op.name == "linalg.yield":

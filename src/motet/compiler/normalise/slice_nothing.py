@@ -1,4 +1,4 @@
-"""slice-nothing: a slice of a tensor that nothing has written is another such tensor.
+"""slice-nothing: a slice, or another shape, of a tensor that nothing has written is another such tensor.
 
     %0 = tensor.empty() : tensor<2x12x11xf32>
     %1 = tensor.extract_slice %0[0, 0, 1] [2, 12, 8] …    →    %1 = tensor.empty() : tensor<2x12x8xf32>
@@ -9,6 +9,8 @@ PyTorch writes tensors piece by piece so. Nothing has to be copied, and no sched
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from motet.compiler.ir._mlir import ir
 
 
@@ -18,6 +20,16 @@ def slice_nothing(function: ir.Operation) -> None:
         for each in list(block.operations):
             if each.operation.name == "tensor.extract_slice":
                 _slice(each.operation)
+            elif each.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+                _reshape(each.operation)
+
+
+def _reshape(reshape: ir.Operation) -> None:
+    source = reshape.operands[0]
+    if isinstance(source.owner, ir.Block) or source.owner.operation.name != "tensor.empty":
+        return
+    if reshape.results[0].type.has_static_shape:
+        _replace(reshape, [])
 
 
 def _slice(slice_: ir.Operation) -> None:
@@ -27,9 +39,13 @@ def _slice(slice_: ir.Operation) -> None:
     _, offsets, sizes, _ = ir.DenseI32ArrayAttr(slice_.attributes["operandSegmentSizes"])
     given = list(slice_.operands)[1 + offsets : 1 + offsets + sizes]
     # Dimensions that are dropped have the extent 1, so that each extent that is computed is one of the result's.
+    _replace(slice_, given)
+
+
+def _replace(operation: ir.Operation, extents: Sequence[ir.Value]) -> None:
     empty = ir.Operation.create(
-        "tensor.empty", results=[slice_.results[0].type], operands=given, loc=slice_.location,
-        ip=ir.InsertionPoint(slice_),
+        "tensor.empty", results=[operation.results[0].type], operands=extents, loc=operation.location,
+        ip=ir.InsertionPoint(operation),
     )
-    slice_.results[0].replace_all_uses_with(empty.results[0])
-    slice_.erase()
+    operation.results[0].replace_all_uses_with(empty.results[0])
+    operation.erase()

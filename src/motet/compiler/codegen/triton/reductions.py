@@ -39,6 +39,11 @@ class Combiner:
         """The number to begin with, as a literal."""
         return number(self.identity, self.dtype)
 
+    def where(self, mask: str, x: str) -> str:
+        """`x`, carried, with the number to begin with in points outside `mask`."""
+        chosen = f"tl.where({mask}, {x}, {self.begin})"
+        return f"{chosen}.to({carried_type(self.dtype)})" if self.dtype == "i1" else chosen
+
     def combine(self, x: str, y: str) -> str:
         """Two partial results, carried."""
         name = self.op.partition(".")[2]

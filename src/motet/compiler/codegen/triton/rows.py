@@ -452,7 +452,7 @@ class _Emitter:
                 for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
                     spread = w.spread(term, each.accumulator)
                     mask = " & ".join(w.mask_of((1,)))
-                    value = w.define("t", f"tl.where({mask}, {spread}, {each.begin})" if mask else spread)
+                    value = w.define("t", each.where(mask, spread) if mask else spread)
                     if self.whole:
                         sums[s, k] = value
                     else:

@@ -3,7 +3,9 @@
     attention      two products with a softmax between them
     windows        convolutions of few products for each point, siblings together
     rows           all stages over the same rows, a row or a few in one program
+    products       several sums of products whose results meet
     contraction    sums of products, convolutions too, by tensor cores
+    depthwise      reductions over windows: convolutions of single channels, poolings
     gathering      reductions over tiles
     loops          everything else, point by point
 
@@ -29,6 +31,8 @@ from motet.compiler.codegen.triton import (
     attention_hopper,
     beside,
     contraction,
+    depthwise,
+    joined,
     loops,
     rows,
     windows,
@@ -47,7 +51,7 @@ _TURNS = 4  # programs for each processor, that a long reduction is parted into
 _MORE_TURNS = 16  # of one that then has more than _PIECE elements in each: what registers hold at once is read fastest
 _PIECE = 16384
 _ACROSS = 32  # rows that lie across, of one program
-KINDS = ("contraction", "windows", "rows", "loops")  # what a kernel of several launches is called, the first of them
+KINDS = ("products", "contraction", "windows", "depthwise", "rows", "loops")  # what a kernel of several launches is called, the first of them
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
@@ -55,6 +59,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     if (found := match_attention(kernel)) is not None:
         return _attention(found, target)
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
+    kernel = joined.ordered(kernel)
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
@@ -79,7 +84,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         programs.append(program)
         kinds.append(kind)
     return TritonCode(
-        min(kinds, key=KINDS.index), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),
+        min(kinds, key=KINDS.index, default=KINDS[-1]), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),
         workspaces=tuple(spaces.values()), packings=packings, flops=flops(kernel), bytes=traffic(kernel),
         programs=tuple(programs),
     )
@@ -183,9 +188,14 @@ def _forms(
         if taken is not None:
             return "windows", windows.emit(taken, stored, buffers, symbol, about, target)
         return "rows", rows.emit(found, stored, buffers, symbol, about, target)
+    several = joined.match(kernel, launch, _seen(kernel, launch, read), read, buffers, symbol, about, target)
+    if several is not None:
+        return "products", joined.emit(several, target)
     task = _task(kernel, launch, read, buffers, symbol, about)
     if forms := contraction.emit(task, target):
         return "contraction", forms
+    if forms := depthwise.emit(task, target):
+        return "depthwise", forms
     return "loops", loops.emit(task, target)
 
 
@@ -199,6 +209,7 @@ def _launches(kernel: Kernel) -> list[Launch]:
     stages = list(kernel.stages)
     while stages:
         count = max(_together(kernel, stages), _row_stages(kernel, stages), _window_stages(kernel, stages))
+        count = max(count, _joined_stages(kernel, stages))
         found.append(tuple(stages[:count]))
         del stages[:count]
     return found
@@ -224,6 +235,14 @@ def _window_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
     """How many stages, from the first on, are convolutions of the same points and what follows them."""
     counts = range(len(stages), 0, -1)
     return next((count for count in counts if windows.match(kernel, stages[:count]) is not None), 0)
+
+
+def _joined_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
+    """How many stages, from the first on, are products and what is done where their results meet."""
+    counts = range(len(stages), 1, -1)
+    seen = (_seen(kernel, stages[:count], set()) for count in counts)
+    found = (joined.matched(kernel, stages[:count], each) for count, each in zip(counts, seen, strict=True))
+    return next((count for count, each in zip(counts, found, strict=True) if each is not None), 0)
 
 
 def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows.Rows | None:
