@@ -28,6 +28,7 @@ from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.objects import Unit
 from motet.compiler.codegen.cpu.packing import apply_packing
 from motet.compiler.codegen.cpu.select import structure
+from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
@@ -43,6 +44,7 @@ from motet.compiler.normalise.slice_nothing import slice_nothing
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.inline_indices import inline_indices
+from motet.compiler.partition.joined_products import join_products
 from motet.compiler.partition.narrow_factors import narrow_factors, narrow_readers
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
@@ -230,6 +232,9 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     def accepts(kernel: Kernel) -> bool:
         return is_attention(kernel) and all(backend.fuses(kernel) for backend in those)
 
+    def joins(products: Sequence[ProductShape]) -> bool:
+        return all(backend.joins(products) for backend in those)
+
     if len(those) == len(targets):
         narrow_factors(program)
         fuse_attention(program, accepts)
@@ -237,12 +242,13 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
         narrow_readers(program)
         sink_expansions(program)
         inline_indices(program)
+        join_products(program, joins)
         return None
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = [
         narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart), narrow_readers(apart),
-        sink_expansions(apart), inline_indices(apart),
+        sink_expansions(apart), inline_indices(apart), join_products(apart, joins),
     ]
     return apart if any(changed) else None
 

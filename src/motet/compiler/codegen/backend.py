@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import gains, generate
+from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.schedule import Compiled
@@ -31,6 +32,10 @@ class Backend(Protocol):
 
     def fuses(self, kernel: Kernel) -> bool:
         """Whether the attention that `kernel` would be is faster than its parts."""
+        ...
+
+    def joins(self, products: Sequence[ProductShape]) -> bool:
+        """Whether `products` whose results meet are faster as one kernel (`partition/joined_products.py`)."""
         ...
 
     def gains(self, kernel: Kernel) -> bool:
@@ -86,6 +91,9 @@ class CpuBackend:
         return False
 
     def fuses(self, kernel: Kernel) -> bool:
+        return False
+
+    def joins(self, products: Sequence[ProductShape]) -> bool:
         return False
 
     def gains(self, kernel: Kernel) -> bool:

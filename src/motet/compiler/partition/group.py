@@ -17,6 +17,9 @@ from motet.compiler.partition.roles import DENSE_ROLES, Role, Structure, is_unit
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 
 MARK = "motet.attention"  # operation attribute: the number of the attention that an operation is of
+JOINED = "motet.joined"  # operation attribute: the number of the products that an operation is of
+
+_MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION}
 
 JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
 
@@ -63,13 +66,14 @@ class _Grouper:
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}
         self.groups: list[Group] = []
-        self.marked: dict[int, Group] = {}
+        self.marked: dict[tuple[str, int], Group] = {}
 
     def run(self) -> Grouping:
         for operation in self.operations:
             role = self.roles[operation]
-            if MARK in operation.attributes:
-                self._place_marked(operation)
+            marks = [mark for mark in _MARKED if mark in operation.attributes]
+            if marks:
+                self._place_marked(operation, marks[0])
                 continue
             if role in (Role.SCALAR, Role.ALIAS) or (role is Role.FREE and not self._leaves_kernels(operation)):
                 continue
@@ -101,15 +105,19 @@ class _Grouper:
                 return True
         return False
 
-    def _place_marked(self, operation: ir.Operation) -> None:
+    def _place_marked(self, operation: ir.Operation, mark: str) -> None:
         """Operations that are marked alike are one group. Nothing outside waits for it before it is complete: only
         its last operation is read there."""
-        number = ir.IntegerAttr(operation.attributes[MARK]).value
-        if number not in self.marked:
-            self.marked[number] = Group(Role.ATTENTION, [])
-            self.groups.append(self.marked[number])
-        group = self.marked[number]
+        key = mark, ir.IntegerAttr(operation.attributes[mark]).value
+        if key not in self.marked:
+            self.marked[key] = Group(_MARKED[mark], [])
+            self.groups.append(self.marked[key])
+        group = self.marked[key]
         group.operations.append(operation)
+        structure = structure_of(operation) if mark == JOINED else None
+        if structure is not None:
+            self.structures[operation] = structure
+            group.domain = _written(structure)
         group.depends |= self._producers(operation) - {group}
         self.owner[operation] = group
 

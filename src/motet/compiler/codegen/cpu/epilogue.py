@@ -56,10 +56,13 @@ class Epilogue:
         )
 
 
-def match_epilogue(kernel: Kernel, main: Stage, stages: Sequence[Stage]) -> Epilogue | None:
-    """What `stages` are after `main`, whose only output they read; None if they are not element-wise on it."""
+def match_epilogue(
+    kernel: Kernel, main: Stage, stages: Sequence[Stage], beside: Sequence[int] = ()
+) -> Epilogue | None:
+    """What `stages` are after `main`, whose only output they read; None if they are not element-wise on it. The values
+    `beside` are in registers like that output, for the same points."""
     output = main.outputs[0]
-    made: dict[int, tuple[Affine, ...]] = {output.value: output.map}
+    made: dict[int, tuple[Affine, ...]] = dict.fromkeys((output.value, *beside), output.map)
     steps: list[Step] = []
     for stage in stages:
         step = _match_step(kernel, main, stage, made)

@@ -3,7 +3,7 @@ kept as they were written, through NVVM (`codegen/nvvm/`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -13,11 +13,12 @@ from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.attention import match
 from motet.compiler.codegen.backend import Objects, launched
 from motet.compiler.codegen.compose import compose
+from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.codegen.nvvm.emit import emit_launch
 from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
 from motet.compiler.codegen.reader import Unreadable, read_kernel
-from motet.compiler.codegen.triton import scans, scatters, sorts
+from motet.compiler.codegen.triton import joined, scans, scatters, sorts
 from motet.compiler.codegen.triton.attention import pays
 from motet.compiler.codegen.triton.objects import (
     Begun,
@@ -55,6 +56,9 @@ class TritonBackend:
     def fuses(self, kernel: Kernel) -> bool:
         found = match(kernel)
         return found is not None and pays(found, self.target)
+
+    def joins(self, products: Sequence[ProductShape]) -> bool:
+        return joined.pays(products, self.target)
 
     def gains(self, kernel: Kernel) -> bool:
         return True

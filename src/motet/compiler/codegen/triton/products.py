@@ -64,7 +64,7 @@ def times(a: Expr, b: Expr) -> Expr:
 def _tile(w: Writer, c: Contraction, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:
     """The lines that make a program's tile."""
     rows, columns, depth = total(c.m), total(c.n), total(c.k)
-    batch, pm, pn = _numbers(w, c, tile)
+    batch, pm, pn = tile_of(w, c, tile)
     if described is not None:
         _describe(w, described, tile, batch)
     corner = w.define("m", f"{pm} * {tile.m}"), w.define("n", f"{pn} * {tile.n}")
@@ -94,21 +94,30 @@ def _tile(w: Writer, c: Contraction, tile: Tile, described: tuple[Matrix, Matrix
 
 def finish(w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate]) -> None:
     """What is done to the sum of products `value`, and stored."""
+    value = whole(w, c, value, at)
+    if c.task.epilogue is not None:
+        w.finish(c.task.epilogue, value, at, c.task.stored)
+
+
+def whole(
+    w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate], beside: Mapping[int, str] | None = None
+) -> str:
+    """The sum of products `value` with what it begins with, as the program rounds it, carried. `beside` are values that
+    need not be read."""
     task = c.task
     dtype = task.kernel.values[task.stage.outputs[0].value].dtype
     init = task.inits[0]
     if isinstance(init, Source):
-        value = w.define("x", f"{value} + {w.read(init, at)}")
+        known = (beside or {}).get(init.place.value)
+        value = w.define("x", f"{value} + {known or w.read(init, at)}")
     elif init:
         value = w.define("x", f"{value} + {constant(init, dtype)}")
     if carried_type(dtype) != carried_type(c.sum):
         value = w.define("x", f"{value}.to({carried_type(dtype)})")
-    value = w.define("x", rounded(value, dtype))
-    if task.epilogue is not None:
-        w.finish(task.epilogue, value, at, task.stored)
+    return w.define("x", rounded(value, dtype))
 
 
-def _numbers(w: Writer, c: Contraction, tile: Tile) -> tuple[dict[int, Coordinate], str, str]:
+def tile_of(w: Writer, c: Contraction, tile: Tile) -> tuple[dict[int, Coordinate], str, str]:
     """Which tile a program makes: groups of rows of tiles go over their columns together, so that what they share is
     still in the cache."""
     p = w.program()
@@ -155,23 +164,23 @@ def _described_step(
     m, n, k = (f"tl.cast({at}, tl.int32)" if w.wide else at for at in (*corner, "k"))
     x = w.define("x", f"a.load([{k}, {m}]).T" if left.across else f"a.load([{m}, {k}])")
     y = w.define("x", f"b.load([{n}, {k}]).T" if right.across else f"b.load([{k}, {n}])")
-    _multiply(w, c, x, y)
+    multiply(w, c, x, y)
 
 
 def _step(w: Writer, c: Contraction, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str], begin: str) -> None:
     """One turn along K: both factors are read, and multiplied."""
     w.remembered = {}
-    left = _factor(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
-    right = _factor(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
-    _multiply(w, c, left, right)
+    left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
+    right = factor_of(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
+    multiply(w, c, left, right)
 
 
-def _multiply(w: Writer, c: Contraction, left: str, right: str) -> None:
+def multiply(w: Writer, c: Contraction, left: str, right: str, acc: str = "acc") -> None:
     precision = f', input_precision="{PRECISIONS[c.factor]}"' if c.factor in PRECISIONS else ""
-    w.line(f"acc = tl.dot({left}, {right}, acc{precision}, out_dtype={carried_type(c.sum)})")
+    w.line(f"{acc} = tl.dot({left}, {right}, {acc}{precision}, out_dtype={carried_type(c.sum)})")
 
 
-def _factor(
+def factor_of(
     w: Writer, c: Contraction, source: Source, shape: tuple[int, int], axis: int, at: dict[int, Coordinate],
     masks: dict[int, str | None], begin: str,
 ) -> str:

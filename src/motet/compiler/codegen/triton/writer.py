@@ -331,10 +331,12 @@ class Writer:
         return f"tl.broadcast_to({text}, {self.tile}).to({carried_type(dtype)})"
 
     def finish(
-        self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, Place]
-    ) -> None:
-        """Run the stages of `epilogue` on the carried `value`; values in `stored` are written there."""
-        made = {epilogue.value: value}
+        self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, Place],
+        beside: Mapping[int, str] | None = None,
+    ) -> dict[int, str]:
+        """Run the stages of `epilogue` on the carried `value`; values in `stored` are written there. `beside` are other
+        values that are there already. Returns all that was made."""
+        made = {**(beside or {}), epilogue.value: value}
         if epilogue.value in stored:
             self.write(stored[epilogue.value], at, value)
         for step in epilogue.steps:
@@ -357,6 +359,7 @@ class Writer:
                 made[output] = names[k]
                 if output in stored:
                     self.write(stored[output], at, names[k])
+        return made
 
 
 def gathered(stage: Stage) -> dict[int, int]:
