@@ -199,8 +199,8 @@ class _Reader:
             self._read_concat(operation)
         elif name in ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"):
             self._read_reshape(operation)
-        elif name == "tensor.extract" and len(operation.operands) == 1:
-            self.sources[operation.results[0]] = self.source_of(operation.operands[0])
+        elif name == "tensor.extract":
+            self._read_extract(operation)
         elif name == "tensor.dim":
             self._read_dim(operation)
         elif name == "affine.apply" or (name.startswith("arith.") and _is_size(operation.results[0].type)):
@@ -227,6 +227,18 @@ class _Reader:
         if number is None:
             raise Unreadable("a constant that is not a splat")
         self.sources[operation.results[0]] = number
+
+    def _read_extract(self, operation: ir.Operation) -> None:
+        """The element at a place that is known."""
+        source = self.source_of(operation.operands[0])
+        indices = [self.sources.get(operand) for operand in list(operation.operands)[1:]]
+        known = [Affine((), index) for index in indices if isinstance(index, int)]
+        if len(known) != len(indices):
+            raise Unreadable("an element at a computed place")
+        if isinstance(source, View):
+            map_ = tuple(substitute(expression, known, 0) for expression in source.map)
+            source = View(source.base, map_, (), source.padding)
+        self.sources[operation.results[0]] = source
 
     def _is_scalar(self, operation: ir.Operation) -> bool:
         """Whether an operation outside of bodies calculates a number, which is no size, of what is known or in a tensor."""
