@@ -2,7 +2,9 @@
 
 Convolutions run best on channels-last data. A convolution's result is stored that way, and so is what
 element-wise and pooling kernels make of it, as long as everything that reads it can: function results, reshapes
-that would tear channels apart and kernels on the generic path need row-major data.
+that would tear channels apart and kernels on the generic path need row-major data. A transposition before a convolution
+lets its data lie as they are; where it then moves nothing, as at the borders of a function whose images have channels
+last, it is a new name for the same memory.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from motet.compiler.codegen.cpu.extents import Extent, memory_strides
 from motet.compiler.codegen.kernel import Access, Kernel, Stage, row_major
 from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
@@ -46,14 +49,16 @@ def _choose_results(
 ) -> None:
     results = [value for value in kernel.values if value.role == "result"]
     for result, value in zip(call.results, results, strict=True):
-        order = _wanted(kernel, call, value.rank, orders)
+        order = _wanted(kernel, call, value.rank, orders, kernels)
         if order is None or order == row_major(value.rank):
             continue
         if all(_accepts(use.owner.operation, result, order, kernels, row_major_only) for use in result.uses):
             orders[result] = order
 
 
-def _wanted(kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Value, Order]) -> Order | None:
+def _wanted(
+    kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Value, Order], kernels: Mapping[str, Kernel]
+) -> Order | None:
     for stage in kernel.stages:
         channel = output_channel(stage)
         if channel is not None and len(stage.outputs[0].map) == rank:
@@ -62,7 +67,46 @@ def _wanted(kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Va
         order = orders.get(call.operands[argument])
         if order is not None and len(order) == rank:
             return _as_written(kernel, value, order)
+    if _is_movement(kernel) and _convolved(call, kernels):
+        return _as_written(kernel, 0, row_major(rank))
     return None
+
+
+def _is_movement(kernel: Kernel) -> bool:
+    """Whether a kernel does nothing but move elements, from its one argument to its one result."""
+    if len(kernel.stages) != 1:
+        return False
+    stage = kernel.stages[0]
+    return (
+        len(kernel.values) == 2 and len(stage.inputs) == 1 and not stage.body
+        and not stage.reductions and stage.inputs[0].padding is None and kernel.values[0].dtype == kernel.values[1].dtype
+    )
+
+
+def _convolved(call: ir.Operation, kernels: Mapping[str, Kernel]) -> bool:
+    """Whether a convolution reads what a call makes."""
+    users = [use.owner.operation for result in call.results for use in result.uses]
+    readers = [kernels[callee(user)] for user in users if user.name == "func.call" and callee(user) in kernels]
+    return any(output_channel(stage) is not None for kernel in readers for stage in kernel.stages)
+
+
+def is_renaming(kernel: Kernel) -> bool:
+    """Whether a kernel's result, where it lies, is what its argument is, element by element."""
+    if not _is_movement(kernel):
+        return False
+    stage = kernel.stages[0]
+    strides: list[list[Extent]] = []
+    for access in (*stage.inputs, *stage.outputs):
+        value = kernel.values[access.value]
+        axes = {entry.single: axis for axis, entry in enumerate(access.map) if entry.single is not None}
+        walked = [d for d, size in enumerate(stage.sizes) if size != 1]
+        if any(d not in axes or value.shape[axes[d]] != stage.sizes[d] for d in walked):
+            return False
+        if any(size != 1 and axis not in axes.values() for axis, size in enumerate(value.shape)):
+            return False
+        own = memory_strides(value)
+        strides.append([own[axes[d]] for d in walked])
+    return strides[0] == strides[1]
 
 
 def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
