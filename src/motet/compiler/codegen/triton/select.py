@@ -33,6 +33,7 @@ from motet.compiler.codegen.triton import (
     contraction,
     depthwise,
     joined,
+    joining,
     loops,
     rows,
     windows,
@@ -59,7 +60,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     if (found := match_attention(kernel)) is not None:
         return _attention(found, target)
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
-    kernel = joined.ordered(kernel)
+    kernel = joining.ordered(kernel)
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
@@ -188,7 +189,7 @@ def _forms(
         if taken is not None:
             return "windows", windows.emit(taken, stored, buffers, symbol, about, target)
         return "rows", rows.emit(found, stored, buffers, symbol, about, target)
-    several = joined.match(kernel, launch, _seen(kernel, launch, read), read, buffers, symbol, about, target)
+    several = joining.match(kernel, launch, _seen(kernel, launch, read), read, buffers, symbol, about, target)
     if several is not None:
         return "products", joined.emit(several, target)
     task = _task(kernel, launch, read, buffers, symbol, about)
@@ -241,7 +242,7 @@ def _joined_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
     """How many stages, from the first on, are products and what is done where their results meet."""
     counts = range(len(stages), 1, -1)
     seen = (_seen(kernel, stages[:count], set()) for count in counts)
-    found = (joined.matched(kernel, stages[:count], each) for count, each in zip(counts, seen, strict=True))
+    found = (joining.matched(kernel, stages[:count], each) for count, each in zip(counts, seen, strict=True))
     return next((count for count, each in zip(counts, found, strict=True) if each is not None), 0)
 
 

@@ -1,0 +1,232 @@
+"""Launches of several products whose results meet element by element: what is one, and whether it pays.
+
+    a·b + c·d               one sum after the other, each rounded as the program says, then what they meet in
+    silu(x·w) * (x·u)       both sums at once, as they have a factor in common, which is read once
+
+A launch is saved, and what would be written between the products, and read again. The forms are in `joined.py` and
+`joined_ring.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from motet.compiler.codegen.cpu.epilogue import Epilogue, Step, match_epilogue
+from motet.compiler.codegen.cpu.extents import Place
+from motet.compiler.codegen.joined import ProductShape
+from motet.compiler.codegen.kernel import Access, Kernel, Stage
+from motet.compiler.codegen.triton import contraction
+from motet.compiler.codegen.triton.loops import Task, total
+from motet.compiler.codegen.triton.products import Contraction, whole
+from motet.compiler.codegen.triton.scalars import SHORT_FLOATS, from_storage, to_storage
+from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
+from motet.compiler.targets.gpu import GpuTarget
+
+_MOST = 3  # products
+_GUESS = 1024  # a dynamic extent
+_LEAST = 8  # rows, columns and products of each result
+_SMALL = 0  # products of numbers, up to which a launch less pays
+
+
+@dataclass(frozen=True)
+class Joined:
+    """`products` in the order of the program; `task` is the last one's, with what is done to all results. `together`
+    says that they read one factor in common, and are as long."""
+
+    products: tuple[Contraction, ...]
+    task: Task
+    together: bool
+
+    @property
+    def values(self) -> list[int]:
+        """What the products make."""
+        return [c.task.stage.outputs[0].value for c in self.products]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The stages behind the products."""
+        return self.task.epilogue.steps if self.task.epilogue is not None else ()
+
+
+# -- matching --------------------------------------------------------------------------------------
+
+
+def ordered(kernel: Kernel) -> Kernel:
+    """`kernel` with the stages first that need no product's result, then the products, where there are several."""
+    products = [stage for stage in kernel.stages if _is_product(kernel, stage)]
+    if len(products) < 2:
+        return kernel
+    later: set[int] = set()
+    first: list[Stage] = []
+    rest: list[Stage] = []
+    for stage in kernel.stages:
+        depends = bool(_read(stage) & later)
+        if depends or stage in products:
+            later |= {access.value for access in stage.outputs}
+        if stage not in products:
+            (rest if depends else first).append(stage)
+        elif any(access.value in later for access in stage.inputs):
+            return kernel
+    return replace(kernel, stages=(*first, *products, *rest))
+
+
+def _is_product(kernel: Kernel, stage: Stage) -> bool:
+    return contraction.takes(kernel, stage) and not any(map(is_windowed, stage.inputs))
+
+
+def _read(stage: Stage) -> set[int]:
+    return {access.value for access in (*stage.inputs, *(i for i in stage.inits if isinstance(i, Access)))}
+
+
+def matched(kernel: Kernel, stages: Sequence[Stage], seen: Kernel) -> tuple[list[Stage], Epilogue] | None:
+    """The products that `stages` begin with, several, and what is done to their results; None where they are anything
+    else. `seen` is the kernel as they see it."""
+    products: list[Stage] = []
+    while len(products) < len(stages) and _is_product(kernel, stages[len(products)]):
+        products.append(stages[len(products)])
+    if not 2 <= len(products) <= _MOST:
+        return None
+    main, others = products[-1], products[:-1]
+    result, shape = kernel.values[main.outputs[0].value], _written(main)
+    if shape is None:
+        return None
+    for stage in others:
+        value = kernel.values[stage.outputs[0].value]
+        if (value.shape, value.order) != (result.shape, result.order) or _written(stage) != shape:
+            return None
+    beside = [stage.outputs[0].value for stage in others]
+    epilogue = match_epilogue(seen, main, stages[len(products) :], beside)
+    return None if epilogue is None else (products, epilogue)
+
+
+def _written(stage: Stage) -> list[object] | None:
+    """The extents along which the one result is written, None where that is not plainly element by element."""
+    found: list[object] = []
+    for entry in stage.outputs[0].map:
+        if entry.single is None and (entry.constant or not entry.is_constant):
+            return None
+        found.append(1 if entry.single is None else stage.sizes[entry.single])
+    return found
+
+
+def match(
+    kernel: Kernel, launch: Sequence[Stage], seen: Kernel, read: set[int], buffers: tuple[int, ...], symbol: str,
+    about: str, target: GpuTarget,
+) -> Joined | None:
+    """`launch` as products that meet; `read` are the values that later launches read."""
+    found = matched(kernel, launch, seen)
+    if found is None:
+        return None
+    stages, epilogue = found
+    main = stages[-1]
+    stored: dict[int, Place] = {}
+    for stage in stages:
+        value = stage.outputs[0].value
+        if kernel.values[value].role == "result" or value in read:
+            stored[value] = source_of(kernel, Access(value, main.outputs[0].map), main.sizes).place
+    stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
+    task = Task(kernel, main, epilogue, stored, buffers, symbol, about)
+    products: list[Contraction] = []
+    for stage in stages:
+        own = {access.value: source_of(kernel, access, stage.sizes).place for access in stage.outputs}
+        c = contraction.match(task if stage is main else Task(kernel, stage, None, own, buffers, symbol, about), target)
+        if c is None:
+            return None
+        products.append(c)
+    last = products[-1]
+    for c in products:
+        if any(total(a) != total(b) for a, b in ((c.m, last.m), (c.n, last.n), (c.batch, last.batch))):
+            return None
+    return Joined(tuple(products), task, _share(kernel, products))
+
+
+def _share(kernel: Kernel, products: Sequence[Contraction]) -> bool:
+    """Whether all read one factor in the same way."""
+    first = products[0]
+    for c in products[1:]:
+        if total(c.k) != total(first.k) or (c.factor, c.sum) != (first.factor, first.sum):
+            return False
+    lefts, rights = ({(c.left if side else c.right).place.value for c in products} for side in (True, False))
+    return len(lefts) == 1 or len(rights) == 1
+
+
+# -- whether it pays -------------------------------------------------------------------------------
+
+
+def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
+    """Whether one launch is expected to be faster than several."""
+    if len(products) > _MOST:
+        return False
+    first = products[0]
+    m, n = (size or _GUESS for size in (first.m, first.n))
+    if min(m, n, *(shape.k or _GUESS for shape in products)) < _LEAST:
+        return False
+    return (first.batch or 1) * m * n * sum(shape.k or _GUESS for shape in products) <= _SMALL
+
+
+# -- what is done to sums --------------------------------------------------------------------------
+
+Points = Sequence[Mapping[int, Coordinate]]  # where the tile lies, in the dimensions of each product
+
+
+def parted(j: Joined) -> tuple[list[list[Step]], list[Step]]:
+    """The stages that need one product's result alone, for each of them but the last, and all others."""
+    own: list[list[Step]] = [[] for _ in j.products]
+    rest: list[Step] = []
+    of = {value: {number} for number, value in enumerate(j.values)}
+    for step in j.steps:
+        needed = set[int]().union(*(of[value] for value in step.known if value is not None))
+        of |= {output: needed for output, _ in step.writes}
+        (own[min(needed)] if len(needed) == 1 and max(needed) + 1 < len(j.products) else rest).append(step)
+    return own, rest
+
+
+def needed_later(j: Joined, rest: Sequence[Step]) -> set[int]:
+    """The values that `rest`, and sums that begin with another's result, read."""
+    begun = {c.task.inits[0].place.value for c in j.products if isinstance(c.task.inits[0], Source)}
+    return begun | {value for step in rest for value in step.known if value is not None}
+
+
+def settled(
+    w: Writer, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[Step],
+    later: set[int],
+) -> dict[int, tuple[str, str]]:
+    """What is made of the sum `acc` of product `number` alone, by the stages `own`: names and dtypes of the values in
+    `later`, as they would be in memory. `before` are results of products before."""
+    c = j.products[number]
+    value = whole(w, c, acc, points[number], before)
+    made = w.finish(Epilogue(j.values[number], None, tuple(own)), value, points[-1], j.task.stored)
+    kept: dict[int, tuple[str, str]] = {}
+    for other in made.keys() & later:
+        dtype = c.task.kernel.values[other].dtype
+        narrow = dtype in SHORT_FLOATS
+        kept[other] = w.define("y", to_storage(f"({made[other]})", dtype)) if narrow else made[other], dtype
+    return kept
+
+
+def all_results(w: Writer, j: Joined, sums: Sequence[str], points: Points) -> dict[int, str]:
+    """The results of all products of `sums`, carried; those that are stored, but for the last one, are."""
+    made: dict[int, str] = {}
+    for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
+        value = j.values[number]
+        made[value] = whole(w, c, sums[number], at, made)
+        if value in j.task.stored and c is not j.products[-1]:
+            w.write(j.task.stored[value], points[-1], made[value])
+    return made
+
+
+def ended(
+    w: Writer, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[Step]
+) -> None:
+    """What is done to the last sum `acc`, and to what was kept of those before."""
+    made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}
+    value = whole(w, j.products[-1], acc, points[-1], made)
+    w.finish(Epilogue(j.values[-1], None, tuple(rest)), value, points[-1], j.task.stored, made)
+
+
+def ended_at_once(w: Writer, j: Joined, sums: Sequence[str], points: Points) -> None:
+    """What is done to all sums, which are there at once."""
+    made = all_results(w, j, sums, points)
+    value = made.pop(j.values[-1])
+    w.finish(Epilogue(j.values[-1], None, j.steps), value, points[-1], j.task.stored, made)
