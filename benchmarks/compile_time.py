@@ -142,7 +142,8 @@ def _host_times(name: str, repeat: int) -> dict[str, list[float]]:
     import torch
 
     import motet
-    from benchmarks.gpu import exported, inputs
+    from benchmarks.gpu_compile import exported
+    from benchmarks.gpu_measure import inputs
 
     row = _rows([name])[0]
     model, module, (given,) = exported(row), row.module().eval(), inputs(row, 1, "cpu")
@@ -164,7 +165,7 @@ def _host_times(name: str, repeat: int) -> dict[str, list[float]]:
 
 
 def measure(name: str, repeat: int, folder: Path) -> Result:
-    from benchmarks.gpu import exported
+    from benchmarks.gpu_compile import exported
 
     row = _rows([name])[0]
     model = folder / f"{name}.onnx"

@@ -1,8 +1,8 @@
 """Motet and its peers on one GPU: each prepares a row for several sets of inputs, and then puts calls on its stream.
 
 A contender's `launch(i)` begins a call on set `i` and returns at once; `begin` and `end` mark its stream, and `elapsed`
-waits and says how many seconds lie between the marks. `call(i)` is a whole call
-as a caller sees it: begun and waited for.
+waits and says how many seconds lie between the marks. `call(i)` is a whole call as a caller sees it: begun and waited
+for. Products of `eager` are cuBLAS's, and cuBLASLt's where a bias comes with them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,12 @@ from typing import Any
 import torch
 
 import motet
-from benchmarks.gpu_rows import Row
+from benchmarks.gpu_compile import file_of
+from benchmarks.gpu_iree import Iree
+from benchmarks.gpu_rows import Absent, Row, flat
 
 Tensor = torch.Tensor
 Sets = Sequence[Sequence[Tensor]]
-
-
-class Absent(Exception):
-    """A contender that has no such row; the text says why."""
-
-
-def flat(results: Any) -> list[Tensor]:
-    """The tensors of a result: one, or a tuple of them."""
-    return [results] if isinstance(results, Tensor) else list(results)
 
 
 class OnStream:
@@ -52,7 +45,7 @@ class OnStream:
 class Eager(OnStream):
     """PyTorch as it is."""
 
-    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets) -> None:
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
         super().__init__(torch.cuda.current_stream())
         self.module, self.sets = module, sets
         self.function: Callable[..., Any] = module
@@ -76,24 +69,26 @@ class Compiled(Eager):
 
     mode: str | None = None
 
-    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets) -> None:
-        super().__init__(row, module, sets)
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
+        super().__init__(row, module, sets, folder)
         self.function = torch.compile(module, dynamic=False, mode=self.mode)
 
 
 class ReduceOverhead(Compiled):
+    """`torch.compile` with CUDA graphs of its own, into whose memory it copies the inputs."""
+
     mode = "reduce-overhead"
 
-
-class MaxAutotune(Compiled):
-    mode = "max-autotune-no-cudagraphs"
+    def launch(self, number: int) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+        super().launch(number)
 
 
 class Graphed(Eager):
     """A CUDA graph of PyTorch's calls, one for each set."""
 
-    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets) -> None:
-        super().__init__(row, module, sets)
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
+        super().__init__(row, module, sets, folder)
         self._capture()
 
     def _capture(self) -> None:
@@ -116,54 +111,82 @@ class Graphed(Eager):
 class CompiledGraphed(Graphed):
     """A CUDA graph of what `torch.compile` makes."""
 
-    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets) -> None:
-        Eager.__init__(self, row, module, sets)
-        self.function = torch.compile(module, dynamic=False)
+    mode: str | None = None
+
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
+        Eager.__init__(self, row, module, sets, folder)
+        self.function = torch.compile(module, dynamic=False, mode=self.mode)
         self._capture()
 
 
-class Jax:
-    """`jax.jit`; timed by the clock, as its streams are its own."""
+class MaxAutotune(CompiledGraphed):
+    """A CUDA graph of what `torch.compile` makes when it searches; of rows that say so."""
 
-    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets) -> None:
+    mode = "max-autotune-no-cudagraphs"
+
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
+        if not row.searched:
+            raise Absent("not searched")
+        super().__init__(row, module, sets, folder)
+
+
+class Jax:
+    """`jax.jit`; timed by the clock, over calls begun one after the other, as its streams are its own."""
+
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
         if row.jax is None:
             raise Absent("not written for JAX")
-        jax, jnp = importlib.import_module("jax"), importlib.import_module("jax.numpy")
-        jax.config.update("jax_default_matmul_precision", "highest" if row.unit == "f32" else None)
-        self.sets = [[jnp.from_dlpack(tensor.contiguous()) for tensor in values] for values in sets]
-        self.function = jax.jit(row.jax(jax, jnp))
+        self.jax, self.jnp = importlib.import_module("jax"), importlib.import_module("jax.numpy")
+        self.jax.config.update("jax_default_matmul_precision", "highest" if row.unit == "f32" else None)
+        self.sets: list[list[Any]] = [[self._array(tensor) for tensor in values] for values in sets]
+        weights = {name: self._array(tensor) for name, tensor in module.state_dict().items()}
+        if weights:
+            for values in self.sets:
+                values.append(weights)
+        self.function = self.jax.jit(row.jax(self.jax, self.jnp))
         self.last: Any = None
+
+    def _array(self, tensor: Tensor) -> Any:
+        """The tensor as JAX's; integers of 64 bits become such of 32, which it works with."""
+        if tensor.dtype == torch.int64:
+            tensor = tensor.to(torch.int32)
+        if tensor.dtype != torch.float8_e4m3fn:
+            return self.jnp.from_dlpack(tensor.contiguous())
+        words = self.jnp.from_dlpack(tensor.contiguous().view(torch.uint8))
+        return self.jax.lax.bitcast_convert_type(words, self.jnp.float8_e4m3fn)
 
     def launch(self, number: int) -> None:
         self.last = self.function(*self.sets[number])
 
     def call(self, number: int) -> None:
         self.launch(number)
-        self.last.block_until_ready()
+        self.jax.block_until_ready(self.last)
 
     def begin(self) -> None:
+        self.jax.block_until_ready(self.last)
         self.since = time.perf_counter()
 
     def end(self) -> None:
         pass
 
     def elapsed(self) -> float:
-        self.last.block_until_ready()
+        self.jax.block_until_ready(self.last)
         return time.perf_counter() - self.since
 
     def results(self) -> list[Tensor]:
         self.call(0)
-        return [torch.from_dlpack(self.last)]
+        made = self.last if isinstance(self.last, tuple | list) else [self.last]
+        return [torch.from_dlpack(each) for each in made]
 
 
 class Motet(Eager):
     """The artifact's one function, called as PyTorch's are: with its tensors, on its current stream. Results are
     made anew by each call."""
 
-    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, artifact: Path) -> None:
-        super().__init__(row, module, sets)
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
+        super().__init__(row, module, sets, folder)
         begin = time.perf_counter()
-        self.session = motet.load(artifact, devices={"": "cuda:0"})
+        self.session = _loaded(row, folder)
         self.load_seconds = time.perf_counter() - begin
         self.function = self.session
         begin = time.perf_counter()
@@ -184,9 +207,9 @@ class Motet(Eager):
 class MotetGraphed(Graphed):
     """A CUDA graph of Motet's calls."""
 
-    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, artifact: Path) -> None:
-        Eager.__init__(self, row, module, sets)
-        self.session = motet.load(artifact, devices={"": "cuda:0"})
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
+        Eager.__init__(self, row, module, sets, folder)
+        self.session = _loaded(row, folder)
         self.function = self.session
         self._capture()
 
@@ -195,7 +218,22 @@ class MotetGraphed(Graphed):
         self.session.close()
 
 
-PEERS: dict[str, type[Eager] | type[Jax]] = {
-    "eager": Eager, "graph": Graphed, "compile": Compiled, "compile+graph": CompiledGraphed,
-    "reduce-overhead": ReduceOverhead, "max-autotune": MaxAutotune, "JAX": Jax,
+def _loaded(row: Row, folder: Path) -> motet.Session:
+    file = file_of(folder, row, "Motet")
+    if not file.exists():
+        raise Absent("it did not compile")
+    return motet.load(file, devices={"": "cuda:0"})
+
+
+def _iree(row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> Iree:
+    file = file_of(folder, row, "IREE")
+    if not file.exists():
+        raise Absent("it did not compile")
+    return Iree(row, module, sets, file)
+
+
+CONTENDERS: dict[str, Callable[[Row, torch.nn.Module, Sets, Path], Any]] = {
+    "Motet": Motet, "Motet, graph": MotetGraphed, "eager": Eager, "graph": Graphed, "compile": Compiled,
+    "compile+graph": CompiledGraphed, "reduce-overhead": ReduceOverhead, "max-autotune": MaxAutotune, "JAX": Jax,
+    "IREE": _iree,
 }

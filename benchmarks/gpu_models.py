@@ -1,8 +1,9 @@
 """Networks as plain PyTorch modules: the same definition is compiled by Motet and run by its peers.
 
 He et al. 2016 (ResNet-50), Devlin et al. 2019 (BERT), Dosovitskiy et al. 2021 (ViT), Radford et al. 2019 (GPT-2),
-Grattafiori et al. 2024 (Llama 3). Attention is PyTorch's own, which takes its fastest kernel; exported models hold it
-as the two products and the softmax that it stands for.
+Grattafiori et al. 2024 (Llama 3), Sandler et al. 2018 (MobileNetV2), Rombach et al. 2022 (the U-Net of Stable
+Diffusion), Radford et al. 2022 (Whisper). Attention is PyTorch's own, which takes its fastest kernel; exported models
+hold it as the two products and the softmax that it stands for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as f
 
+from benchmarks import gpu_jax
 from benchmarks.gpu_rows import BF16, I64, MIB, Input, Row, with_pattern
 
 Tensor = torch.Tensor
@@ -99,9 +101,10 @@ class Vit(nn.Module):
 class Gpt2(nn.Module):
     """Tokens to the logits that follow the last one."""
 
-    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, words: int = 50257) -> None:
+    def __init__(self, positions: int = 1024, layers: int = 12, width: int = 768, heads: int = 12,
+                 words: int = 50257) -> None:
         super().__init__()
-        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(1024, width)
+        self.words, self.positions = nn.Embedding(words, width), nn.Embedding(positions, width)
         self.blocks = nn.ModuleList(Block(width, heads, causal=True, tanh=True) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
@@ -212,6 +215,100 @@ def resnet50() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
 
 
+# Expansion, channels, depth and stride of each stage.
+MOBILENET = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+
+def _step(before: int, after: int, size: int = 1, stride: int = 1, groups: int = 1, ends: bool = True) -> nn.Module:
+    parts: list[nn.Module] = [
+        nn.Conv2d(before, after, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(after)]
+    return nn.Sequential(*parts, *([nn.ReLU6()] if ends else []))
+
+
+class Inverted(nn.Module):
+    """Out to more channels, a convolution of each channel alone, and back."""
+
+    def __init__(self, before: int, after: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = before * expansion
+        self.body = nn.Sequential(
+            *([_step(before, wide)] if expansion > 1 else []), _step(wide, wide, 3, stride, wide),
+            _step(wide, after, ends=False))
+        self.adds = stride == 1 and before == after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x) if self.adds else self.body(x)
+
+
+def mobilenet_v2() -> nn.Module:
+    layers: list[nn.Module] = [_step(3, 32, 3, 2)]
+    channels = 32
+    for expansion, after, depth, stride in MOBILENET:
+        for index in range(depth):
+            layers.append(Inverted(channels, after, 1 if index else stride, expansion))
+            channels = after
+    return nn.Sequential(*layers, _step(channels, 1280), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
+
+
+class CrossAttention(nn.Module):
+    """Of tokens with others, which may be themselves."""
+
+    def __init__(self, width: int, other: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.queries, self.outward = nn.Linear(width, width, bias=False), nn.Linear(width, width)
+        self.keys, self.values = nn.Linear(other, width, bias=False), nn.Linear(other, width, bias=False)
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        b, s, d = map(int, x.shape)
+        q, k, v = (y.view(b, -1, self.heads, d // self.heads).transpose(1, 2)
+                   for y in (self.queries(x), self.keys(other), self.values(other)))
+        return self.outward(attention(q, k, v).transpose(1, 2).reshape(b, s, d))
+
+
+class UNetBlock(nn.Module):
+    """A residual block and a transformer's block over an image, a time and a text, as on the U-Net's second level."""
+
+    def __init__(self, width: int = 640, heads: int = 8, text: int = 768, time: int = 1280) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.GroupNorm(32, width) for _ in range(3))
+        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        self.time = nn.Linear(time, width)
+        self.inward, self.outward = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
+        self.lines = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.own, self.cross = CrossAttention(width, width, heads), CrossAttention(width, text, heads)
+        self.up, self.down = nn.Linear(width, 8 * width), nn.Linear(4 * width, width)
+
+    def forward(self, image: Tensor, time: Tensor, text: Tensor) -> Tensor:
+        x = self.first(f.silu(self.norms[0](image))) + self.time(f.silu(time))[:, :, None, None]
+        image = image + self.second(f.silu(self.norms[1](x)))
+        b, c, h, w = map(int, image.shape)
+        x = self.inward(self.norms[2](image)).flatten(2).transpose(1, 2)
+        y = self.lines[0](x)
+        x = x + self.own(y, y)
+        x = x + self.cross(self.lines[1](x), text)
+        left, gate = self.up(self.lines[2](x)).chunk(2, -1)
+        x = x + self.down(left * f.gelu(gate))
+        return image + self.outward(x.transpose(1, 2).reshape(b, c, h, w))
+
+
+class WhisperEncoder(nn.Module):
+    """The encoder of Whisper-base: 30 s of sound, 80 frequencies in 3000 steps, to 1500 tokens."""
+
+    def __init__(self, layers: int = 6, width: int = 512, heads: int = 8) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(80, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1)
+        self.positions = nn.Parameter(torch.zeros(1500, width))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        x = f.gelu(self.second(f.gelu(self.first(sound)))).transpose(1, 2) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -244,23 +341,43 @@ def models() -> list[Row]:
     bert, vit, gpt2 = 85.0e6, 86.0e6, 85.0e6  # weights of the layers
     return [
         Row("attention", "attention bf16 b4 h32 s4096 d128", "attention", lambda: Attention(False), (heads,) * 3,
-            full, 4.0 * heads.bytes),
+            full, 4.0 * heads.bytes, jax=gpu_jax.attention(False)),
         Row("attention-causal", "causal attention bf16 b4 h32 s4096 d128", "attention", lambda: Attention(True),
-            (heads,) * 3, full / 2, 4.0 * heads.bytes),
+            (heads,) * 3, full / 2, 4.0 * heads.bytes, jax=gpu_jax.attention(True)),
         _network("encoder", "encoder block bf16 b16 s512 d1024 h16", lambda: Block(1024, 16),
-                 (Input((16, 512, 1024), BF16),), 8192 * 2 * 12.6e6 + 4.0 * 16 * 512 * 512 * 1024, 66 * MIB),
-        _network("resnet50-1", "ResNet-50 bf16, batch 1", resnet50, image(1), 8.2e9, 51.0e6),
-        _network("resnet50-64", "ResNet-50 bf16, batch 64", resnet50, image(64), 64 * 8.2e9, 51.0e6 + 64 * 45e6),
-        _network("bert-1", "BERT-base bf16, 1×128", Bert, tokens(1, 128, 30522), 128 * 2 * bert, 2 * bert),
-        _network("bert-32", "BERT-base bf16, 32×128", Bert, tokens(32, 128, 30522), 32 * 128 * 2 * bert, 2 * bert),
-        _network("vit-1", "ViT-B/16 bf16, batch 1", Vit, image(1), 197 * 2 * vit, 2 * vit),
-        _network("vit-64", "ViT-B/16 bf16, batch 64", Vit, image(64), 64 * 197 * 2 * vit, 2 * vit),
-        _network("gpt2-prefill", "GPT-2 bf16, 512 tokens", Gpt2, tokens(1, 512, 50257), 512 * 2 * gpt2, 2 * 124e6),
+                 (Input((16, 512, 1024), BF16),), 8192 * 2 * 12.6e6 + 4.0 * 16 * 512 * 512 * 1024, 66 * MIB,
+                 searched=True, jax=gpu_jax.encoder(16)),
+        _network("resnet50-1", "ResNet-50 bf16, batch 1", resnet50, image(1), 8.2e9, 51.0e6, searched=True,
+                 jax=gpu_jax.resnet50),
+        _network("resnet50-64", "ResNet-50 bf16, batch 64", resnet50, image(64), 64 * 8.2e9, 51.0e6 + 64 * 45e6,
+                 jax=gpu_jax.resnet50),
+        _network("bert-1", "BERT-base bf16, 1×128", Bert, tokens(1, 128, 30522), 128 * 2 * bert, 2 * bert,
+                 searched=True, jax=gpu_jax.bert),
+        _network("bert-32", "BERT-base bf16, 32×128", Bert, tokens(32, 128, 30522), 32 * 128 * 2 * bert, 2 * bert,
+                 searched=True, jax=gpu_jax.bert),
+        _network("vit-1", "ViT-B/16 bf16, batch 1", Vit, image(1), 197 * 2 * vit, 2 * vit, jax=gpu_jax.vit),
+        _network("vit-64", "ViT-B/16 bf16, batch 64", Vit, image(64), 64 * 197 * 2 * vit, 2 * vit,
+                 jax=gpu_jax.vit),
+        _network("gpt2-prefill", "GPT-2 bf16, 512 tokens", Gpt2, tokens(1, 512, 50257), 512 * 2 * gpt2, 2 * 124e6,
+                 searched=True, jax=gpu_jax.gpt2),
+        _network("gpt2-prefill-2048", "GPT-2 bf16, 2048 tokens", lambda: Gpt2(2048), tokens(1, 2048, 50257),
+                 2048 * 2 * gpt2 + 12 * 2.0 * 2048 * 2048 * 768, 2 * 124e6, jax=gpu_jax.gpt2),
         _network("gpt2-step", "GPT-2 bf16, one token after 512", lambda: Gpt2Step(512),
-                 (*tokens(1, 1, 50257), cache, cache), 2 * 124e6, 2 * 124e6 + 2.0 * cache.bytes),
+                 (*tokens(1, 1, 50257), cache, cache), 2 * 124e6, 2 * 124e6 + 2.0 * cache.bytes, searched=True),
         _network("llama-step", "Llama-3 8B block bf16, one token after 2048", lambda: LlamaBlock(2048),
                  (Input((1, 1, 4096), BF16), *turns[0], layer_cache, layer_cache), llama,
                  llama + 2.0 * layer_cache.bytes),
         _network("llama-prefill", "Llama-3 8B block bf16, 2048 tokens", lambda: LlamaBlock(0),
                  (Input((1, 2048, 4096), BF16), *turns[1]), 2048 * llama + 4096.0 * 2048 * 2048, llama + 64 * MIB),
+        _network("mobilenet-1", "MobileNetV2 bf16, batch 1", mobilenet_v2, image(1), 0.6e9, 7.0e6,
+                 jax=gpu_jax.mobilenet(MOBILENET)),
+        _network("mobilenet-64", "MobileNetV2 bf16, batch 64", mobilenet_v2, image(64), 64 * 0.6e9,
+                 7.0e6 + 64 * 27e6, searched=True, jax=gpu_jax.mobilenet(MOBILENET)),
+        _network("unet-block", "U-Net block bf16, 2×640×32², text of 77", UNetBlock,
+                 (Input((2, 640, 32, 32), BF16), Input((2, 1280), BF16), Input((2, 77, 768), BF16)),
+                 2048 * 2 * (18 * 640**2 + 2 * 640**2 + 4 * 640**2 + 2 * 640**2 + 12 * 640**2)
+                 + 4.0 * 2 * 1024 * (1024 + 77) * 640, 2.0 * 38.4 * 640**2 + 16 * 2048 * 640, searched=True),
+        _network("whisper", "Whisper-base encoder bf16, 30 s", WhisperEncoder, (Input((1, 80, 3000), BF16),),
+                 1500 * 2 * 18.9e6 + 6 * 4.0 * 1500 * 1500 * 512 + 2 * 3000 * 240 * 512 + 2 * 1500 * 1536 * 512.0,
+                 2 * 20.6e6, jax=gpu_jax.whisper),
     ]

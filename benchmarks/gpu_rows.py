@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +19,26 @@ import torch
 from torch import nn
 from torch.nn import functional as f
 
+from benchmarks import gpu_jax
+
 Tensor = torch.Tensor
 BF16, F16, F32, I64 = torch.bfloat16, torch.float16, torch.float32, torch.int64
 _PERIOD = 8191  # a prime: rows of weights begin at different places of the sample
 MIB = 1 << 20
+
+
+class Absent(Exception):
+    """A contender that has no such row; the text says why."""
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+def flat(results: Any) -> list[Tensor]:
+    """The tensors of a result: one, or a tuple of them."""
+    return [results] if isinstance(results, Tensor) else list(results)
 
 
 @dataclass(frozen=True)
@@ -39,8 +57,10 @@ class Input:
 @dataclass(frozen=True)
 class Row:
     """`flops` and `bytes` are the least that must be computed and moved, `unit` what computes (a column of the table
-    of peaks). `options` go into the device expression of the compiler. `jax` makes the same function of `jax`'s
-    modules, where it is given. `tolerance` is relative to the root of the reference's mean square."""
+    of peaks). `options` go into the device expression of the compiler. `source` is the row as StableHLO, where PyTorch
+    cannot export it. `searched` rows are given to `max-autotune`, whose search takes long. `jax` makes the same
+    function of `jax` and `jax.numpy`: of the inputs and, if the module has weights, of a dictionary of them.
+    `tolerance` is relative to the root of the reference's mean square."""
 
     name: str
     title: str
@@ -51,6 +71,8 @@ class Row:
     bytes: float
     unit: str = "bf16"
     options: str = ""
+    source: str = ""
+    searched: bool = False
     jax: Callable[[Any, Any], Callable[..., Any]] | None = None
     tolerance: float = 0.05
 
@@ -114,6 +136,40 @@ def _linear(name: str, title: str, m: int, n: int, k: int) -> Row:
                jax=lambda jax, jnp: lambda x, w: x @ w.T)
 
 
+class _ScaledMm(nn.Module):
+    """PyTorch's product of 8-bit floats, with scales of one; of others, for the reference, a plain one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Buffer(torch.ones((), dtype=F32), persistent=False)
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        if x.dtype != torch.float8_e4m3fn:
+            return x @ w.T
+        return torch._scaled_mm(x, w.T, scale_a=self.one, scale_b=self.one, out_dtype=BF16)  # pyright: ignore
+
+
+def _int_mm(x: Tensor, w: Tensor) -> Tensor:
+    return torch._int_mm(x, w.T) if x.dtype == torch.int8 else x @ w.T  # pyright: ignore
+
+
+def _short(name: str, title: str, module: Callable[[], nn.Module], dtype: torch.dtype, kinds: tuple[str, str, str],
+           jax: Callable[[Any, Any], Callable[..., Any]]) -> Row:
+    """A product of 8-bit numbers 4096³, whose weights lie as PyTorch's products want them, N×K; `kinds` are the types
+    of factors, sum and result in MLIR."""
+    factor, total, result = (f"tensor<4096x4096x{kind}>" for kind in kinds)
+    turned = "" if total == result else f"%r = stablehlo.convert %p : ({total}) -> {result}"
+    source = f"""func.func @main(%x: {factor}, %w: {factor}) -> {result} {{
+  %p = stablehlo.dot_general %x, %w, contracting_dims = [1] x [1] : ({factor}, {factor}) -> {total}
+  {turned}
+  return {"%r" if turned else "%p"} : {result}
+}}
+"""
+    size = 2 * 4096**2 + 4096**2 * (4 if kinds[2] == "i32" else 2)
+    return Row(name, title, "products", module, (Input((4096, 4096), dtype),) * 2, 2.0 * 4096**3, size, "int8",
+               source=source, jax=jax)
+
+
 def _epilogue(x: Tensor, w: Tensor, b: Tensor, r: Tensor) -> Tensor:
     return f.gelu(torch.matmul(x, w) + b + r)
 
@@ -128,13 +184,20 @@ def _products() -> list[Row]:
                  tolerance=1e-3),
         Row("matmul-gelu", "gelu(matmul + bias + residual) bf16 4096³", "products", lambda: Apply(_epilogue),
             (Input((4096, 4096), BF16), Input((4096, 4096), BF16), Input((4096,), BF16), Input((4096, 4096), BF16)),
-            2.0 * 4096**3, 8 * 4096**2),
+            2.0 * 4096**3, 8 * 4096**2, searched=True,
+            jax=lambda jax, jnp: lambda x, w, b, r: jax.nn.gelu(x @ w + b + r, approximate=False)),
+        _short("matmul-f8", "matmul f8E4M3FN to bf16 4096³", _ScaledMm, torch.float8_e4m3fn,
+               ("f8E4M3FN", "f32", "bf16"), lambda jax, jnp: lambda x, w: jax.lax.dot_general(
+                   x, w, (((1,), (1,)), ((), ())), preferred_element_type=jnp.bfloat16)),
+        _short("matmul-i8", "matmul i8 to i32 4096³", lambda: Apply(_int_mm), torch.int8, ("i8", "i32", "i32"),
+               lambda jax, jnp: lambda x, w: jax.lax.dot_general(
+                   x, w, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32)),
         Row("fragment", "64×128·128×128 + lhs, f32", "products", lambda: Apply(lambda x, w: x @ w + x),
             (Input((64, 128)), Input((128, 128))), 2.0 * 64 * 128 * 128, 4 * 32768, "f32",
             jax=lambda jax, jnp: lambda x, w: x @ w + x, tolerance=1e-3),
         Row("two-matmuls", "two 1024³ products + add, bf16", "products",
             lambda: Apply(lambda a, b, c, d: a @ b + c @ d), (Input((1024, 1024), BF16),) * 4,
-            4.0 * 1024**3, 10.0 * 1024**2, jax=lambda jax, jnp: lambda a, b, c, d: a @ b + c @ d),
+            4.0 * 1024**3, 10.0 * 1024**2, searched=True, jax=lambda jax, jnp: lambda a, b, c, d: a @ b + c @ d),
     ]
     for (what, n, k), m in itertools.product(LAYERS, (4096, 256, 16, 1)):
         rows.append(_linear(f"{what.split()[-1]}-{m}", f"{what}, M = {m}", m, n, k))
@@ -168,8 +231,8 @@ def _bound_by_memory() -> list[Row]:
         _moving("softmax-bf16", "softmax bf16 8192²", lambda x: torch.softmax(x, -1), (half,), 2 * n,
                 jax=lambda jax, jnp: lambda x: jax.nn.softmax(x)),
         _moving("layernorm", "layernorm bf16 8192²", lambda x, w, b: f.layer_norm(x, (8192,), w, b),
-                (half, scale, scale), 2 * n),
-        _moving("rmsnorm", "RMSNorm bf16 8192²", _rms_norm, (half, scale), 2 * n),
+                (half, scale, scale), 2 * n, jax=gpu_jax.layer_norm),
+        _moving("rmsnorm", "RMSNorm bf16 8192²", _rms_norm, (half, scale), 2 * n, jax=gpu_jax.rms_norm),
         _moving("gelu", "gelu bf16 8192²", f.gelu, (half,), 2 * n,
                 jax=lambda jax, jnp: lambda x: jax.nn.gelu(x, approximate=False)),
         _moving("transpose", "transpose f32 8192²", lambda x: x.T.contiguous(), (big,), 4 * n,
@@ -183,16 +246,18 @@ def _bound_by_memory() -> list[Row]:
         _moving("sum", "sum of all f32 4096×8192", lambda x: x.sum(), (long,), 4,
                 jax=lambda jax, jnp: lambda x: x.sum()),
         _moving("embedding", "embedding bf16 128256×4096, 8192 ids", lambda t, i: f.embedding(i, t),
-                (Input((128256, 4096), BF16), Input((8192,), I64, 128256)), 2 * 8192 * 4096 * 2 - 128256 * 4096 * 2),
+                (Input((128256, 4096), BF16), Input((8192,), I64, 128256)), 2 * 8192 * 4096 * 2 - 128256 * 4096 * 2,
+                jax=lambda jax, jnp: lambda t, i: jnp.take(t, i, axis=0)),
         _moving("cumsum", "cumsum f32 4096×8192", lambda x: torch.cumsum(x, 1), (long,), 4 * m,
                 jax=lambda jax, jnp: lambda x: jnp.cumsum(x, 1), tolerance=1e-3),
         _moving("top-k", "top 50 of f32 64×128256", lambda x: torch.topk(x, 50, dim=1)[0], (Input((64, 128256)),),
-                4 * 64 * 50),
+                4 * 64 * 50, jax=lambda jax, jnp: lambda x: jax.lax.top_k(x, 50)[0]),
         _moving("sort", "sort f32 4096×8192", lambda x: torch.sort(x, 1)[0], (long,), 4 * m,
                 jax=lambda jax, jnp: lambda x: jnp.sort(x, 1)),
         _moving("groupnorm", "GroupNorm(32) + silu f16 16×512×64²",
                 lambda x, w, b: f.silu(f.group_norm(x, 32, w, b)),
-                (Input((16, 512, 64, 64), F16), Input((512,), F16), Input((512,), F16)), 2 * 16 * 512 * 4096),
+                (Input((16, 512, 64, 64), F16), Input((512,), F16), Input((512,), F16)), 2 * 16 * 512 * 4096,
+                jax=gpu_jax.group_norm_silu),
     ]
 
 
@@ -217,16 +282,18 @@ def _convolution(name: str, title: str, c: int, n: int, size: int, dtype: torch.
 
     points = n * size * size * c
     return Row(name, title, "convolutions", make, (Input((n, c, size, size), dtype),), 18.0 * points * c,
-               2.0 * points * dtype.itemsize, **rest)
+               2.0 * points * dtype.itemsize, jax=gpu_jax.convolution_relu, **rest)
 
 
 def _convolutions() -> list[Row]:
     return [
         Row("two-conv", "two convolutions + add, 1024×1×28×28 to 64, f32", "convolutions",
             lambda: with_pattern(TwoConvolutions(), F32), (Input((1024, 1, 28, 28)),),
-            36.0 * 1024 * 784 * 64, 4 * 1024 * 784 * 65, "f32", tolerance=1e-3),
-        _convolution("conv-f16", "3×3 convolution + relu f16 16×64×56²", 64, 16, 56, F16, unit="bf16"),
-        _convolution("conv-f16-512", "3×3 convolution + relu f16 32×512×14²", 512, 32, 14, F16, unit="bf16"),
+            36.0 * 1024 * 784 * 64, 4 * 1024 * 784 * 65, "f32", tolerance=1e-3, jax=gpu_jax.two_convolutions),
+        _convolution("conv-f16", "3×3 convolution + relu f16 16×64×56²", 64, 16, 56, F16, unit="bf16",
+                     searched=True),
+        _convolution("conv-f16-512", "3×3 convolution + relu f16 32×512×14²", 512, 32, 14, F16, unit="bf16",
+                     searched=True),
         _convolution("conv-tf32", "3×3 convolution + relu tf32 16×64×56²", 64, 16, 56, F32, unit="tf32",
                      options="precision=tf32"),
     ]
