@@ -54,8 +54,8 @@ from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.scheduling.concurrency import FILLING
-from motet.compiler.scheduling.layout import callee, choose_orders, order_temporaries
-from motet.compiler.scheduling.schedule import Compiled, ParameterStore, argument_attributes, schedule_function
+from motet.compiler.scheduling.layout import callee, choose_orders, is_renaming, order_temporaries
+from motet.compiler.scheduling.schedule import RENAMING, Compiled, ParameterStore, argument_attributes, schedule_function
 from motet.compiler.scheduling.shapes import Shapes
 from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
@@ -382,7 +382,7 @@ def generate_all(
         for name, kernel in laid_out.items():
             key = structure(kernel)
             if key not in made:
-                made[key] = backend.generate(kernel)
+                made[key] = KernelCode(RENAMING, "", ()) if is_renaming(kernel) else backend.generate(kernel)
             codes[name] = made[key]
             moved = any(value.order != tuple(range(value.rank)) for value in kernel.values)
             if codes[name] is None and moved:

@@ -21,6 +21,7 @@ from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
 
 DEFAULTS = Options()
+RENAMING = "renaming"  # the kind of kernels without phases, whose results are their arguments under another name
 # What a thread of a processor does, for comparing commands with each other: operations and bytes per second.
 _FLOPS, _BANDWIDTH = 5e10, 1e10
 
@@ -83,10 +84,10 @@ class _Scheduler:
         self._bind_arguments(block)
         operations = [o.operation for o in block.operations]
         for operation in operations[:-1]:
-            if operation.name == "func.call":
-                self._bind_results(operation)
-            elif operation.name in ALIASES:
+            if operation.name in ALIASES or self._renames(operation):
                 self.storage[operation.results[0]] = self.storage[operation.operands[0]]
+            elif operation.name == "func.call":
+                self._bind_results(operation)
         copies = self._place_results(operations[-1])
         for operation in operations[:-1]:
             if operation.name == "func.call":
@@ -109,6 +110,9 @@ class _Scheduler:
 
     def _bytes(self, value: ir.Value) -> Expr:
         return apply("*", product(self.shapes.of(value)), item_bytes(dtype_of(value.type)))
+
+    def _renames(self, operation: ir.Operation) -> bool:
+        return operation.name == "func.call" and self.kernels[callee(operation)].code.kind == RENAMING
 
     def _bind_results(self, call: ir.Operation) -> None:
         for result in call.results:

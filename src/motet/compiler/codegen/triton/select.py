@@ -52,7 +52,8 @@ _TURNS = 4  # programs for each processor, that a long reduction is parted into
 _MORE_TURNS = 16  # of one that then has more than _PIECE elements in each: what registers hold at once is read fastest
 _PIECE = 16384
 _ACROSS = 32  # rows that lie across, of one program
-KINDS = ("products", "contraction", "windows", "depthwise", "rows", "loops")  # what a kernel of several launches is called, the first of them
+# What a kernel of several launches is called, the first of them.
+KINDS = ("products", "contraction", "windows", "depthwise", "rows", "loops")
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
@@ -60,6 +61,8 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     if (found := match_attention(kernel)) is not None:
         return _attention(found, target)
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
+    kernel, filters = depthwise.packed(kernel)
+    packings |= filters
     kernel = joining.ordered(kernel)
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
