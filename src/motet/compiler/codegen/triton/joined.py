@@ -7,39 +7,72 @@ from dataclasses import replace
 
 from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.kernel import item_bytes
+from motet.compiler.codegen.triton import joined_ring
 from motet.compiler.codegen.triton.joining import Joined, ended, ended_at_once, needed_later, parted, settled
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
-from motet.compiler.codegen.triton.products import Contraction, factor_of, multiply, tile_of, times
+from motet.compiler.codegen.triton.products import Contraction, factor_of, leaving, multiply, tile_of, times
 from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.ring import ring_cycles
 from motet.compiler.codegen.triton.scalars import carried_type, from_storage
-from motet.compiler.codegen.triton.tiles import Problem, Tile, choose_tiles, stored_as
+from motet.compiler.codegen.triton.tiles import Problem, Tile, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 from motet.compiler.targets.gpu import GpuTarget
 
 _FORMS = 6
+_RINGS = 3
 _GUESS = 1024  # a dynamic extent
 _LEAST_SIDE = 16  # of a tile
 
 
 def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
     """The best first. Raises `Unsupported`."""
-    return tuple(_form(j, tile) for tile in _tiles(j, target))
+    problem = _problem(j)
+    tiles = _tiles(j, problem, target)
+    forms = tuple(_form(j, tile) for tile in tiles)
+    way = joined_ring.turned(j)
+    factors = joined_ring.factors_of(way, target)
+    if factors is None:
+        return forms
+    last = way.products[-1]
+    m, n = (total(loops).known or _GUESS for loops in (last.m, last.n))
+    turned = replace(problem, m=m, n=n * _columns(j))
+    fits = joined_ring.fits(len(j.products), j.together, _sizes(j), turned, target)[:_RINGS]
+    around = tuple(joined_ring.form(way, factors, fit, target) for fit in fits)
+    if not fits or ring_cycles(fits[0].ring, turned, target) > cycles(problem, _wide(j, tiles[0]), target):
+        return (*forms[:1], *around, *forms[1:])
+    return (*around, *forms)
 
 
-def _tiles(j: Joined, target: GpuTarget) -> list[Tile]:
-    """Those of one product that is as much work: as long as all together, or, where they share a factor, as wide."""
+def _problem(j: Joined) -> Problem:
+    """The one product that is as much work: as long as all together, or, where they share a factor, as wide."""
     last = j.products[-1]
     m, n, batch = (total(loops).known or _GUESS for loops in (last.m, last.n, last.batch))
     depth = [total(c.k).known or _GUESS for c in j.products]
     factor = max((c.factor for c in j.products), key=lambda each: item_bytes(stored_as(each)))
-    if not j.together:
-        tiles = choose_tiles(Problem(m, n, sum(depth), batch, factor, False), target, _FORMS)
-        least = max(32, power_of_two(min(depth)))
-        return [replace(tile, k=min(tile.k, least)) for tile in tiles]
-    count = 1 << (len(j.products) - 1).bit_length()
-    tiles = choose_tiles(Problem(m, n * count, depth[0], batch, factor, False), target, 2 * _FORMS)
-    narrow = [replace(tile, n=tile.n // count) for tile in tiles if tile.n // count >= _LEAST_SIDE]
-    return narrow[:_FORMS]
+    return Problem(m, n * _columns(j), depth[0] if j.together else sum(depth), batch, factor, False)
+
+
+def _columns(j: Joined) -> int:
+    """How many columns one of the result is in `_problem`."""
+    return 1 << (len(j.products) - 1).bit_length() if j.together else 1
+
+
+def _wide(j: Joined, tile: Tile) -> Tile:
+    return replace(tile, n=tile.n * _columns(j))
+
+
+def _sizes(j: Joined) -> tuple[int, int]:
+    """Bytes of an element of a factor, and of a result that the copy engine can store."""
+    result = leaving(j.products[-1])
+    return item_bytes(stored_as(j.products[-1].factor)), item_bytes(result.place.dtype) if result is not None else 0
+
+
+def _tiles(j: Joined, problem: Problem, target: GpuTarget) -> list[Tile]:
+    """Tiles for each of the products, chosen as for `problem`."""
+    count, least = _columns(j), max(32, power_of_two(min(total(c.k).known or _GUESS for c in j.products)))
+    found = choose_tiles(problem, target, 2 * _FORMS)
+    tiles = [replace(tile, n=tile.n // count, k=min(tile.k, least)) for tile in found]
+    return [tile for tile in tiles if tile.n >= _LEAST_SIDE][:_FORMS]
 
 
 def _form(j: Joined, tile: Tile) -> Form:
