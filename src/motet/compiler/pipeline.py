@@ -42,6 +42,7 @@ from motet.compiler.normalise.simplify_sizes import simplify_sizes
 from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
 from motet.compiler.normalise.slice_nothing import slice_nothing
 from motet.compiler.partition.attention import fuse_attention
+from motet.compiler.partition.distribute_concats import distribute_concats
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.inline_indices import inline_indices
 from motet.compiler.partition.joined_products import join_products
@@ -240,6 +241,7 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
         fuse_attention(program, accepts)
         refine_rows(program)
         narrow_readers(program)
+        distribute_concats(program)
         sink_expansions(program)
         inline_indices(program)
         join_products(program, joins)
@@ -248,7 +250,7 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = [
         narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart), narrow_readers(apart),
-        sink_expansions(apart), inline_indices(apart), join_products(apart, joins),
+        distribute_concats(apart), sink_expansions(apart), inline_indices(apart), join_products(apart, joins),
     ]
     return apart if any(changed) else None
 

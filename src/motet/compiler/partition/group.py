@@ -21,6 +21,8 @@ JOINED = "motet.joined"  # operation attribute: the number of the products that 
 
 _MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION}
 
+TOGETHER = "motet.together"  # operation attribute: of concatenations that are one group with what makes their parts
+
 JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
 
 SEPARATE_SIBLINGS = "motet.separate_siblings"  # on modules: `group_block` is not to fuse them
@@ -133,6 +135,11 @@ class _Grouper:
             group.operations.append(operation)
             self.owner[operation] = group
             return
+        if TOGETHER in operation.attributes and (host := self._put_together(operation, producers)) is not None:
+            host.role = Role.MOVEMENT
+            host.operations.append(operation)
+            self.owner[operation] = host
+            return
         if role in JOINING and structure is not None:
             siblings = self._siblings(operation, structure, producers)
             if siblings and not self.fuse_siblings:
@@ -147,6 +154,25 @@ class _Grouper:
                     self._join(group, operation, role, structure, producers)
                     return
         self._open(operation, role, structure, producers)
+
+    def _put_together(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
+        """One group of those that make the parts of a concatenation, if these do nothing else, and each part is made by
+        one of them."""
+        parts = sorted(producers, key=self.groups.index)
+        owners = {self._owner_of(operand) for operand in operation.operands}
+        if owners != producers or any(
+            group.role is not Role.ELEMENTWISE or not self._only_reader(group, operation) for group in parts
+        ):
+            return None
+        if any(not self._independent(a, b) for a in parts for b in parts if a is not b):
+            return None
+        host, *others = parts
+        for other in others:
+            self._merge(host, other)
+        return host
+
+    def _owner_of(self, value: ir.Value) -> Group | None:
+        return None if isinstance(value.owner, ir.Block) else self.owner.get(value.owner.operation)
 
     def _positions(self, operation: ir.Operation, producers: set[Group]) -> list[Group]:
         """What makes positions for a sort to carry along, and nothing else: they need not be in memory."""

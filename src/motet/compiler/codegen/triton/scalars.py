@@ -9,9 +9,9 @@ What a value is *carried* as, against what stands in memory:
 | f16, bf16, f8E4M3FN, f8E5M2 | the same | float32, rounded to the dtype after every operation that is not exact |
 | f32, f64 | the same | the same |
 
-The error function of short floats is a polynomial that is exact to 17 bits, half as many instructions as the one of
-f32. Quotients and powers of e in f16 and 8 bits are the processor's own approximations of 22 bits and more: what lies
-between the least and the largest of these is far from where those end, which is not so with bf16. Hyperbolic
+The error function of short floats is a polynomial that is exact to 17 bits, of bf16 to 15, half as many instructions as
+the one of f32. Quotients and powers of e in f16 and 8 bits are the processor's own approximations of 22 bits and more:
+what lies between the least and the largest of these is far from where those end, which is not so with bf16. Hyperbolic
 tangents are made of these, near 0 of a polynomial.
 """
 
@@ -278,13 +278,17 @@ def _bitcast(x: str, source: str, dtype: str) -> str:
 
 # -- the math dialect ------------------------------------------------------------------------------
 
-# erf(x) / x by x² for |x| up to _ERF_END, beyond which f16 and bf16 round erf to 1; relative error below 2^-17.
-# A minimax fit by Lawson's algorithm ("Contributions to the theory of linear least maximum approximation", 1961).
-_ERF_END = 2.7
-_ERF = (
+# erf(x) / x by x² for |x| up to an end, beyond which erf is rounded to 1; relative error below 2^-17 where that is to
+# f16 or 8 bits, below 2^-15.4 where it is to bf16, which is at most 0.506 units in the last place.
+# Minimax fits by Lawson's algorithm ("Contributions to the theory of linear least maximum approximation", 1961).
+_ERF = (2.7, (
     1.1283724308013916, -0.37598985433578491, 0.11235635727643967, -0.026184661313891411, 0.0047199889086186886,
     -0.00063385500106960535, 5.875620627193712e-05, -3.2958923793557915e-06, 8.3183357514826639e-08,
-)
+))
+_ERF_BF16 = (2.2, (
+    1.1283533573150635, -0.37564384937286377, 0.11127343773841858, -0.02486937679350376, 0.0039363885298371315,
+    -0.00038543681148439646, 1.712189805402886e-05,
+))
 
 _OWN = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf")
 _LIBRARY = {
@@ -301,11 +305,12 @@ _INFINITY = 'float("inf")'
 _TANH = (1.0, -1 / 3, 2 / 15, -17 / 315)  # tanh(x) / x by x²
 
 
-def _short_erf(x: str) -> str:
-    """erf for a result that is rounded to a short float; NaN gives NaN, and -0 itself."""
-    inside = extreme("minimumf", extreme("maximumf", x, str(-_ERF_END)), str(_ERF_END))
+def _short_erf(x: str, dtype: str) -> str:
+    """erf for a result that is rounded to the short float `dtype`; NaN gives NaN, and -0 itself."""
+    end, coefficients = _ERF_BF16 if dtype == "bf16" else _ERF
+    inside = extreme("minimumf", extreme("maximumf", x, str(-end)), str(end))
     power = f"({inside} * {inside})"
-    return f"{inside} * {_horner(power, _ERF)}"
+    return f"{inside} * {_horner(power, coefficients)}"
 
 
 def _short_tanh(x: str) -> str:
@@ -323,7 +328,7 @@ def _horner(x: str, coefficients: Sequence[float]) -> str:
 
 def _math(name: str, x: Sequence[str], dtype: str, dtypes: Sequence[str]) -> str | None:
     if name == "erf" and dtype in SHORT_FLOATS:
-        return rounded(_short_erf(x[0]), dtype)
+        return rounded(_short_erf(x[0], dtype), dtype)
     if name == "tanh" and dtype in SHORT_FLOATS:
         return rounded(_short_tanh(x[0]), dtype)
     if name == "exp" and dtype in _NARROW:
