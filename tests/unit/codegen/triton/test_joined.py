@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +57,9 @@ def product(name: str, left: str, right: str, m: int, n: int, k: int, dtype: str
   }} -> {shapes[2]}"""
 
 
-def function(m: int, n: int, dtype: str, arguments: dict[str, Sequence[int]], body: str, results: Sequence[str]) -> str:
+def function(
+    m: int, n: int, dtype: str, arguments: Mapping[str, Sequence[int]], body: str, results: Sequence[str]
+) -> str:
     wide = "f32" if dtype.startswith("f8") else dtype
     given = ", ".join(f"{name}: {tensor(shape, dtype)}" for name, shape in arguments.items())
     kind = tensor((m, n), wide)
