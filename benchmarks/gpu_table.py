@@ -19,8 +19,8 @@ _ABOUT = """\
 *Eager* is PyTorch as it is, whose products are cuBLAS's; *graph* a CUDA graph of it, *compile+graph* one of what
 `torch.compile` makes, *max-autotune* likewise, of rows that were given to it; *reduce-overhead* copies its inputs.
 JAX and IREE are timed by the clock over calls begun one after the other, as events do not see their streams; *JAX*
-has the rows that are written for it, *IREE* gets what Motet gets, for `sm_89`, the newest that it has. *By* is the
-fastest of the peers."""
+has the rows that are written for it, *IREE* gets what Motet gets, for `sm_89` or `sm_80`, the newest that it has, as
+text that the driver compiles. *By* is the fastest of the peers."""
 _WRONG = 2.0  # times the error of PyTorch's own result
 
 
