@@ -1,9 +1,11 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
 Wrong: adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where the largest and the
-smallest number are if there is a NaN. Missing: stable sorts, kthvalue, rolls of all dimensions, tensors of given
-strides, cumsum, cumprod, powers of integers, all over several dimensions, hypot, copysign, fmax and fmin of tensors
-that are broadcast.
+smallest number are if there is a NaN. Missing: rolls of all dimensions, tensors of given strides, padding with what is
+on the other side, powers of integers and quotients of narrow ones, all over several dimensions, distances, isfinite,
+signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
+
+Scans and what is found by sorting are in `orders.py`, writes to chosen elements in `writes.py`.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -15,16 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph
-
-_UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-# What gives the same bits for integers with and without a sign, or none of their type.
-_SIGNLESS = frozenset({
-    "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "cat", "clone",
-    "unsqueeze", "squeeze", "flip", "constant_pad_nd", "index", "index_select", "gather", "where", "alias", "detach",
-    "lift_fresh_copy", "copy", "eq", "ne", "logical_not", "_to_copy", "stack", "split", "split_with_sizes", "repeat",
-    "roll", "embedding", "full_like", "convert_element_type", "_assert_tensor_metadata", "sym_size",
-})  # fmt: skip
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -41,35 +33,22 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.isclose.default: _isclose,
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
-        aten.cumsum.default: _cumsum,
-        aten.cumprod.default: _cumprod,
+        aten.div.Tensor_mode: _divide,
+        aten.div.Scalar_mode: _divide,
+        aten.remainder.Scalar: _remainder,
         aten.pow.Tensor_Scalar: _pow,
+        aten.pad.default: _pad,
+        aten.isfinite.default: _isfinite,
+        aten.signbit.default: _signbit,
+        aten.dist.default: _dist,
+        aten._cdist_forward.default: _cdist,
         aten.all.dims: _all,
         aten.any.dims: _any,
         aten.hypot.default: _hypot,
         aten.copysign.Tensor: _copysign,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
-        aten.sort.stable: _sort,
-        aten.kthvalue.default: _kthvalue,
     }
-
-
-def unsigned_arithmetic(graph: Graph) -> str:
-    """The first operator that calculates with unsigned integers, which the wheel takes for signed ones; empty where
-    there is none."""
-    for node in graph.nodes:
-        if node.op != "call_function" or not any(_is_unsigned(n) for n in node.all_input_nodes):
-            continue
-        name = str(node.target).removeprefix("aten.").removeprefix("prims.").split(".")[0]
-        if name not in _SIGNLESS and "getitem" not in name:
-            return str(node.target)
-    return ""
-
-
-def _is_unsigned(node: Any) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dtype in _UNSIGNED
 
 
 def _windows(size: int, outputs: int) -> Any:
@@ -164,42 +143,21 @@ def _fmod(a: Any, b: Any) -> Any:
     return torch.fmod(a.float(), b.float() if isinstance(b, torch.Tensor) else b).to(a.dtype)
 
 
-def _scan(x: Any, dim: int, join: Callable[[Any, Any], Any], neutral: float) -> Any:
-    """All prefixes of `x` joined, in as many steps as the extent has binary digits (Hillis and Steele, 1986)."""
-    dim %= max(1, x.ndim)
-    done = 1
-    while x.ndim and done < x.shape[dim]:
-        head = torch.full_like(x.narrow(dim, 0, done), neutral)
-        x = join(x, torch.cat([head, x.narrow(dim, 0, x.shape[dim] - done)], dim))
-        done *= 2
-    return x
+def _narrow(x: Any) -> bool:
+    return x.dtype in (torch.int8, torch.int16)
 
 
-def _accumulated(x: Any, dim: int, dtype: Any, join: Callable[[Any, Any], Any], neutral: float) -> Any:
-    if not isinstance(x.shape[dim] if x.ndim else 1, int):
+def _divide(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+    """Of integers that the wheel divides by no mode."""
+    of_narrow = _narrow(a) and (isinstance(b, int) or (isinstance(b, torch.Tensor) and b.dtype == a.dtype))
+    if not of_narrow or rounding_mode is None:
         return NotImplemented
-    kind = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
-    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
-    return _scan(x.to(wide), dim, join, neutral).to(kind)
+    wide = b.to(torch.int32) if isinstance(b, torch.Tensor) else b
+    return torch.div(a.to(torch.int32), wide, rounding_mode=rounding_mode).to(a.dtype)
 
 
-def _cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:
-    return _accumulated(x, dim, dtype, torch.add, 0)
-
-
-def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
-    return _accumulated(x, dim, dtype, torch.mul, 1)
-
-
-def _sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    return torch.ops.aten.sort.default(x, dim, descending)  # which always is
-
-
-def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    if not x.ndim:
-        return NotImplemented
-    found = [torch.narrow(part, dim, k - 1, 1) for part in torch.ops.aten.sort.default(x, dim, False)]
-    return tuple(part if keepdim else part.squeeze(dim) for part in found)
+def _remainder(a: Any, b: Any) -> Any:
+    return torch.remainder(a.to(torch.int32), b).to(a.dtype) if _narrow(a) and isinstance(b, int) else NotImplemented
 
 
 def _pow(x: Any, exponent: Any) -> Any:
@@ -232,9 +190,17 @@ def _hypot(a: Any, b: Any) -> Any:
     return torch.where(torch.isinf(a) | torch.isinf(b), float("inf"), found).to(large.dtype)
 
 
+def _signbit(x: Any) -> Any:
+    """That of a NaN is taken for none."""
+    return (x < 0) | ((x == 0) & (1 / x < 0)) if x.dtype.is_floating_point else x < 0
+
+
 def _copysign(a: Any, b: Any) -> Any:
-    negative = (b < 0) | ((b == 0) & (1 / b < 0))
-    return torch.where(negative, -a.abs(), a.abs())
+    return torch.where(_signbit(b), -a.abs(), a.abs())
+
+
+def _isfinite(x: Any) -> Any:
+    return x.abs() < float("inf") if x.dtype.is_floating_point else torch.ones_like(x, dtype=torch.bool)
 
 
 def _fmax(a: Any, b: Any) -> Any:
@@ -243,3 +209,26 @@ def _fmax(a: Any, b: Any) -> Any:
 
 def _fmin(a: Any, b: Any) -> Any:
     return torch.where(torch.isnan(a) | (b < a), b, a)
+
+
+def _pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """By what is on the other side: PyTorch's own way writes the result piece by piece."""
+    if mode != "circular" or not all(isinstance(extent, int) for extent in pad):
+        return NotImplemented
+    for number in range(len(pad) // 2):
+        before, after = pad[2 * number : 2 * number + 2]
+        axis, cut = x.ndim - 1 - number, (max(0, -before), max(0, -after))
+        kept = x.narrow(axis, cut[0], x.shape[axis] - cut[0] - cut[1])
+        parts = [kept.narrow(axis, kept.shape[axis] - before, before)] if before > 0 else []
+        parts += [kept] + ([kept.narrow(axis, 0, after)] if after > 0 else [])
+        x = torch.cat(parts, axis) if len(parts) > 1 else kept
+    return x
+
+
+def _dist(a: Any, b: Any, p: float = 2) -> Any:
+    return torch.linalg.vector_norm(a - b, p)
+
+
+def _cdist(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
+    """Between all rows of `a` and all of `b`, never by a product, whose sums would cancel."""
+    return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1)

@@ -28,8 +28,8 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
-from motet.pytorch import transformers
-from motet.pytorch.decompositions import decompositions, unsigned_arithmetic
+from motet.pytorch import decompositions, orders, transformers, writes
+from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 
 PARAMETER_BYTES = 4096  # constants of floating point of this size and more become parameters
@@ -74,7 +74,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     except RuntimeError as error:
         raise CompileError(f"its operators cannot be decomposed: {_first_line(error)}", Location(name)) from error
     _refuse_changes(program, name)
-    if operator := unsigned_arithmetic(program.graph):
+    if operator := widen_unsigned(program.graph):
         raise CompileError(
             f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "
             "as by x.int()", Location(name),
@@ -104,7 +104,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    return {**get_decomposition_table(), **decompositions(), **transformers.decompositions(), **own}
+    made = (module.decompositions() for module in (decompositions, orders, writes, transformers))
+    return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 
 
 def _gelu(x: Any, approximate: str = "none") -> Any:

@@ -1,0 +1,140 @@
+"""Scans, and what is found by sorting, of PyTorch.
+
+cumsum, cumprod, cummax, cummin; sort (stable), kthvalue, median, nanmedian.
+"""
+
+# torch need not be installed, and much of it has no types.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    aten = torch.ops.aten
+    return {
+        aten.cumsum.default: _cumsum,
+        aten.cumprod.default: _cumprod,
+        aten.cummax.default: _cummax,
+        aten.cummin.default: _cummin,
+        aten.sort.stable: _sort,
+        aten.kthvalue.default: _kthvalue,
+        aten.median.default: _median,
+        aten.median.dim: _median_along,
+        aten.nanmedian.default: _nanmedian,
+        aten.nanmedian.dim: _nanmedian_along,
+    }
+
+
+def _scan(x: Any, dim: int, join: Callable[[Any, Any], Any], neutral: float) -> Any:
+    """All prefixes of `x` joined, in as many steps as the extent has binary digits (Hillis and Steele, 1986)."""
+    dim %= max(1, x.ndim)
+    done = 1
+    while x.ndim and done < x.shape[dim]:
+        head = torch.full_like(x.narrow(dim, 0, done), neutral)
+        x = join(x, torch.cat([head, x.narrow(dim, 0, x.shape[dim] - done)], dim))
+        done *= 2
+    return x
+
+
+def _accumulated(x: Any, dim: int, dtype: Any, join: Callable[[Any, Any], Any], neutral: float) -> Any:
+    if not isinstance(x.shape[dim] if x.ndim else 1, int):
+        return NotImplemented
+    kind = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
+    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+    return _scan(x.to(wide), dim, join, neutral).to(kind)
+
+
+def _cumsum(x: Any, dim: int, *, dtype: Any = None) -> Any:
+    return _accumulated(x, dim, dtype, torch.add, 0)
+
+
+def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
+    return _accumulated(x, dim, dtype, torch.mul, 1)
+
+
+def _sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return torch.ops.aten.sort.default(x, dim, descending)  # which always is
+
+
+def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    if not x.ndim:
+        return NotImplemented
+    found = [torch.narrow(part, dim, k - 1, 1) for part in torch.ops.aten.sort.default(x, dim, False)]
+    return tuple(part if keepdim else part.squeeze(dim) for part in found)
+
+
+def _extreme_so_far(x: Any, dim: int, join: Callable[[Any, Any], Any]) -> Any:
+    """The extreme of each prefix, and the last place where it stands: a NaN, once there is one, is the most."""
+    if not x.ndim or not isinstance(x.shape[dim], int):
+        return NotImplemented
+    dim %= x.ndim
+    kind = x.dtype
+    x = x.to(torch.int32) if kind == torch.bool else x
+    values = _doubled(x, dim, join)
+    shape = [1] * x.ndim
+    shape[dim] = x.shape[dim]
+    here = torch.arange(x.shape[dim], dtype=torch.int32, device=x.device).reshape(shape)
+    taken = x == values
+    taken = taken | torch.isnan(x) if x.dtype.is_floating_point else taken
+    places = _doubled(torch.where(taken, here, 0), dim, torch.maximum)
+    return values.to(kind), places.to(torch.int64)
+
+
+def _doubled(x: Any, dim: int, join: Callable[[Any, Any], Any]) -> Any:
+    """All prefixes of `x` joined, where it is no matter how often an element is joined."""
+    done = 1
+    while done < x.shape[dim]:
+        later = join(x.narrow(dim, done, x.shape[dim] - done), x.narrow(dim, 0, x.shape[dim] - done))
+        x = torch.cat([x.narrow(dim, 0, done), later], dim)
+        done *= 2
+    return x
+
+
+def _cummax(x: Any, dim: int) -> Any:
+    return _extreme_so_far(x, dim, torch.maximum)
+
+
+def _cummin(x: Any, dim: int) -> Any:
+    return _extreme_so_far(x, dim, torch.minimum)
+
+
+def _middle(x: Any, dim: int, keepdim: bool, *, with_nan: bool) -> Any:
+    """The lower of the two in the middle of each line, and its place. A NaN is the largest of numbers: the result
+    where there is one (`with_nan`), or passed over."""
+    if not x.ndim or not isinstance(x.shape[dim], int) or x.shape[dim] == 0:
+        return NotImplemented
+    count = x.shape[dim]
+    values, places = torch.ops.aten.sort.default(x, dim, False)
+    if not x.dtype.is_floating_point:
+        found = [part.narrow(dim, (count - 1) // 2, 1) for part in (values, places)]
+    else:
+        numbers = count - torch.isnan(x).to(torch.int64).sum(dim, keepdim=True)
+        if with_nan:
+            at = torch.where(numbers < count, numbers, (count - 1) // 2)
+        else:
+            at = torch.div(torch.clamp(numbers - 1, min=0), 2, rounding_mode="floor")
+        found = [torch.gather(part, dim, at) for part in (values, places)]
+    return tuple(part if keepdim else part.squeeze(dim) for part in found)
+
+
+def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return _middle(x, dim, keepdim, with_nan=True)
+
+
+def _nanmedian_along(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return _middle(x, dim, keepdim, with_nan=False)
+
+
+def _median(x: Any) -> Any:
+    found = _middle(x.reshape(-1), 0, False, with_nan=True)
+    return found if found is NotImplemented else found[0]
+
+
+def _nanmedian(x: Any) -> Any:
+    found = _middle(x.reshape(-1), 0, False, with_nan=False)
+    return found if found is NotImplemented else found[0]

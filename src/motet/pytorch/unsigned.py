@@ -1,0 +1,82 @@
+"""Arithmetic on unsigned integers, which the wheel takes for signed ones: done in wider integers with a sign.
+
+    c = add(a, b)         a, b and c uint8    →    c = add(a.int32, b.int32).uint8
+"""
+
+# torch need not be installed, and much of it has no types.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.utils._pytree import tree_map
+
+_WIDER = {torch.uint8: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
+_UNSIGNED = (*_WIDER, torch.uint64)
+# What gives the same bits for integers with and without a sign, or none of their type.
+_SIGNLESS = frozenset({
+    "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "cat", "clone",
+    "unsqueeze", "squeeze", "flip", "constant_pad_nd", "index", "index_select", "gather", "where", "alias", "detach",
+    "lift_fresh_copy", "copy", "eq", "ne", "logical_not", "_to_copy", "stack", "split", "split_with_sizes", "repeat",
+    "roll", "embedding", "full_like", "convert_element_type", "_assert_tensor_metadata", "sym_size",
+})  # fmt: skip
+
+
+def widen_unsigned(graph: Graph) -> str:
+    """In place. The first operator whose integers have no wider ones; empty where there is none."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not any(_is_unsigned(n.meta.get("val")) for n in node.all_input_nodes):
+            continue
+        name = str(node.target).removeprefix("aten.").removeprefix("prims.").split(".")[0]
+        if name in _SIGNLESS or "getitem" in name:
+            continue
+        before = node.meta["val"]
+        given = [n.meta.get("val") for n in node.all_input_nodes]
+        if any(_is_unsigned(v) and v.dtype not in _WIDER for v in given) or not isinstance(before, torch.Tensor):
+            return str(node.target)
+        _widen(graph, node)
+    return ""
+
+
+def _is_unsigned(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in _UNSIGNED
+
+
+def _widen(graph: Graph, node: Node) -> None:
+    before = node.meta["val"]
+
+    def wide(argument: Any) -> Any:
+        if not isinstance(argument, Node) or not _is_unsigned(argument.meta.get("val")):
+            return argument
+        with graph.inserting_before(node):
+            return _converted(graph, argument, _WIDER[argument.meta["val"].dtype], node)
+
+    args, kwargs = tree_map(wide, node.args), tree_map(wide, node.kwargs)
+    values = tree_map(lambda a: a.meta["val"] if isinstance(a, Node) else a, (args, dict(kwargs)))
+    with before.fake_mode:
+        found = node.target(*values[0], **values[1])  # pyright: ignore[reportCallIssue]
+    if found.dtype == before.dtype:
+        node.args, node.kwargs = args, kwargs
+        return
+    with graph.inserting_before(node):
+        made = graph.call_function(node.target, args, dict(kwargs))  # pyright: ignore[reportArgumentType]
+    made.meta = _meta(found, node)
+    # The node itself becomes the conversion: a program's results are known by the names of nodes.
+    node.target, node.args, node.kwargs = torch.ops.aten._to_copy.default, (made,), {"dtype": before.dtype}
+
+
+def _converted(graph: Graph, node: Node, dtype: torch.dtype, like: Node) -> Node:
+    """`node` as `dtype`, at the graph's insertion point; it comes from where `like` does in the user's model."""
+    operator = torch.ops.aten._to_copy.default
+    made = graph.call_function(operator, (node,), {"dtype": dtype})
+    value = node.meta["val"]
+    with value.fake_mode:
+        made.meta = _meta(operator(value, dtype=dtype), like)
+    return made
+
+
+def _meta(value: Any, like: Node) -> dict[str, Any]:
+    return {"val": value} | ({"stack_trace": like.meta["stack_trace"]} if "stack_trace" in like.meta else {})

@@ -1,0 +1,59 @@
+"""Writes to chosen elements, of PyTorch: scatter_reduce by mean, index_put by a mask, masked_scatter."""
+
+# torch need not be installed, and much of it has no types.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    aten = torch.ops.aten
+    return {
+        aten.scatter_reduce.two: _scatter_mean,
+        aten.index_put.default: _put_by_mask,
+        aten.masked_scatter.default: _masked_scatter,
+    }
+
+
+def _scatter_mean(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    if reduce != "mean":
+        return NotImplemented
+    kind = x.dtype
+    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+    start = x.to(wide) if include_self else torch.zeros_like(x, dtype=wide)
+    total = torch.scatter_add(start, dim, index, src.to(wide))
+    own = torch.full_like(x, 1 if include_self else 0, dtype=wide)
+    count = torch.scatter_add(own, dim, index, torch.ones_like(src, dtype=wide))
+    mode = None if kind.is_floating_point else "floor"
+    mean = torch.div(total, torch.where(count == 0, 1, count), rounding_mode=mode).to(kind)
+    return torch.where(count == 0, x, mean)
+
+
+def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """By one mask over leading dimensions, of values that are the same for all that it chooses."""
+    if len(indices) != 1 or indices[0] is None or indices[0].dtype not in (torch.bool, torch.uint8):
+        return NotImplemented
+    mask = indices[0] != 0
+    inner = x.ndim - mask.ndim
+    if values.ndim > inner:
+        if any(extent != 1 for extent in values.shape[: values.ndim - inner]):
+            return NotImplemented
+        values = values.reshape(values.shape[values.ndim - inner :])
+    mask = mask.reshape(*mask.shape, *(1 for _ in range(inner)))
+    return torch.where(mask, x + values if accumulate else values.to(x.dtype), x)
+
+
+def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    """Element by element of `source`, in order, to where the mask is."""
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    x, mask = x.expand(shape), mask.expand(shape)
+    if not all(isinstance(extent, int) for extent in (*shape, *source.shape)) or source.numel() == 0:
+        return NotImplemented
+    before = torch.cumsum(mask.reshape(-1).to(torch.int64), 0) - 1
+    taken = torch.index_select(source.reshape(-1), 0, torch.clamp(before, 0, source.numel() - 1))
+    return torch.where(mask, taken.reshape(shape), x)

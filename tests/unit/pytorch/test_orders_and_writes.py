@@ -1,0 +1,90 @@
+"""Operators that are written with others, in forms that no table of forms has: NaN, ties, integers, masks of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+
+import motet  # noqa: E402
+
+NAN = float("nan")
+
+
+class Functions(torch.nn.Module):
+    def __init__(self, functions: list[Callable[..., Any]]) -> None:
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, *inputs: Any) -> Any:
+        found: list[Any] = []
+        for function in self.functions:
+            result = function(*inputs)
+            found += [result] if isinstance(result, torch.Tensor) else list(result)
+        return tuple(found)
+
+
+def check(functions: list[Callable[..., Any]], *inputs: Any) -> None:
+    module = Functions(functions)
+    found = motet.load(motet.compile(module, inputs=list(inputs), cache=False))(*inputs)
+    for mine, wanted in zip(found if isinstance(found, (tuple, list)) else [found], module(*inputs), strict=True):
+        assert mine.dtype == wanted.dtype
+        np.testing.assert_allclose(mine.numpy(), wanted.numpy(), rtol=2e-6)
+
+
+def test_medians_and_extremes_so_far() -> None:
+    x = torch.tensor([[3.0, 1.0, 2.0, 5.0], [NAN, 1.0, 7.0, NAN], [4.0, 4.5, NAN, 0.0]])
+    check([
+        torch.median, torch.nanmedian, lambda x: torch.median(x[:, :3], 1), lambda x: torch.nanmedian(x, 1, True),
+        lambda x: torch.median(x, 0), lambda x: torch.cummax(x, 1), lambda x: torch.cummin(x, 0),
+        lambda x: torch.median((10 * x[0]).int()), lambda x: torch.cummax(torch.round(x[0] / 2).to(torch.int64), 0),
+    ], x)  # fmt: skip
+
+
+def test_means_of_what_is_scattered() -> None:
+    torch.manual_seed(0)
+    x, y, index = torch.randn(5, 3), torch.randn(7, 3), torch.randint(0, 4, (7, 3))
+    whole = torch.randint(-9, 9, (5, 3)), torch.randint(-9, 9, (7, 3))
+    check([
+        lambda x, y, i, a, b: x.scatter_reduce(0, i, y, "mean"),
+        lambda x, y, i, a, b: x.scatter_reduce(0, i, y, "mean", include_self=False),
+        lambda x, y, i, a, b: a.scatter_reduce(0, i, b, "mean", include_self=False),
+    ], x, y, index, *whole)  # fmt: skip
+
+
+def put(x: Any, at: Any, value: Any) -> Any:
+    y = x.clone()
+    y[at] = value
+    return y
+
+
+def test_writes_by_masks() -> None:
+    torch.manual_seed(1)
+    x, row = torch.randn(3, 4, 5), torch.randn(5)
+    check([
+        lambda x, row: put(x, x > 0, 1.5), lambda x, row: put(x, x[:, :, 0] > 0, row),
+        lambda x, row: put(x, x[:, 0, 0] > 0, row.max()), lambda x, row: torch.masked_scatter(x, x > 0, -x),
+        lambda x, row: torch.masked_scatter(x, row > 0, x.flip(0)),
+    ], x, row)  # fmt: skip
+
+
+def test_unsigned_integers_are_calculated_with() -> None:
+    image = torch.arange(256, dtype=torch.uint8).reshape(16, 16)
+    check([
+        lambda x, y: x / 255, lambda x, y: x + y, lambda x, y: x * 3 - y, lambda x, y: x // 7, lambda x, y: x > y,
+        lambda x, y: torch.maximum(x, y), lambda x, y: x.float() - x.float().mean(), lambda x, y: x.amax(1),
+        lambda x, y: x.sum(0), lambda x, y: -x, lambda x, y: x.clamp(10, 200), lambda x, y: x >> 3,
+    ], image, image.flip(0, 1))  # fmt: skip
+
+
+def test_padding_with_the_other_side() -> None:
+    x = torch.randn(2, 3, 7, 5)
+    pad = torch.nn.functional.pad
+    check([
+        lambda x: pad(x, (2, 1, 0, 3), mode="circular"), lambda x: pad(x, (5, 5, 7, 7), mode="circular"),
+        lambda x: pad(x, (-1, 2, 1, -3), mode="circular"), lambda x: torch.cdist(x, x.flip(2)),
+    ], x)  # fmt: skip
