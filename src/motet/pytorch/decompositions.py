@@ -1,7 +1,7 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
-Wrong: adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where the largest and the
-smallest number are if there is a NaN. Missing: rolls of all dimensions, tensors of given strides, padding with what is
+Wrong: products of bytes, adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where
+the largest and the smallest number are if there is a NaN. Missing: rolls of all dimensions, tensors of given strides, padding with what is
 on the other side, powers of integers and quotients of narrow ones, all over several dimensions, distances, isfinite,
 signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
 
@@ -48,6 +48,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.copysign.Tensor: _copysign,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
+        aten.mm.default: _mm,
+        aten.bmm.default: _bmm,
     }
 
 
@@ -211,7 +213,7 @@ def _fmin(a: Any, b: Any) -> Any:
     return torch.where(torch.isnan(a) | (b < a), b, a)
 
 
-def _pad(x: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+def _pad(x: Any, pad: Sequence[Any], mode: str = "constant", value: float | None = None) -> Any:
     """By what is on the other side: PyTorch's own way writes the result piece by piece."""
     if mode != "circular" or not all(isinstance(extent, int) for extent in pad):
         return NotImplemented
@@ -232,3 +234,12 @@ def _dist(a: Any, b: Any, p: float = 2) -> Any:
 def _cdist(a: Any, b: Any, p: float, compute_mode: int | None) -> Any:
     """Between all rows of `a` and all of `b`, never by a product, whose sums would cancel."""
     return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, -1)
+
+
+def _mm(a: Any, b: Any) -> Any:
+    """As torch.mm, for signed bytes, of which the wheel's pass dies: sums wrap, as do those of 32 bits that are cut."""
+    return torch.mm(a.int(), b.int()).to(torch.int8) if a.dtype == b.dtype == torch.int8 else NotImplemented
+
+
+def _bmm(a: Any, b: Any) -> Any:
+    return torch.bmm(a.int(), b.int()).to(torch.int8) if a.dtype == b.dtype == torch.int8 else NotImplemented

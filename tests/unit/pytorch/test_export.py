@@ -243,3 +243,10 @@ def test_the_first_nan_is_the_largest_and_the_smallest(dtype: Any) -> None:
     expected = [x.argmax(1), x.argmin(0, True), x.argmax(), *x.max(1), *x.min(0, True), x.argmin(None, True)]
     for mine, theirs in zip(session(x), expected, strict=True):
         torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("shapes", [((3, 5), (5, 7)), ((2, 3, 5), (2, 5, 7)), ((2, 3, 5), (5, 7)), ((3, 5), (5,))])
+def test_products_of_bytes_wrap(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    torch.manual_seed(0)
+    a, b = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in shapes)
+    check(Function(torch.matmul), [a, b])
