@@ -1,9 +1,9 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
 Wrong: products of bytes, adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where
-the largest and the smallest number are if there is a NaN. Missing: rolls of all dimensions, tensors of given strides, padding with what is
-on the other side, powers of integers and quotients of narrow ones, all over several dimensions, distances, isfinite,
-signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
+the largest and the smallest number are if there is a NaN. Missing: rolls of all dimensions, tensors of given strides,
+padding with what is on the other side, powers of integers and quotients of narrow ones, all over several dimensions,
+distances, isfinite, signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
 
 Scans and what is found by sorting are in `orders.py`, writes to chosen elements in `writes.py`.
 """
