@@ -11,9 +11,9 @@ Calls go over sets of inputs, fresh random numbers, that are larger than the sec
 fastest round, per call; the JSON lines have the median, whole calls by the clock, and what each kernel took. The limit
 of a row is the larger of its operations over the GPU's peak and its bytes over the bandwidth of a copy, measured in the
 same run.
-Rows run in a process of their own, which is started anew if it dies. Then come cold starts, in fresh processes
-(`benchmarks.gpu_cold`), and passes of their own for IREE, whose driver may end the process, and for max-autotune, which
-searches long and is given some rows alone.
+Rows run in a process of their own, which is started anew if it dies. Then come passes of their own: for IREE, whose
+driver may end the process, cold starts, in fresh processes (`benchmarks.gpu_cold`), JAX's networks, and max-autotune,
+which searches long and, as reduce-overhead, is given some rows alone. What the limit of time leaves out has no number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import torch
 
 from benchmarks.gpu_compile import CONTENDERS as COMPILED
 from benchmarks.gpu_compile import compile_rows, pack, unpacked
-from benchmarks.gpu_rows import Row, rows
+from benchmarks.gpu_rows import LATER, Row, rows
 
 OWN = ("Motet", "Motet, graph")
 PEERS = {
@@ -43,44 +43,57 @@ PEERS = {
     "graph": "a CUDA graph of its calls",
     "compile": "torch.compile",
     "compile+graph": "a CUDA graph of what it makes",
-    "reduce-overhead": "torch.compile with graphs of its own",
+    "reduce-overhead": "torch.compile with graphs of its own, of some rows",
     "JAX": "jax.jit, of rows that are written for it",
     "IREE": "its CUDA, if iree-base-runtime is installed",
     "max-autotune": "torch.compile that searches, in a CUDA graph; of some rows, with a limit of time for each",
 }
 RESULTS = "results.jsonl"
-_ALONE = {"IREE": 40.0, "max-autotune": 60.0}  # seconds without a result after which such a row is given up
+_ALONE = {"IREE": 40.0, "JAX": 60.0, "max-autotune": 60.0}  # seconds without a result after which a row is given up
+_SHARE = {"JAX": 0.6}  # of the time that is left then
 _DEATHS = 3  # rows one after the other with which the process ends, after which a pass does
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Rows that a child measures, of these contenders, and how many seconds one may take."""
+    """Rows that a child measures, of these contenders, how many seconds one may take, and of the time left all."""
 
     contenders: tuple[str, ...]
     rows: tuple[str, ...]
     patience: float
+    share: float = 1.0
 
 
 def passes(options: argparse.Namespace) -> Iterator[Pass]:
     chosen = _chosen(options)
-    together = [name for name in options.peers if name not in _ALONE]
-    if together or not options.peers:
+    together = [name for name in options.peers if name not in _ALONE or name == "JAX"]
+    if set(together) - set(_ALONE) or not options.peers:
         yield Pass((OWN[0], *together, OWN[1]), tuple(row.name for row in chosen), options.patience)
     for name in (name for name in _ALONE if name in options.peers):
-        yield Pass((name,), tuple(row.name for row in chosen if row.searched or name != "max-autotune"), _ALONE[name])
+        theirs = tuple(row.name for row in chosen if _has_alone(name, row))
+        if theirs:
+            yield Pass((name,), theirs, _ALONE[name], _SHARE.get(name, 1.0))
+
+
+def _has_alone(contender: str, row: Row) -> bool:
+    if contender == "max-autotune":
+        return row.searched
+    return contender != "JAX" or (row.group in LATER["JAX"] and row.jax is not None)
 
 
 def supervise(options: argparse.Namespace, folder: Path) -> None:
     """Starts a child for each pass, and again from the next row on where it dies or takes too long over one."""
     options.results.write_text("")
     end = time.time() + options.time_limit
-    for number, each in enumerate(passes(options)):
+    every = list(passes(options))
+    cold = min(1, len(every) - 1)  # after the first two passes
+    for number, each in enumerate(every):
         names = list(each.rows)
         deaths = 0
-        while names and time.time() < end and deaths < _DEATHS:
+        until = time.time() + each.share * (end - time.time())
+        while names and time.time() < until and deaths < _DEATHS:
             before = len(read(options.results))
-            code = _watch(each, names, options, folder, end, machine=not before)
+            code = _watch(each, names, options, folder, until, machine=not before)
             lines = read(options.results)[before:]
             done = [line["row"] for line in lines if "row" in line]
             begun = [line["begin"] for line in lines if "begin" in line]
@@ -93,7 +106,7 @@ def supervise(options: argparse.Namespace, folder: Path) -> None:
             if not begun or code == 0:
                 break
             names = [name for name in names if name not in done]
-        if not number and options.cold:
+        if number == cold and options.cold:
             _start_cold(options, folder, end)
 
 
@@ -150,6 +163,7 @@ def _measure(options: argparse.Namespace) -> None:
     from benchmarks.gpu_measure import measure_machine, run_rows
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=2")  # all that 4 does but to check the results
     with torch.no_grad():
         if options.machine:
             note(options.results, {"machine": measure_machine()})

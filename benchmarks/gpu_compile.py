@@ -66,7 +66,7 @@ def _compile(row: Row, model: bytes, file: Path, target: str) -> dict[str, Any]:
 
     begin = time.perf_counter()
     device = f"cuda{{arch={target}{',' + row.options if row.options else ''}}}"
-    artifact = motet.compile(model, devices=device, cache=False)
+    artifact = motet.compile(model, devices=device)
     seconds = time.perf_counter() - begin
     artifact.save(file)
     variant = artifact.manifest.variants[0]

@@ -74,10 +74,19 @@ class Compiled(Eager):
         self.function = torch.compile(module, dynamic=False, mode=self.mode)
 
 
+def _check_searched(row: Row) -> None:
+    if not row.searched:
+        raise Absent("not searched")
+
+
 class ReduceOverhead(Compiled):
     """`torch.compile` with CUDA graphs of its own, into whose memory it copies the inputs."""
 
     mode = "reduce-overhead"
+
+    def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
+        _check_searched(row)
+        super().__init__(row, module, sets, folder)
 
     def launch(self, number: int) -> None:
         torch.compiler.cudagraph_mark_step_begin()
@@ -125,8 +134,7 @@ class MaxAutotune(CompiledGraphed):
     mode = "max-autotune-no-cudagraphs"
 
     def __init__(self, row: Row, module: torch.nn.Module, sets: Sets, folder: Path) -> None:
-        if not row.searched:
-            raise Absent("not searched")
+        _check_searched(row)
         super().__init__(row, module, sets, folder)
 
 

@@ -43,7 +43,7 @@ def compile_row(row: Row, model: bytes, file: Path) -> dict[str, Any]:
         words = [str(Path(sys.executable).with_name("iree-compile")), str(source), "-o", str(file),
                  "--iree-hal-target-device=cuda", "--iree-opt-level=O3"]
         if row.source:
-            words.append("--iree-input-type=stablehlo")
+            words += ["--iree-input-type=stablehlo", "--iree-execution-model=async-external"]  # ONNX's are so anyway
         for target in TARGETS:
             try:
                 _command([*words, f"--iree-cuda-target={target}"])
@@ -83,10 +83,12 @@ class Iree:
         self.context = runtime.SystemContext(config=config)
         self.context.add_vm_module(runtime.VmModule.mmap(config.vm_instance, str(file)))
         inside = next(each for name, each in self.context.modules.items() if name != "hal").vm_module
-        names = [name for name in inside.function_names if name.endswith("$async")]
-        if not names:
+        functions = [inside.lookup_function(name) for name in inside.function_names]
+        fenced = [each for each in functions if each.name.endswith("$async")
+                  or each.reflection.get("iree.abi.model") == "coarse-fences"]
+        if not fenced:
             raise Absent("its module has no asynchronous function")
-        self.function = inside.lookup_function(names[0])
+        self.function = fenced[0]
         self.load_seconds = time.perf_counter() - begin
         self.sets = [[self._view(tensor) for tensor in values] for values in sets]
         with torch.no_grad():

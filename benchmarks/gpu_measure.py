@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_contenders import CONTENDERS, Motet, MotetGraphed
-from benchmarks.gpu_rows import Absent, Input, Row, flat, say
+from benchmarks.gpu_rows import LATER, Absent, Input, Row, flat, say
 
 _MOST_SETS = 8
 _BEGUN = 8  # calls begun one after the other, to see what the host takes for one
@@ -64,6 +64,8 @@ def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, A
     answers: dict[str, Any] = {}
     ready: dict[str, Any] = {}
     for name in options.peers:
+        if row.group in LATER.get(name, ()) and len(options.peers) > 1:
+            continue
         begin = time.perf_counter()
         try:
             contender = CONTENDERS[name](row, module, sets, folder)

@@ -36,6 +36,12 @@ def test_what_may_end_the_process_or_takes_long_has_passes_of_its_own():
     assert set(searched.rows) < set(together.rows) and "matmul-gelu" in searched.rows
 
 
+def test_networks_of_jax_come_later():
+    together, _, jax, _ = gpu.passes(options(rows=["fragment", "encoder", "llama-step"]))
+    assert set(together.rows) == {"fragment", "encoder", "llama-step"}
+    assert (jax.contenders, jax.rows) == (("JAX",), ("encoder",)) and 0 < jax.share < 1
+
+
 def test_without_peers_there_is_motet_alone():
     (only,) = gpu.passes(options(rows=["fragment"], peers=[]))
     assert only.contenders == ("Motet", "Motet, graph") and only.rows == ("fragment",)
