@@ -2,8 +2,8 @@
 
 Motet's process imports the runtime alone and gives it arrays of NumPy; its weights come with the artifact. PyTorch's
 has its weights in memory already: making them is not counted, moving them to the GPU is. `torch.compile` finds its
-own caches on disk filled. Python's own start is the same for all, and not counted. Each process is begun twice: the
-first one brings files into memory.
+own caches on disk filled. Python's own start is the same for all, and not counted. Files are in memory from the runs
+before.
 """
 
 from __future__ import annotations
