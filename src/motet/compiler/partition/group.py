@@ -239,6 +239,8 @@ class _Grouper:
             return False
         domain, reduced = _domain(structure)
         if role is Role.ELEMENTWISE:
+            if group.role in DENSE_ROLES and self._only_feeds_reductions(group, operation):
+                return False
             if group.role in (Role.ELEMENTWISE, *DENSE_ROLES, Role.WINDOW):
                 return domain == group.domain
             return group.role is Role.REDUCTION and (
@@ -295,6 +297,18 @@ class _Grouper:
         results = [result for member in group.operations for result in member.results]
         users = {use.owner.operation for result in results for use in result.uses}
         return users <= {operation, *group.operations}
+
+    def _only_feeds_reductions(self, group: Group, operation: ir.Operation) -> bool:
+        """Whether reductions alone read what `operation` makes of values of `group` that others read too: these values
+        are in memory then, and its own need not be, as the squares of a normalisation."""
+        users = [use.owner.operation for use in operation.results[0].uses]
+        if not users or any(self.roles.get(user) is not Role.REDUCTION for user in users):
+            return False
+        read = [
+            value for value in operation.operands
+            if not isinstance(value.owner, ir.Block) and self.owner.get(value.owner.operation) is group
+        ]
+        return all(any(use.owner.operation != operation for use in value.uses) for value in read)
 
     def _reaches(self, later: Group, earlier: Group) -> bool:
         """Whether `later` waits for `earlier`, directly or not."""
