@@ -29,7 +29,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     def joins(products: Sequence[ProductShape], _: object) -> bool:
         return len(products) <= 3
 
-    monkeypatch.setattr(joining, "pays", joins)
+    monkeypatch.setattr(joined, "pays", joins)
 
 
 def tensor(shape: Sequence[int], dtype: str) -> str:

@@ -18,7 +18,7 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.codegen.nvvm.emit import emit_launch
 from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
 from motet.compiler.codegen.reader import Unreadable, read_kernel
-from motet.compiler.codegen.triton import joining, scans, scatters, sorts
+from motet.compiler.codegen.triton import joined, scans, scatters, sorts
 from motet.compiler.codegen.triton.attention import pays
 from motet.compiler.codegen.triton.objects import (
     Begun,
@@ -58,7 +58,7 @@ class TritonBackend:
         return found is not None and pays(found, self.target)
 
     def joins(self, products: Sequence[ProductShape]) -> bool:
-        return joining.pays(products, self.target)
+        return joined.pays(products, self.target)
 
     def gains(self, kernel: Kernel) -> bool:
         return True

@@ -6,15 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.compiler.codegen.cpu.extents import Extent, Place
+from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton import joined_ring
-from motet.compiler.codegen.triton.joining import Joined, ended, ended_at_once, needed_later, parted, settled
+from motet.compiler.codegen.triton.joining import (
+    MOST,
+    Joined,
+    Sums,
+    ended,
+    ended_at_once,
+    needed_later,
+    parted,
+    settled,
+)
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.products import Contraction, factor_of, leaving, multiply, tile_of, times
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.ring import ring_cycles
+from motet.compiler.codegen.triton.ring import Ring, every_ring, ring_cycles
 from motet.compiler.codegen.triton.scalars import carried_type, from_storage
-from motet.compiler.codegen.triton.tiles import Problem, Tile, choose_tiles, cycles, stored_as
+from motet.compiler.codegen.triton.tiles import RATES, Problem, Tile, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -22,6 +32,52 @@ _FORMS = 6
 _RINGS = 3
 _GUESS = 1024  # a dynamic extent
 _LEAST_SIDE = 16  # of a tile
+_LEAST = 8  # rows, columns and products of each result
+_HOPPER = 90
+_AT_ONCE = False
+_PIECES = (64, 32)
+
+
+def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
+    """Whether one launch is expected to be faster than several: by the models of their forms, which know when a tile
+    begins and ends, but not what a launch takes, nor what is written between the products."""
+    first = products[0]
+    alike = {shape.dtypes[:2] for shape in products} == {first.dtypes[:2]} and first.dtypes[0] == first.dtypes[1]
+    if len(products) > MOST or not alike:
+        return False
+    factor = target.precision if first.dtypes[0] == "f32" and target.precision != "ieee" else first.dtypes[0]
+    m, n, *depths = (size or _GUESS for size in (first.m, first.n, *(shape.k for shape in products)))
+    if factor not in RATES or min(m, n, *depths) < _LEAST:
+        return False
+    together = len(set(depths)) == 1 and any(len({side(shape) for shape in products}) == 1 for side in (_left, _right))
+    if together and not _AT_ONCE:
+        return False
+    columns = 1 << (len(products) - 1).bit_length() if together else 1
+    one = Problem(m, n * columns, depths[0] if together else sum(depths), first.batch or 1, factor, False)
+    apart = sum(_least(replace(one, n=n, k=k), every_ring(_items(factor), _PIECES, target), target) for k in depths)
+    around = joined_ring.fits(len(products), together, _items(factor), one, target)
+    return _least(one, [fit.ring for fit in around], target) < apart
+
+
+def _left(shape: ProductShape) -> int:
+    return shape.left
+
+
+def _right(shape: ProductShape) -> int:
+    return shape.right
+
+
+def _items(factor: str) -> tuple[int, int]:
+    size = item_bytes(stored_as(factor))
+    return size, size
+
+
+def _least(problem: Problem, rings: Sequence[Ring], target: GpuTarget) -> float:
+    """What the fastest form of a product is expected to take."""
+    found = [cycles(problem, tile, target) for tile in choose_tiles(problem, target, 1)]
+    if target.architecture == _HOPPER and problem.batch == 1 and problem.factor not in ("f32", "f64", "tf32x3"):
+        found += [ring_cycles(ring, problem, target) for ring in rings]
+    return min(found)
 
 
 def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
@@ -78,7 +134,7 @@ def _tiles(j: Joined, problem: Problem, target: GpuTarget) -> list[Tile]:
 def _form(j: Joined, tile: Tile) -> Form:
     """Tiles whose parts every thread loads."""
     last, task = j.products[-1], j.task
-    w = Writer(task.kernel, task.buffers, (tile.m, tile.n))
+    w = Sums(task.kernel, task.buffers, (tile.m, tile.n))
     batch, pm, pn = tile_of(w, last, tile)
     row = w.define("m", f"{pm} * {tile.m} + {w.range(0)}")
     column = w.define("n", f"{pn} * {tile.n} + {w.range(1)}")
@@ -105,7 +161,7 @@ def _moved(batch: dict[int, Coordinate], source: Contraction, to: Contraction) -
 
 
 def _in_turn(
-    w: Writer, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
+    w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
     """One sum after the other."""
     own, rest = parted(j)
@@ -128,7 +184,7 @@ def _in_turn(
 
 
 def _at_once(
-    w: Writer, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
+    w: Sums, j: Joined, tile: Tile, points: Sequence[dict[int, Coordinate]], masks: dict[int, str]
 ) -> None:
     """All sums at once; what they share is read once."""
     sums = [f"acc{number}" for number in range(len(j.products))]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.kernel import item_bytes
-from motet.compiler.codegen.triton.joining import Joined, ended, ended_at_once, needed_later, parted, settled
+from motet.compiler.codegen.kernel import Kernel, item_bytes
+from motet.compiler.codegen.triton.joining import Joined, Sums, ended, ended_at_once, needed_later, parted, settled
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of, short
 from motet.compiler.codegen.triton.products import group_of, leaving, stay, times
@@ -133,6 +133,16 @@ def form(j: Joined, factors: Factors, fit: Fit, target: GpuTarget) -> Form:
     return Form(text.module(task.symbol, task.about), grid, ring.warps, ring.stages, fit.label)
 
 
+class _RingSums(Sums, RingWriter):
+    """Writes what is done to sums that lie as tensor cores leave them."""
+
+    def __init__(
+        self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int], result: Matrix | None, outs: int
+    ) -> None:
+        RingWriter.__init__(self, kernel, buffers, shape, result, outs)
+        self.sums = set()
+
+
 class _Text:
     """The functions of a program, one method for each."""
 
@@ -147,8 +157,8 @@ class _Text:
         self.arguments = [*(f"v{value}" for value in self.w.buffers), *map(symbol_name, self.w.kernel.symbols)]
         self.shared = ["lefts", *(f"rights{i}" for i in range(self.beside)), "full", "empty", "rows", "columns"]
 
-    def _writer(self, shape: tuple[int, int]) -> RingWriter:
-        return RingWriter(self.j.task.kernel, self.j.task.buffers, shape, self.result, self.ring.outs)
+    def _writer(self, shape: tuple[int, int]) -> _RingSums:
+        return _RingSums(self.j.task.kernel, self.j.task.buffers, shape, self.result, self.ring.outs)
 
     def module(self, symbol: str, about: str) -> str:
         others = 0 if self.fit.at_once else len(self.j.products) - 1

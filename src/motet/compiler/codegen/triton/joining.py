@@ -1,4 +1,4 @@
-"""Launches of several products whose results meet element by element: what is one, and whether it pays.
+"""Launches of several products whose results meet element by element: what is one, and what is done to its sums.
 
     a·b + c·d               one sum after the other, each rounded as the program says, then what they meet in
     silu(x·w) * (x·u)       both sums at once, as they have a factor in common, which is read once
@@ -14,19 +14,15 @@ from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Step, match_epilogue
 from motet.compiler.codegen.cpu.extents import Place
-from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Access, Kernel, Stage
 from motet.compiler.codegen.triton import contraction
 from motet.compiler.codegen.triton.loops import Task, total
 from motet.compiler.codegen.triton.products import Contraction, whole
-from motet.compiler.codegen.triton.scalars import SHORT_FLOATS, from_storage, to_storage
+from motet.compiler.codegen.triton.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
 from motet.compiler.targets.gpu import GpuTarget
 
-_MOST = 3  # products
-_GUESS = 1024  # a dynamic extent
-_LEAST = 8  # rows, columns and products of each result
-_SMALL = 0  # products of numbers, up to which a launch less pays
+MOST = 3  # products
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ def matched(kernel: Kernel, stages: Sequence[Stage], seen: Kernel) -> tuple[list
     products: list[Stage] = []
     while len(products) < len(stages) and _is_product(kernel, stages[len(products)]):
         products.append(stages[len(products)])
-    if not 2 <= len(products) <= _MOST:
+    if not 2 <= len(products) <= MOST:
         return None
     main, others = products[-1], products[:-1]
     result, shape = kernel.values[main.outputs[0].value], _written(main)
@@ -151,21 +147,28 @@ def _share(kernel: Kernel, products: Sequence[Contraction]) -> bool:
     return len(lefts) == 1 or len(rights) == 1
 
 
-# -- whether it pays -------------------------------------------------------------------------------
-
-
-def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
-    """Whether one launch is expected to be faster than several."""
-    if len(products) > _MOST:
-        return False
-    first = products[0]
-    m, n = (size or _GUESS for size in (first.m, first.n))
-    if min(m, n, *(shape.k or _GUESS for shape in products)) < _LEAST:
-        return False
-    return (first.batch or 1) * m * n * sum(shape.k or _GUESS for shape in products) <= _SMALL
-
-
 # -- what is done to sums --------------------------------------------------------------------------
+
+
+class Sums(Writer):
+    """Writes what is done to `sums`: when they are rounded to bf16, the compiler is not to see that the result is one,
+    or it multiplies such numbers as they are, for which the assembler reads sums while others still grow, and so has
+    every multiplication of tensor cores wait for the one before."""
+
+    def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
+        super().__init__(kernel, buffers, shape)
+        self.sums: set[str] = set()
+
+    def define(self, prefix: str, text: str) -> str:
+        number = next((name for name in self.sums if text == rounded(name, "bf16")), None)
+        if number is not None:
+            bits = f"({number}).to(tl.bfloat16).to(tl.int16, bitcast=True).to(tl.int32) << 16"
+            text = f"({bits}).to(tl.float32, bitcast=True)"
+        name = super().define(prefix, text)
+        if text in self.sums:
+            self.sums.add(name)
+        return name
+
 
 Points = Sequence[Mapping[int, Coordinate]]  # where the tile lies, in the dimensions of each product
 
@@ -205,15 +208,17 @@ def settled(
     return kept
 
 
-def all_results(w: Writer, j: Joined, sums: Sequence[str], points: Points) -> dict[int, str]:
-    """The results of all products of `sums`, carried; those that are stored, but for the last one, are."""
+def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> None:
+    """What is done to all sums, which are there at once."""
     made: dict[int, str] = {}
+    w.sums |= set(sums)
     for number, (c, at) in enumerate(zip(j.products, points, strict=True)):
         value = j.values[number]
         made[value] = whole(w, c, sums[number], at, made)
         if value in j.task.stored and c is not j.products[-1]:
             w.write(j.task.stored[value], points[-1], made[value])
-    return made
+    value = made.pop(j.values[-1])
+    w.finish(Epilogue(j.values[-1], None, j.steps), value, points[-1], j.task.stored, made)
 
 
 def ended(
@@ -223,10 +228,3 @@ def ended(
     made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}
     value = whole(w, j.products[-1], acc, points[-1], made)
     w.finish(Epilogue(j.values[-1], None, tuple(rest)), value, points[-1], j.task.stored, made)
-
-
-def ended_at_once(w: Writer, j: Joined, sums: Sequence[str], points: Points) -> None:
-    """What is done to all sums, which are there at once."""
-    made = all_results(w, j, sums, points)
-    value = made.pop(j.values[-1])
-    w.finish(Epilogue(j.values[-1], None, j.steps), value, points[-1], j.task.stored, made)
