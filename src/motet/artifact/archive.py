@@ -6,7 +6,6 @@ the order is the caller's, so equal members give an equal file.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import struct
 import zipfile
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from motet.artifact.hashes import hash_of
 from motet.errors import ArtifactError
 
 PAGE = 4096
@@ -33,15 +33,13 @@ class Content:
     pieces: Callable[[], Iterable[memoryview]]
     size: int
     sha256: str
+    piece: int = 0  # see `hashes.py`
 
 
 def hashed(name: str, pieces: Callable[[], Iterable[memoryview]]) -> Content:
     """The member `name` with its size and hash."""
-    size, digest = 0, hashlib.sha256()
-    for piece in pieces():
-        size += len(piece)
-        digest.update(piece)
-    return Content(name, pieces, size, digest.hexdigest())
+    found = hash_of(pieces())
+    return Content(name, pieces, found.size, found.hexdigest(), found.piece)
 
 
 class ArchiveFile:

@@ -6,7 +6,6 @@ The manifest is checked when opening (`validation.py`), each other member agains
 from __future__ import annotations
 
 import errno
-import hashlib
 import mmap
 import os
 import threading
@@ -22,6 +21,7 @@ import numpy as np
 from motet.artifact.archive import Stored, read_archive
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.files import unreadable, write_atomically
+from motet.artifact.hashes import hexdigest
 from motet.artifact.parameters import ParameterFile
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature
 from motet.artifact.validation import validate
@@ -31,7 +31,6 @@ _T = TypeVar("_T")
 
 MANIFEST = "manifest.json"
 PARAMETERS = "parameters.safetensors"
-_PIECE = 4 << 20  # bytes of a member that are hashed at once
 _WORTH_A_THREAD = 4 << 20
 
 
@@ -116,12 +115,13 @@ class Artifact:
 
     def _check(self, name: str) -> None:
         data, place = self._located(name)
-        if _hash(data) != self.manifest.members[name].sha256:
+        expected = self.manifest.members[name]
+        if hexdigest(data, expected.piece) != expected.sha256:
             raise ArtifactError(f"{place}: damaged: its hash is not the one in the manifest")
         self._verified.add(name)
 
     def begin_check(self) -> None:
-        """Checks the parameters against their hash in a thread, where that takes its time, so that something else can
+        """Checks the parameters against their hash in threads, where that takes its time, so that something else can
         be done with `unchecked_parameter` meanwhile. `parameter` waits for it."""
         name = self.manifest.external_parameters or PARAMETERS
         member = self.manifest.members.get(name)
@@ -234,31 +234,6 @@ class Artifact:
                 )
             arrays.append(array)
         return arrays
-
-
-def _hash(data: memoryview) -> str:
-    """SHA-256 of `data`. What is read of a mapped file does not stay: most of it may never be used, such as
-    constants in the layout of another processor."""
-    digest = hashlib.sha256()
-    for start in range(0, len(data), _PIECE):
-        piece = data[start : start + _PIECE]
-        digest.update(piece)
-        if len(piece) == _PIECE:
-            _let_go(piece)
-    return digest.hexdigest()
-
-
-def _let_go(piece: memoryview) -> None:
-    """Let the system take back the memory of `piece` where it is a mapped file's; it is read again when needed."""
-    if isinstance(piece.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        offset = _address(piece) - _address(piece.obj)
-        first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = (offset + len(piece)) // mmap.PAGESIZE * mmap.PAGESIZE
-        piece.obj.madvise(mmap.MADV_DONTNEED, first, last - first)
-
-
-def _address(data: memoryview | mmap.mmap) -> int:
-    return int(np.frombuffer(data, np.uint8).ctypes.data)
 
 
 def _map(path: Path) -> memoryview:

@@ -215,6 +215,7 @@ class Parameter(Struct, frozen=True):
 class Member(Struct, frozen=True):
     sha256: str
     size: int
+    piece: int = 0  # bytes that are hashed by themselves, of members longer than that: see `hashes.py`
 
 
 class Manifest(Struct, frozen=True):

@@ -17,6 +17,7 @@ _DEPTH = 64
 _MAXIMUM_RANK = 64
 _MAXIMUM_STREAMS = 1 << 16
 _MAXIMUM = 1 << 62
+_LEAST_PIECE = 1 << 16
 
 
 def validate(manifest: Manifest, where: str) -> None:
@@ -39,6 +40,10 @@ def validate(manifest: Manifest, where: str) -> None:
     for variant in manifest.variants:
         _check_variant(variant, manifest, signatures, f"{where}: variant {variant.target!r}")
     check_code(manifest, where)
+    for name, member in manifest.members.items():
+        if member.piece and member.piece < _LEAST_PIECE:
+            raise ArtifactError(f"{where}: member {name!r}: hashed in pieces of {member.piece} bytes; expected 0, for "
+                                f"the whole, or {_LEAST_PIECE} and more")
     external = manifest.external_parameters
     beside = external is None or ("/" not in external and external not in ("", ".", ".."))
     if not beside or external not in {None, *manifest.members}:

@@ -7,7 +7,6 @@ manifest.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ import numpy as np
 from motet.artifact.archive import ArchiveFile, Content, hashed, write_archive
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.files import atomic_file, unwritable, write_atomically
+from motet.artifact.hashes import MemberHash
 from motet.artifact.parameters import encode_parameters, encoded_size
 from motet.artifact.reader import MANIFEST, PARAMETERS, Artifact
 from motet.artifact.schema import Manifest, Member
@@ -66,7 +66,7 @@ def write_artifact(
     listed = [*contents, external] if external else contents
     manifest = msgspec.structs.replace(
         manifest,
-        members={content.name: Member(content.sha256, content.size) for content in listed},
+        members={content.name: Member(content.sha256, content.size, content.piece) for content in listed},
         external_parameters=external.name if external else None,
     )
     validate(manifest, where)
@@ -158,18 +158,18 @@ class _Written:
 
 
 def _write_parameters(path: Path, parameters: Mapping[str, np.ndarray]) -> _Written:
-    digest = hashlib.sha256()
+    found = MemberHash()
 
     def pieces() -> Iterator[memoryview]:
         for piece in encode_parameters(parameters):
-            digest.update(piece)
+            found.update(piece)
             yield piece
 
     file = path.open("w+b")
     archive = ArchiveFile(file)
     size = encoded_size(parameters)
     archive.add(PARAMETERS, pieces(), size)
-    content = Content(PARAMETERS, partial(encode_parameters, parameters), size, digest.hexdigest())
+    content = Content(PARAMETERS, partial(encode_parameters, parameters), size, found.hexdigest(), found.piece)
     return _Written(content, file, archive)
 
 

@@ -136,6 +136,8 @@ DEFECTS = [
     (edit("variants", 0, "objects", ["none.o"]), "object 'none.o': no such member"),
     (edit("members", "executables/main/a.o", "size", 3), "its size is not the manifest's"),
     (edit("members", "x", "sha256", "0"), "member 'x': damaged"),
+    (edit("members", "x", "piece", -1), "hashed in pieces of -1 bytes; expected 0, for the whole, or 65536"),
+    (edit("members", "x", "piece", 100), "member 'x': hashed in pieces of 100 bytes"),
     (edit("members", "y", {"sha256": "", "size": 0}), "missing: y; not listed: none"),
     (edit("parameters", 0, "shape", [5, 3]), "parameter 'weight': 3x5xf32 stored, 5x3xf32 expected"),
     (edit("external_parameters", "../up"), "not the name of a member"),
