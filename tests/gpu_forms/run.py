@@ -19,7 +19,7 @@ import motet
 from motet.errors import DeviceError, MotetError
 from tests.gpu_forms.cases import Bundle
 
-_LIMIT = 20.0  # seconds for one artifact
+_LIMIT = 10.0  # seconds for one artifact
 _CALLS = 3  # the second and third go other ways through the driver than the first
 
 

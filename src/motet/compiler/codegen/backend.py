@@ -141,8 +141,8 @@ def launched(kernel: Kernel, code: KernelCode) -> Compiled:
     )
     extents: list[tuple[str, str, int, int]] = []
     for symbol in kernel.symbols:
-        argument, axis = symbol.removeprefix("a").split("_")
-        extents.append((symbol, "argument", int(argument), int(axis)))
+        number, axis = symbol[1:].split("_")
+        extents.append((symbol, "argument" if symbol[0] == "a" else "result", int(number), int(axis)))
     return Compiled(code, kernel.arguments, packings, tuple(extents))
 
 

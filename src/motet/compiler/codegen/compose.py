@@ -74,7 +74,8 @@ def _inline(stage: Stage, reader: Stage) -> Stage | None:
     if len(uses) != 1:
         return None
     access = uses[0]
-    if stage.body and not _visits_once(access, reader):
+    number = not stage.sizes and not stage.inputs  # of extents: free to calculate again
+    if stage.body and not number and not _visits_once(access, reader):
         return None
     if stage.body and _is_contraction(reader):
         return None

@@ -91,7 +91,7 @@ class Scalar:
     (reductions), then the results of earlier operations. `arith.constant` carries `value`;
     `linalg.index` carries the dimension in `value`; `arith.cmpf/cmpi` carry the predicate's name in `predicate`.
     `tensor.extract`, in kernels that were read with gathers, has an input first, which reads element 0 of the
-    tensor and stands for all of it, then the indices.
+    tensor and stands for all of it, then the indices; `tensor.dim`, in these too, is the extent named by `predicate`.
     """
 
     op: str

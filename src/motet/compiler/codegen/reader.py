@@ -28,6 +28,7 @@ from motet.compiler.codegen.kernel import (
 )
 from motet.compiler.ir._mlir import ir
 
+EXTENT = "tensor.dim"  # a scalar: the dynamic extent that `predicate` names
 CONSTANT = "motet.constant"  # argument attribute: its data is known when compiling
 
 FLOAT_PREDICATES = (
@@ -55,13 +56,12 @@ Number = float | int
 Source = View | Number | None  # what an SSA value stands for; None: contents undefined
 
 
-def read_kernel(function: ir.Operation, gathers: bool = False) -> Kernel:
-    """The `Kernel` that `function` (a `func.func` on tensors with one block) computes. With `gathers`, bodies may have
-    `tensor.extract` (see `Scalar`), which not every code generator knows.
+def read_kernel(function: ir.Operation) -> Kernel:
+    """The `Kernel` that `function` (a `func.func` on tensors with one block) computes.
 
-    Raises `Unreadable` where it has no such form.
+    Raises `Unreadable` where it has no such form; `computed.py` reads more of them.
     """
-    return _Reader(function, gathers).read()
+    return Reader(function).read()
 
 
 def dtype_of(kind: ir.Type) -> str:
@@ -135,10 +135,13 @@ def constant_number(operation: ir.Operation) -> Number | None:
     return None
 
 
-class _Reader:
-    def __init__(self, function: ir.Operation, gathers: bool) -> None:
+class Reader:
+    """With `gathers`, bodies may have `tensor.extract` (see `Scalar`)."""
+
+    gathers = False
+
+    def __init__(self, function: ir.Operation) -> None:
         self.function = function
-        self.gathers = gathers
         self.values: list[Value] = []
         self.stages: list[Stage] = []
         self.sources: dict[ir.Value, Source] = {}
@@ -212,10 +215,23 @@ class _Reader:
         kind = ir.RankedTensorType(operation.results[0].type)
         dynamic = iter(operation.operands)
         self.shapes[operation.results[0]] = tuple(
-            self.extents.get(next(dynamic)) if kind.is_dynamic_dim(axis) else kind.shape[axis]
+            self._given_extent(next(dynamic)) if kind.is_dynamic_dim(axis) else kind.shape[axis]
             for axis in range(kind.rank)
         )
         self.sources[operation.results[0]] = None
+
+    def _given_extent(self, value: ir.Value) -> Size | None:
+        """The extent that `value` is, where that can be told."""
+        return self.extents.get(value)
+
+    def _grown(self, size: Size, by: int) -> Size:
+        """An extent that is larger by a constant."""
+        return _known(size) + by
+
+    def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
+        """The extents of a tensor that is no view."""
+        kind = ir.RankedTensorType(operand.type)
+        return tuple(_known(_extent(kind, axis)) for axis in range(kind.rank))
 
     def _read_dim(self, operation: ir.Operation) -> None:
         source, axis = (self.sources.get(operand) for operand in operation.operands)
@@ -241,20 +257,20 @@ class _Reader:
         self.sources[operation.results[0]] = source
 
     def _is_scalar(self, operation: ir.Operation) -> bool:
-        """Whether an operation outside of bodies calculates a number, which is no size, of what is known or in a tensor."""
+        """Whether an operation outside of bodies makes a number, which is no size, of what is known or in a tensor."""
         kind = operation.results[0].type
         return str(kind) in DTYPES and str(kind) != "index" and all(o in self.sources for o in operation.operands)
 
     def _read_scalar(self, operation: ir.Operation) -> None:
-        """A number that is calculated outside of bodies: a loop nest of one point. Of constants in another type upstream
-        folds those alone that it need not round."""
+        """A number that is calculated outside of bodies: a loop nest of one point. Of constants in another type
+        upstream folds those alone that it need not round."""
         dtype = dtype_of(operation.results[0].type)
         source = self.sources[operation.operands[0]]
         if operation.name in ("arith.truncf", "arith.extf") and isinstance(source, float):
             with np.errstate(over="ignore"):
                 self.sources[operation.results[0]] = float(np.float64(source).astype(DTYPES[dtype]))
             return
-        body = _Body(self, 0)
+        body = Body(self, 0)
         for operand in operation.operands:
             body.bind(operand, self.sources[operand], (), operand, [])
         target = self._new((), dtype)
@@ -290,12 +306,12 @@ class _Reader:
         if source is None:
             raise Unreadable("padding of undefined contents")
         if not isinstance(source, View):
-            source = self._spread(source, ir.RankedTensorType(operation.operands[0].type))
+            source = self._spread(source, operation.operands[0])
         if source.padding is not None:
             source = self._materialised(source, dtype_of(operation.operands[0].type))
         rank = len(source.shape)
         shape = tuple(
-            size if lo == hi == 0 else _known(size) + lo + hi
+            size if lo == hi == 0 else self._grown(size, lo + hi)
             for size, lo, hi in zip(source.shape, low, high, strict=True)
         )
         shift = [
@@ -315,9 +331,9 @@ class _Reader:
             self.sources[operation.results[0]] = source
             return
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
-        sizes = _static_or_none(operation, "static_sizes")
+        sizes = static_or_none(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
-        kept = _kept_dimensions(sizes, [_extent(result, i) for i in range(result.rank)])
+        kept = kept_dimensions(sizes, [_extent(result, i) for i in range(result.rank)])
         inner: list[Affine] = []
         for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
             coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
@@ -364,11 +380,12 @@ class _Reader:
     def _read_insert_slice(self, operation: ir.Operation) -> None:
         source, destination = (self.source_of(operation.operands[i]) for i in range(2))
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
-        sizes = _static(operation, "static_sizes")
+        sizes = self._inserted_sizes(operation, source)
         result = ir.RankedTensorType(operation.results[0].type)
-        target = self._writable(destination, operation.operands[1], result)
+        target = self._writable(destination, operation.operands[1])
         kind = ir.RankedTensorType(operation.operands[0].type)
-        kept = _kept_dimensions(sizes, [_extent(kind, i) for i in range(kind.rank)])
+        known = [size if isinstance(size, int) else None for size in sizes]
+        kept = kept_dimensions(known, [_extent(kind, i) for i in range(kind.rank)])
         map_ = tuple(
             Affine(tuple(strides[axis] if d == axis else 0 for d in kept), offsets[axis])
             for axis in range(result.rank)
@@ -376,6 +393,10 @@ class _Reader:
         extents = tuple(sizes[axis] for axis in kept)
         self._copy(source, extents, Access(target, map_), operation)
         self.sources[operation.results[0]] = View(target, identity_map(result.rank), self.values[target].shape)
+
+    def _inserted_sizes(self, operation: ir.Operation, source: Source) -> Sequence[Size]:
+        """The extents of what is inserted, with those that its type leaves out."""
+        return _static(operation, "static_sizes")
 
     def _read_concat(self, operation: ir.Operation) -> None:
         axis = ir.IntegerAttr(operation.attributes["dim"]).value
@@ -398,8 +419,7 @@ class _Reader:
     def _shape_of(self, value: ir.Value, source: Source) -> tuple[Size, ...]:
         if isinstance(source, View):
             return source.shape
-        kind = ir.RankedTensorType(value.type)
-        return tuple(_known(_extent(kind, axis)) for axis in range(kind.rank))
+        return self._shape_at(value)
 
     # -- linalg.generic --------------------------------------------------------------------------
 
@@ -424,7 +444,7 @@ class _Reader:
         if self._is_view(block, iterators, inputs, outputs, linear, sizes):
             self._view(operation, sources[0], linear[0], linear[-1], sizes)
             return
-        body = _Body(self, rank)
+        body = Body(self, rank)
         accesses: list[Access] = []
         for operand, source, map_, argument in zip(
             inputs, sources, linear, list(block.arguments)[: len(inputs)], strict=False
@@ -455,7 +475,7 @@ class _Reader:
         linear: Sequence[tuple[Affine, ...]],
         first: int,
         iterators: Sequence[str],
-        body: _Body,
+        body: Body,
         accesses: list[Access],
     ) -> list[Access | Number | None]:
         inits: list[Access | Number | None] = []
@@ -622,7 +642,7 @@ class _Reader:
         )
         return View(target, identity_map(rank), view.shape)
 
-    def _writable(self, source: Source, operand: ir.Value, kind: ir.RankedTensorType) -> int:
+    def _writable(self, source: Source, operand: ir.Value) -> int:
         """A value that may be written over what `source` holds."""
         if isinstance(source, View):
             value = self.values[source.base]
@@ -630,17 +650,17 @@ class _Reader:
             if value.role == "temporary" and only_use and source.map == identity_map(value.rank):
                 return source.base
             return self._materialised(source, value.dtype).base
-        shape = tuple(_known(_extent(kind, axis)) for axis in range(kind.rank))
-        target = self._new(shape, dtype_of(kind))
+        target = self._new(self._shape_at(operand), dtype_of(operand.type))
         if source is not None:
             self._copy_number(source, target)
         return target
 
-    def _spread(self, number: Number, kind: ir.RankedTensorType) -> View:
-        """A value of type `kind` that holds `number` everywhere."""
-        target = self._new(tuple(_known(_extent(kind, axis)) for axis in range(kind.rank)), dtype_of(kind))
+    def _spread(self, number: Number, operand: ir.Value) -> View:
+        """A value like `operand`, which is no view, that holds `number` everywhere."""
+        shape = self._shape_at(operand)
+        target = self._new(shape, dtype_of(operand.type))
         self._copy_number(number, target)
-        return View(target, identity_map(kind.rank), self.values[target].shape)
+        return View(target, identity_map(len(shape)), shape)
 
     def _copy_number(self, number: Number, target: int) -> None:
         value = self.values[target]
@@ -660,8 +680,7 @@ class _Reader:
             if value.role == "temporary" and plain and source.shape == value.shape:
                 return source.base
             return self._materialised(source, value.dtype).base
-        kind = ir.RankedTensorType(operand.type)
-        target = self._new(tuple(_known(_extent(kind, i)) for i in range(kind.rank)), dtype_of(kind))
+        target = self._new(self._shape_at(operand), dtype_of(operand.type))
         if source is not None:
             self._copy_number(source, target)
         return target
@@ -697,17 +716,28 @@ class _Reader:
         return replace(
             stage,
             sizes=tuple(self._find(size) for size in stage.sizes),
+            body=tuple(self._resolved(scalar) for scalar in stage.body),
             inputs=tuple(map(move, stage.inputs)),
             outputs=tuple(map(move, stage.outputs)),
             inits=tuple(move(init) if isinstance(init, Access) else init for init in stage.inits),
         )
 
 
-class _Body:
+    def _resolved(self, scalar: Scalar) -> Scalar:
+        """`scalar` with the extent that it is, where it is one."""
+        if scalar.op != EXTENT:
+            return scalar
+        size = self._find(scalar.predicate)
+        if isinstance(size, int):
+            return Scalar("arith.constant", (), scalar.dtype, size)
+        return replace(scalar, predicate=size)
+
+
+class Body:
     """Reads a region of scalar operations. Body values are numbered: inputs, outputs, then operations; while
     reading, outputs and operations have provisional numbers that `read` resolves."""
 
-    def __init__(self, reader: _Reader, rank: int) -> None:
+    def __init__(self, reader: Reader, rank: int) -> None:
         self.reader = reader
         self.rank = rank
         self.accesses: list[Access] = []
@@ -829,13 +859,13 @@ def reassociation(operation: ir.Operation) -> list[list[int]]:
     ]
 
 
-def _static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
+def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
     unknown = ir.ShapedType.get_dynamic_size()
     return [None if value == unknown else value for value in ir.DenseI64ArrayAttr(operation.attributes[name])]
 
 
 def _static(operation: ir.Operation, name: str) -> list[int]:
-    values = _static_or_none(operation, name)
+    values = static_or_none(operation, name)
     known = [value for value in values if value is not None]
     if len(known) != len(values):
         raise Unreadable(f"{operation.name} with a computed {name.removeprefix('static_')}")
@@ -852,7 +882,7 @@ def _known(size: Size | None) -> int:
     return size
 
 
-def _kept_dimensions(sizes: Sequence[int | None], result: Sequence[int | None]) -> list[int]:
+def kept_dimensions(sizes: Sequence[int | None], result: Sequence[int | None]) -> list[int]:
     """Which axes of a slice survive in its rank-reduced result: unit axes are dropped, from the left."""
     kept: list[int] = []
     drop = len(sizes) - len(result)

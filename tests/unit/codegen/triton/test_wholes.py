@@ -82,6 +82,28 @@ def test_sorts_by_other_dtypes(dtype: str) -> None:
     np.testing.assert_array_equal(y.astype("f4"), np.sort(x.astype("f4"), 1))
 
 
+@pytest.mark.parametrize("op, dtype", [
+    ("arith.cmpi sle", "i64"), ("arith.cmpi sge", "i64"), ("arith.cmpi ult", "i32"), ("arith.cmpi uge", "i8"),
+    ("arith.cmpf ole", "f64"), ("arith.cmpf oge", "f64"),
+])
+@pytest.mark.parametrize("shape, dim, first", [((2, 77), 1, None), ((131, 3), 0, 5), ((1, 1), 1, None), ((3, 64), 1, 1)])
+def test_sorts_by_ranks(op: str, dtype: str, shape: tuple[int, ...], dim: int, first: int | None) -> None:
+    x = (random(*shape) * 2e5).astype(DTYPES[dtype])
+    if dtype == "i64":
+        x += np.int64(1) << np.int64(40)
+    if dtype == "f64" and x.size > 20:
+        x.reshape(-1)[[1, 7, 9, 11]] = [np.nan, np.inf, -np.inf, np.nan]
+    positions = np.ascontiguousarray(np.broadcast_to(np.expand_dims(np.arange(shape[dim]), 1 - dim), shape))
+    y, p = interpret(generate(sort(shape, dim, op, dtype, first)), [x, positions])
+    keys = x.view(f"u{x.itemsize}") if " u" in op else x
+    if op.endswith("ge"):
+        keys = -keys if dtype == "f64" else ~keys
+        keys = np.where(np.isnan(x), -np.inf, np.where(keys == -np.inf, -1e300, keys)) if dtype == "f64" else keys
+    order = np.argsort(keys, dim, kind="stable").take(np.arange(first or shape[dim]), dim)
+    np.testing.assert_array_equal(p, order)
+    np.testing.assert_array_equal(y, np.take_along_axis(x, order, dim))
+
+
 def test_puts_nan_last() -> None:
     x = random(1, 40)
     x[0, [3, 20]] = np.nan

@@ -12,12 +12,12 @@ import msgspec
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.attention import match
 from motet.compiler.codegen.backend import Objects, launched
-from motet.compiler.codegen.compose import compose
+from motet.compiler.codegen.computed import read_computed
 from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.codegen.nvvm.emit import emit_launch
 from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
-from motet.compiler.codegen.reader import Unreadable, read_kernel
+from motet.compiler.codegen.reader import Unreadable
 from motet.compiler.codegen.triton import joined, scans, scatters, sorts
 from motet.compiler.codegen.triton.attention import pays
 from motet.compiler.codegen.triton.objects import (
@@ -77,7 +77,7 @@ class TritonBackend:
         if is_whole(function):
             return self._whole(function, name)
         try:
-            kernel = compose(read_kernel(function, gathers=True))
+            kernel = read_computed(function)
         except Unreadable as unreadable:
             self._fail(name, _explained(str(unreadable) or reason), source_location(function))
         return launched(kernel, self.generate(kernel))

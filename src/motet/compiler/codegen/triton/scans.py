@@ -16,6 +16,7 @@ from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.scalars import Unsupported, carried_type, constant, from_storage, to_storage
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.triton.writer import is_wide
 from motet.compiler.codegen.whole import Line, Whole, line_of
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -140,9 +141,11 @@ def _turns(
     carry = f"carry = tl.full({shape}, {begin}, {scan.kind})"
     if length is not None and length <= part:
         return [carry, *body]
+    index = "tl.int64" if is_wide(scan.whole.kernel) else "tl.int32"  # a loop may not change the type
     gathered = f"carry = {helper}(carry, tl.reduce(x, {axis}, {helper}, keep_dims=True)).to({scan.kind})"
     return [
-        carry, f"c0 = {place}", f"for k in range(0, {extent}, {part}):", f"    {place} = c0 + k",
+        carry, f"c0 = ({place}).to({index})", f"{place} = c0", f"for k in range(0, {extent}, {part}):",
+        f"    {place} = (c0 + k).to({index})",
         *(f"    {line}" for line in body), f"    {gathered}",
     ]
 

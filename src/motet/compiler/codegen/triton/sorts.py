@@ -12,7 +12,7 @@ integers, above the position, so that equal keys keep their order. The tensors a
   has them all.
 - Longer lines: tiles, then merges, those steps that reach beyond a tile each a launch of its own, in memory.
 
-NaNs are larger than all else, as in PyTorch.
+NaNs are larger than all else, as in PyTorch. What has no such key, or lines of unknown length, `ranks.py` sorts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.codegen.kernel import ITEM_BITS
+from motet.compiler.codegen.triton import ranks
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.scalars import FLOATS, Unsupported, from_storage, storage_type
@@ -98,33 +99,27 @@ class _Sort:
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `Unsupported` for keys of more than 32 bits, lines of unknown length, and orders that are no plain
-    comparison of the first tensor's elements."""
-    sort = _sort(whole)
+    """Raises `Unsupported` for orders that are no plain comparison of the first tensor's elements."""
+    order = order_of(whole)
+    if order is None:
+        raise Unsupported("a sort by more than one comparison")
+    line = line_of(whole.outputs[0].shape, whole.dimension)
+    carried = [whole.outputs[result] for result in whole.results]
+    if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
+        raise Unsupported("a sort that carries along what is no tensor")
+    dtype = whole.outputs[0].dtype
+    short = ITEM_BITS[dtype] <= 32 and not order.unsigned and not dtype.startswith("ui") and dtype != "i1"
+    if not short or line.length.known is None or line.count.known is None:
+        return ranks.emit(whole, line, order)
+    length = line.length.known
+    wanted = max(length if first is None else first for first in whole.firsts)
+    sort = _Sort(whole, line, length, wanted, order.descending)
     if sort.length <= _WHOLE:
         return code_of(whole, [_alone(sort)])
     if sort.wanted > _FEW:
         return _merged(sort)
     width = _group_width(sort)
     return _grouped(sort, width) if width else _thinned(sort)
-
-
-def _sort(whole: Whole) -> _Sort:
-    line = line_of(whole.outputs[0].shape, whole.dimension)
-    carried = [whole.outputs[result] for result in whole.results]
-    if whole.outputs[0].value < 0 or any(one.value < 0 and one.axis != whole.dimension for one in carried):
-        raise Unsupported("a sort that carries along what is no tensor")
-    if line.length.known is None or line.count.known is None:
-        raise Unsupported("a sort of lines of unknown length")
-    dtype = whole.outputs[0].dtype
-    if ITEM_BITS[dtype] > 32 or dtype.startswith("ui"):
-        raise Unsupported(f"a sort by {dtype}")
-    order = order_of(whole)
-    if order is None or order.unsigned:
-        raise Unsupported("a sort by more than one comparison of numbers with a sign")
-    length = line.length.known
-    wanted = max(length if first is None else first for first in whole.firsts)
-    return _Sort(whole, line, length, wanted, order.descending)
 
 
 def _warps(pairs: int) -> int:

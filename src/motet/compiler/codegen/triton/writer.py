@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from motet.compiler.codegen.cpu.epilogue import Epilogue
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.codegen.reader import EXTENT
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
     by_constant,
@@ -295,6 +296,8 @@ class Writer:
             elif scalar.op == "linalg.index":
                 coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
                 names.append(self.define("x", self.index(coordinate)))
+            elif scalar.op == EXTENT:
+                names.append(self.define("x", f"tl.full((), 0, tl.int64) + {symbol_name(scalar.predicate)}"))
             elif scalar.op == "tensor.extract" and tables:
                 ends = [_end(body, o - len(operands), sizes) for o in scalar.operands[1:]]
                 indices = [names[o] for o in scalar.operands[1:]]

@@ -1,0 +1,301 @@
+"""Reads kernels that `reader.py` gives up on, for code generators with the scalars `tensor.extract` and `tensor.dim`:
+tensors read at computed places, extents as numbers, and extents that are no argument's.
+
+    %p = tensor.pad %x low[1] high[1] : tensor<?xf32> to tensor<?xf32>     an extent of its own, which a loop over it
+    %y = linalg.generic … ins(%p), outs(%e : tensor<?xf32>)                takes from the result, and may be unused
+    %n = tensor.dim %x, %c0 ; %f = arith.sitofp …                         numbers of no dimensions
+    tensor.concat dim(0) %a, %b : tensor<?xf32>, tensor<?xf32>            d0 < dim a ? a[d0] : b[d0 - dim a]
+    tensor.extract_slice %x[%k] [5] [1]                                   x[%k + d0]
+
+Assertions of the program are left out: extents that do not fit are errors of the call (`Signature.constraints`), and
+places outside of a tensor are brought to its border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from motet.compiler.codegen.compose import compose
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage
+from motet.compiler.codegen.reader import (
+    EXTENT,
+    Body,
+    Reader,
+    Source,
+    Unreadable,
+    View,
+    dtype_of,
+    identity_map,
+    kept_dimensions,
+    static_or_none,
+)
+from motet.compiler.ir._mlir import ir
+
+
+def read_computed(function: ir.Operation) -> Kernel:
+    """The `Kernel`, composed, that `function` computes. Raises `Unreadable` where it has no such form."""
+    reader = _Computed(function)
+    kernel = compose(reader.read())
+    names = reader.argument_extents()
+    results = [value for value in kernel.values if value.role == "result"]
+    for number, value in enumerate(results):
+        for axis, size in enumerate(value.shape):
+            if isinstance(size, str):
+                names.setdefault(size, f"r{number}_{axis}")
+    return _renamed(kernel, names)
+
+
+def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """`kernel` with its extents called so."""
+    used: dict[str, None] = {}
+
+    def named(size: Size) -> Size:
+        if isinstance(size, int):
+            return size
+        if size not in names:
+            raise Unreadable("an extent that neither an argument nor a result has")
+        used[names[size]] = None
+        return names[size]
+
+    def scalar(one: Scalar) -> Scalar:
+        return replace(one, predicate=str(named(one.predicate))) if one.op == EXTENT else one
+
+    stages = tuple(
+        replace(stage, sizes=tuple(map(named, stage.sizes)), body=tuple(map(scalar, stage.body)))
+        for stage in kernel.stages
+    )
+    values = tuple(replace(value, shape=tuple(map(named, value.shape))) for value in kernel.values)
+    return replace(kernel, values=values, stages=stages, symbols=tuple(used))
+
+
+class _Computed(Reader):
+    gathers = True
+
+    def __init__(self, function: ir.Operation) -> None:
+        super().__init__(function)
+        self._grown_extents: dict[tuple[Size, int], str] = {}
+        self._deferred: dict[ir.Value, ir.Operation] = {}  # index arithmetic that nobody has asked for
+        self._fresh = 0
+
+    # -- extents ------------------------------------------------------------------------------------
+
+    def argument_extents(self) -> dict[str, str]:
+        """The names of the arguments' extents, by what was found to be equal to them."""
+        found: dict[str, str] = {}
+        for name in self.symbols:
+            root = self._find(name)
+            if name.startswith("a") and isinstance(root, str):
+                found.setdefault(root, name)
+        return found
+
+    def _new_extent(self) -> str:
+        name = f"e{self._fresh}"
+        self._fresh += 1
+        self.symbols[name] = name
+        return name
+
+    def _given_extent(self, value: ir.Value) -> Size | None:
+        known = self.sources.get(value)
+        if isinstance(known, int):
+            return known
+        return self.extents.setdefault(value, self._new_extent())
+
+    def _slice_extent(self, value: ir.Value) -> Size:
+        extent = self._given_extent(value)
+        assert extent is not None
+        return extent
+
+    def _grown(self, size: Size, by: int) -> Size:
+        if isinstance(size, int):
+            return size + by
+        key = (self._find(size), by)
+        if key not in self._grown_extents:
+            self._grown_extents[key] = self._new_extent()
+        return self._grown_extents[key]
+
+    def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
+        made = self.shapes.get(operand)
+        if not made or any(size is None for size in made):
+            return super()._shape_at(operand)
+        return tuple(size for size in made if size is not None)
+
+    def _inserted_sizes(self, operation: ir.Operation, source: Source) -> Sequence[Size]:
+        sizes = static_or_none(operation, "static_sizes")
+        dynamic = [size for size in source.shape if isinstance(size, str)] if isinstance(source, View) else []
+        if sizes.count(None) != len(dynamic):
+            return super()._inserted_sizes(operation, source)
+        given = iter(dynamic)
+        return [next(given) if size is None else size for size in sizes]
+
+    # -- numbers ------------------------------------------------------------------------------------
+
+    def _read_operation(self, operation: ir.Operation) -> None:
+        name = operation.name
+        if name == "cf.assert":
+            return
+        arithmetic = name.startswith("arith.") and name != "arith.constant"
+        if name == "tensor.dim" or (arithmetic and not self._is_scalar(operation)):
+            if name == "tensor.dim":
+                super()._read_operation(operation)
+            self._deferred[operation.results[0]] = operation
+        elif name == "tensor.from_elements" and len(operation.operands) == 1:
+            self._read_element(operation)
+        elif name == "tensor.concat" and self._is_dynamic(operation):
+            self._read_dynamic_concat(operation)
+        elif name == "tensor.extract_slice" and None in static_or_none(operation, "static_offsets"):
+            self._read_moved_slice(operation)
+        else:
+            super()._read_operation(operation)
+
+    def source_of(self, value: ir.Value) -> Source:
+        operation = self._deferred.pop(value, None)
+        if operation is None:
+            return super().source_of(value)
+        if operation.name == "tensor.dim":
+            self._read_extent(value)
+        else:
+            for operand in operation.operands:
+                self.source_of(operand)
+            self._read_scalar(operation)
+        return super().source_of(value)
+
+    def _read_extent(self, value: ir.Value) -> None:
+        """An extent as a number."""
+        extent = self.extents.get(value)
+        if extent is None:
+            raise Unreadable("an extent of what has no shape yet")
+        if isinstance(extent, int):
+            self.sources[value] = extent
+            return
+        target = self._new((), "index")
+        self._add((), [], target, [Scalar(EXTENT, (), "index", None, extent)], 1, "tensor.dim")
+        self.sources[value] = View(target, (), ())
+
+    def _read_element(self, operation: ir.Operation) -> None:
+        """A tensor of one number."""
+        source = self.source_of(operation.operands[0])
+        if isinstance(source, View):
+            rank = ir.RankedTensorType(operation.results[0].type).rank
+            map_ = tuple(Affine((0,) * rank, entry.constant) for entry in source.map)
+            source = View(source.base, map_, (1,) * rank, source.padding)
+        self.sources[operation.results[0]] = source
+
+    def _add(
+        self, sizes: tuple[Size, ...], inputs: Sequence[Access], target: int, body: Sequence[Scalar], yielded: int,
+        source: str,
+    ) -> None:
+        """A stage without reductions that writes all of `target`."""
+        self.stages.append(Stage(
+            sizes=sizes, iterators=("parallel",) * len(sizes), inputs=tuple(inputs),
+            outputs=(Access(target, identity_map(len(sizes))),), inits=(None,), body=tuple(body), yields=(yielded,),
+            source=source,
+        ))
+
+    # -- movement ------------------------------------------------------------------------------------
+
+    def _is_dynamic(self, operation: ir.Operation) -> bool:
+        axis = ir.IntegerAttr(operation.attributes["dim"]).value
+        return any(ir.RankedTensorType(operand.type).is_dynamic_dim(axis) for operand in operation.operands)
+
+    def _read_dynamic_concat(self, operation: ir.Operation) -> None:
+        axis = ir.IntegerAttr(operation.attributes["dim"]).value
+        parts = [self._table(operand) for operand in operation.operands]
+        rank = len(parts[0].shape)
+        kind = ir.RankedTensorType(operation.results[0].type)
+        extent = self._new_extent() if kind.is_dynamic_dim(axis) else kind.shape[axis]
+        shape = tuple(extent if i == axis else parts[0].shape[i] for i in range(rank))
+        writing = _Writing(rank, len(parts))
+        places = [writing.add("linalg.index", (), "index", i) for i in range(rank)]
+        found = writing.add("tensor.extract", (0, *places), dtype_of(kind))
+        start = writing.add("arith.constant", (), "index", 0)
+        for number in range(1, len(parts)):
+            before = parts[number - 1].shape[axis]
+            start = writing.add("arith.addi", (start, writing.extent(before)), "index")
+            moved = [writing.add("arith.subi", (p, start), "index") if i == axis else p for i, p in enumerate(places)]
+            taken = writing.add("tensor.extract", (number, *moved), dtype_of(kind))
+            inside = writing.add("arith.cmpi", (places[axis], start), "i1", None, "sge")
+            found = writing.add("arith.select", (inside, taken, found), dtype_of(kind))
+        inputs = [Access(part.base, (Affine((0,) * rank),) * rank) for part in parts]
+        target = self._new(shape, dtype_of(kind))
+        self._add(shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
+        self.sources[operation.results[0]] = View(target, identity_map(rank), shape)
+
+    def _read_moved_slice(self, operation: ir.Operation) -> None:
+        source = self._table(operation.operands[0])
+        segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
+        given = list(operation.operands)[1:]
+        strides = static_or_none(operation, "static_strides")
+        if None in strides:
+            raise Unreadable("a slice with a computed stride")
+        offsets = static_or_none(operation, "static_offsets")
+        sizes = static_or_none(operation, "static_sizes")
+        result = ir.RankedTensorType(operation.results[0].type)
+        drawn = [None if result.is_dynamic_dim(axis) else result.shape[axis] for axis in range(result.rank)]
+        kept = kept_dimensions(sizes, drawn)
+        computed = iter(given[segments[1] : segments[1] + segments[2]])
+        extents = [self._slice_extent(next(computed)) if size is None else size for size in sizes]
+        shape = tuple(extents[axis] for axis in kept)
+        body = Body(self, len(shape))
+        origin = (Affine((0,) * len(shape)),) * len(source.shape)
+        body.bind(operation.operands[0], source, origin, operation.operands[0], [])
+        moves = iter(given[: segments[1]])
+        begins: list[Callable[[_Writing], int]] = []
+        for offset in offsets:
+            begins.append(self._begin_of(body, next(moves) if offset is None else offset))
+        writing = _Writing(len(shape), len(body.accesses))
+        places: list[int] = []
+        for axis, (begin, stride) in enumerate(zip(begins, strides, strict=True)):
+            place = begin(writing)
+            if axis in kept:
+                step = writing.add("linalg.index", (), "index", kept.index(axis))
+                if stride != 1:
+                    step = writing.add("arith.muli", (step, writing.extent(stride or 1)), "index")
+                place = writing.add("arith.addi", (step, place), "index")
+            places.append(place)
+        found = writing.add("tensor.extract", (0, *places), dtype_of(result))
+        target = self._new(shape, dtype_of(result))
+        self._add(shape, body.accesses, target, writing.body, found, f"{operation.name} {operation.location}")
+        self.sources[operation.results[0]] = View(target, identity_map(len(shape)), shape)
+
+    def _begin_of(self, body: Body, offset: ir.Value | int) -> Callable[[_Writing], int]:
+        """What gives the number of a slice's offset in a body."""
+        source = offset if isinstance(offset, int) else self.source_of(offset)
+        if isinstance(source, int):
+            number = source
+            return lambda writing: writing.extent(number)
+        if not isinstance(source, View) or source.shape or isinstance(offset, int):
+            raise Unreadable("a slice with a computed offset")
+        body.bind(offset, source, (), offset, [])
+        position = body.names[offset][1]
+        return lambda _: position
+
+    def _table(self, operand: ir.Value) -> View:
+        """All of a tensor, to be read at computed places: an argument."""
+        source = self.source_of(operand)
+        if isinstance(source, View) and source.padding is None:
+            value = self.values[source.base]
+            if source.map == identity_map(value.rank) and source.shape == value.shape and value.role != "temporary":
+                return source
+        raise Unreadable("a computed place in what the same kernel makes")
+
+
+class _Writing:
+    """A body over `rank` loops with `inputs` and one output, as it is written; numbers are those of its values."""
+
+    def __init__(self, rank: int, inputs: int) -> None:
+        self.rank = rank
+        self.body: list[Scalar] = []
+        self._first = inputs + 1
+
+    def add(
+        self, op: str, operands: tuple[int, ...], dtype: str, value: int | None = None, predicate: str = ""
+    ) -> int:
+        self.body.append(Scalar(op, operands, dtype, value, predicate))
+        return self._first + len(self.body) - 1
+
+    def extent(self, size: Size) -> int:
+        """An extent, or a number, as a value."""
+        if isinstance(size, int):
+            return self.add("arith.constant", (), "index", size)
+        return self.add(EXTENT, (), "index", None, size)

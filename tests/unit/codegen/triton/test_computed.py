@@ -1,0 +1,103 @@
+"""Dynamic extents in windows, padding, concatenations, slices and numbers, by Triton's interpreter, against the naive
+lowering and numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.unit.codegen.triton.building import check, generate, interpret, random
+
+from motet import builder as mb
+
+
+def text(build: Callable[..., mb.Tensor], *shapes: tuple[int | str, ...], dtype: str = "f32") -> str:
+    with mb.Graph("main") as graph:
+        graph.result(build(*(graph.input(f"x{i}", shape, dtype) for i, shape in enumerate(shapes))))
+    return graph.to_mlir()
+
+
+WEIGHTS = random(5, 3, 3, 2)
+
+
+@pytest.mark.parametrize("extents", [(1, 7, 6), (2, 13, 5), (3, 1, 1), (1, 33, 17)])
+@pytest.mark.parametrize("strides, padding", [((1, 1), ((1, 1), (1, 1))), ((2, 3), ((0, 2), (3, 1))), ((2, 2), ((1, 1), (1, 1)))])
+def test_convolutions_of_images_of_any_size(
+    extents: tuple[int, int, int], strides: tuple[int, int], padding: tuple[tuple[int, int], tuple[int, int]]
+) -> None:
+    n, h, w = extents
+    if h + sum(padding[0]) < 3 or w + sum(padding[1]) < 2:
+        pytest.skip("windows do not fit")
+    made = text(lambda x: mb.conv2d(x, WEIGHTS, stride=strides, padding=padding), ("n", 3, "h", "w"))
+    check(made, [random(n, 3, h, w)], 1e-4)
+
+
+@pytest.mark.parametrize("extents", [(1, 7, 6), (2, 12, 5), (1, 33, 17)])
+def test_poolings_of_images_of_any_size(extents: tuple[int, int, int]) -> None:
+    n, h, w = extents
+    made = text(lambda x: mb.max_pool2d(x, 3, 2, padding=((1, 1), (1, 0))), ("n", 3, "h", "w"))
+    check(made, [random(n, 3, h, w)])
+
+
+@pytest.mark.parametrize("axes", [(2, 3), (0,), (0, 1, 2, 3)])
+def test_means_over_any_number_of_elements(axes: tuple[int, ...]) -> None:
+    x = random(3, 4, 5, 7)
+    (got,) = interpret(generate(text(lambda x: mb.reduce_mean(x, axes), ("n", 4, "h", "w"))), [x])
+    np.testing.assert_allclose(got, x.astype("f8").mean(axes), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (7, 1, 30), (64, 65, 3)])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])
+def test_concatenations_of_any_length(lengths: tuple[int, int, int], dtype: str) -> None:
+    given = text(lambda a, b, c: mb.concat([a, b, c], 1), *((2, extent, 5) for extent in "pqr"), dtype=dtype)
+    parts = [(random(2, length, 5) * 50).astype({"f32": "f4", "f16": "f2", "i8": "i1"}[dtype]) for length in lengths]
+    (got,) = interpret(generate(given), parts)
+    np.testing.assert_array_equal(got, np.concatenate(parts, 1))
+
+
+@pytest.mark.parametrize("length", [1, 4, 65])
+def test_padding_of_any_length(length: int) -> None:
+    x = random(2, length)
+    (got,) = interpret(generate(text(lambda x: mb.pad(x, (0, 3), (1, 2), -1.5), (2, "n"))), [x])
+    np.testing.assert_array_equal(got, np.pad(x, ((0, 1), (3, 2)), constant_values=-1.5))
+
+
+SLICE = """
+func.func @main(%x: tensor<?x6xf32>, %k: tensor<i64>) -> tensor<3x2xf32> {
+  %i = tensor.extract %k[] : tensor<i64>
+  %o = arith.index_cast %i : i64 to index
+  %y = tensor.extract_slice %x[%o, 1] [3, 2] [2, 3] : tensor<?x6xf32> to tensor<3x2xf32>
+  return %y : tensor<3x2xf32>
+}"""
+
+
+@pytest.mark.parametrize("begin", [0, 4])
+def test_slices_from_a_computed_place_on(begin: int) -> None:
+    x = random(11, 6)
+    (got,) = interpret(generate(SLICE), [x, np.array(begin)])
+    np.testing.assert_array_equal(got, x[begin : begin + 6 : 2, 1:6:3])
+
+
+def test_numbers_that_are_calculated_outside_of_bodies() -> None:
+    given = """
+func.func @main(%x: tensor<4x5xf32>, %s: tensor<f32>, %z: tensor<i8>) -> tensor<4x5xf32> {
+  %a = tensor.extract %s[] : tensor<f32>
+  %b = tensor.extract %z[] : tensor<i8>
+  %c = arith.sitofp %b : i8 to f32
+  %d = arith.mulf %a, %c : f32
+  %big = arith.constant -1.0e300 : f64
+  %low = arith.truncf %big : f64 to f32
+  %e = tensor.empty() : tensor<4x5xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x5xf32>) outs(%e : tensor<4x5xf32>) {
+  ^bb0(%v: f32, %o: f32):
+    %p = arith.mulf %v, %d : f32
+    %q = arith.maximumf %p, %low : f32
+    linalg.yield %q : f32
+  } -> tensor<4x5xf32>
+  return %y : tensor<4x5xf32>
+}"""
+    x = random(4, 5)
+    (got,) = interpret(generate(given), [x, np.float32(0.5), np.int8(-3)])
+    np.testing.assert_array_equal(got, x * np.float32(-1.5))
