@@ -28,9 +28,10 @@ BF16 = (
     Ring(128, (128, 64), 64, 4, 64), Ring(128, (256,), 64, 3, 64, 2), Ring(128, (64, 32), 64, 7, 32),
     Ring(128, (64,), 64, 7, 64), Ring(256, (128,), 64, 4, 32), Ring(64, (128, 64), 64, 5, 64, 3),
 )
+FULL = Ring(128, (128,), 32, 5, 64, 2)
 WIDE = (Ring(128, (256,), 32, 4, 32, 2), Ring(128, (128, 64), 32, 4, 32, 2), Ring(256, (128,), 32, 4, 32))
 SLOW = pytest.mark.slow
-SHAPES = ((513, 776, 200), (4096, 768, 136), (100, 264, 1032))
+SHAPES = ((513, 776, 200), (4096, 768, 136), (100, 264, 904))
 
 
 def last(made: Generated) -> Program:
@@ -47,19 +48,45 @@ def only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(contraction, "ring_cycles", lambda *_: 0)
 
 
-def compiled(program: Program, target: GpuTarget) -> None:
+def compiled(program: Program, target: GpuTarget) -> str:
+    """The text of its first form, which must be a ring."""
     form = program.forms[0]
     assert form.label.startswith("ring")
     (made,) = compile_programs([replace(program, forms=(form,))], target, 1)[0]
     assert not made.error and not made.spills
     assert made.warps > form.warps  # those that fetch are more
     assert isinstance(form.tasks, int) and 0 < form.tasks <= target.processors
+    return made.assembly
 
 
 @pytest.mark.parametrize("ring", [BF16[0], *(pytest.param(ring, marks=SLOW) for ring in BF16[1:])], ids=str)
 def test_rings_compile(ring: Ring) -> None:
     assert isinstance(SM_90A, GpuTarget)
     compiled(last(generate(product(513, 776, 200, "bf16", "f32", right="j, k"))), SM_90A)
+
+
+@pytest.mark.parametrize("ring", [FULL], ids=str)
+@pytest.mark.parametrize(("left", "right"), [("i, k", "k, j"), ("i, k", "j, k"), ("k, i", "k, j"), ("k, i", "j, k")])
+def test_threads_multiply_factors_in_full_precision(ring: Ring, left: str, right: str) -> None:
+    assert isinstance(SM_90A, GpuTarget)
+    made = generate(product(200, 776, 904, "f32", "f32", left, right))
+    assert len(made.schedule.commands) == 1
+    assembly = compiled(last(made), SM_90A)
+    assert "wgmma" not in assembly and "fma.rn" in assembly and "ld.shared.v4" in assembly
+
+
+@pytest.mark.parametrize("weight", [False, True])
+@pytest.mark.parametrize("ring", BF16[:1], ids=str)
+def test_constants_are_fetched_without_waiting_for_others(ring: Ring, weight: bool) -> None:
+    text = product(513, 264, 72, "bf16", "f32", right="j, k")
+    if weight:
+        data = random(264, 72).astype(DTYPES["bf16"]).tobytes().hex()
+        text = text.replace("%b: tensor<264x72xbf16>, ", "")
+        text = text.replace("  %e = ", f'  %b = arith.constant dense<"0x{data}"> : tensor<264x72xbf16>\n  %e = ', 1)
+    source = last(generate(text)).forms[0].source
+    begins = [source.index(f"def {name}(") for name in ("fetch_left", "fetch_right", "multiply")]
+    waits = ["griddepcontrol.wait" in source[begin : source.index("for number", begin)] for begin in begins]
+    assert waits == [True, not weight, True]
 
 
 @pytest.mark.parametrize("ring", [WIDE[0], *(pytest.param(ring, marks=SLOW) for ring in WIDE[1:])], ids=str)
@@ -125,6 +152,14 @@ def multiplied(shape: tuple[int, int, int], dtype: str, options: str, folder: Pa
 @pytest.mark.parametrize("ring", BF16, ids=str)
 def test_every_ring_agrees_with_numpy(ring: Ring, shape: tuple[int, int, int], tmp_path: Path) -> None:
     multiplied(shape, "bf16", "", tmp_path)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not GPU.available, reason=GPU.reason)
+@pytest.mark.parametrize("shape", [(200, 776, 904), (1000, 1032, 36)], ids=str)
+@pytest.mark.parametrize("ring", [FULL], ids=str)
+def test_full_precision_agrees_with_numpy(ring: Ring, shape: tuple[int, int, int], tmp_path: Path) -> None:
+    multiplied(shape, "f32", "", tmp_path)
 
 
 @pytest.mark.cuda

@@ -286,13 +286,13 @@ def _is_narrow(source: Source, first: Sequence[Loop], second: Sequence[Loop]) ->
 
 
 def _described(c: Contraction) -> tuple[Matrix | None, Matrix | None]:
-    """The factors as matrices that the copy engine can bring, where both are what tensor cores take from its hands:
-    16-bit numbers as they lie, others along K."""
+    """The factors as matrices that the copy engine can bring, where both are what tensor cores take from its hands,
+    16-bit numbers as they lie, others along K, or what threads multiply."""
     left, right = matrix_of(c.left, c.m, c.k, c.batch), matrix_of(c.right, c.k, c.n, c.batch)
     dtype = stored_as(c.factor)
     if left is None or right is None or {left.place.dtype, right.place.dtype} != {dtype}:
         return None, None
-    if item_bytes(dtype) != 2 and (left.across or not right.across):
+    if item_bytes(dtype) != 2 and c.factor != "f32" and (left.across or not right.across):
         return None, None
     return left, right
 
@@ -301,7 +301,7 @@ def _through_registers(c: Contraction) -> tuple[Contraction, Matrix, Matrix] | N
     """`c` and its factors, turned so that the left one alone lies across its sum, where that can be for 32-bit factors:
     from registers tensor cores take them so."""
     dtype = stored_as(c.factor)
-    if item_bytes(dtype) != 4:
+    if item_bytes(dtype) != 4 or c.factor == "f32":
         return None
     for way in (c, replace(c, left=c.right, right=c.left, m=c.n, n=c.m)):
         left, right = matrix_of(way.left, way.m, way.k, way.batch), matrix_of(way.right, way.k, way.n, way.batch)

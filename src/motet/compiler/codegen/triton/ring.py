@@ -4,6 +4,7 @@ A program stays and makes tile after tile. One warp has the copy engine fill the
 across the borders of tiles; the others multiply what has come, asynchronously, and give places of the ring back. What
 they make goes through shared memory to the copy engine too, piece by piece along N. A tile may be wider than a power of
 two, being several beside each other. A 32-bit factor that lies across its sum goes through registers, as the left one.
+Factors of f32 in full precision the threads multiply.
 Source: NVIDIA, "CUTLASS: Efficient GEMM in CUDA" (warp-specialised persistent kernels), 2024.
 """
 
@@ -32,6 +33,7 @@ _SHAPES = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (128, (64, 32)), (128, (64,)), (64, (256,)),
     (64, (128, 64)),
 )
+_BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers have no room for what comes next
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,15 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
     """What fits a contraction of factors `left` and `right`, the best first; none where they cannot be described."""
     if left is None or right is None or c.batch or c.task.epilogue is None or target.architecture != _HOPPER:
         return []
-    if c.factor in ("f32", "f64", "tf32x3"):
+    if c.factor in ("f64", "tf32x3"):
         return []
     result = leaving(c)
     sizes = item_bytes(stored_as(c.factor)), item_bytes(result.place.dtype) if result is not None else 0
     wide = 128 if c.factor == "i8" else 256  # of 256 columns Triton 3.9 makes no code for integers
     pieces = (32, 64) if left.across and sizes[0] == 4 else (64, 32)
     found = [ring for ring in every_ring(sizes, pieces, target) if max(ring.widths) <= wide]
+    if c.factor == "f32":
+        found = [ring for ring in every_ring(sizes, (64,), target) if (ring.m, ring.widths) == _BY_THREADS]
     return sorted(found, key=lambda ring: ring_cycles(ring, problem, target))[:_FORMS]
 
 
@@ -126,7 +130,7 @@ def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: G
     }
     at = w.decompose(Coordinate(row, frozenset({0})), c.m) | w.decompose(Coordinate(column, frozenset({1})), c.n)
     finish(w, c, "acc", at)
-    parts = Parts(left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum)
+    parts = Parts(left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum, c.factor == "f32")
     tiles = times(ceiling(rows, ring.m), ceiling(columns, ring.n))
     source = module(w, parts, ring, task.symbol, task.about)
     return Form(source, stay(tiles, target.processors), ring.warps, ring.stages, ring.label)

@@ -1,7 +1,12 @@
 """The source of programs that go around a ring (`ring.py`), in Gluon, Triton's language of layouts and barriers.
 
-`full` and `empty` are the barriers of the ring's places. Matrices are described where tiles of them are moved:
-the warps that multiply do it while the first tiles come.
+`full` and `empty` are the barriers of the ring's places. Matrices are described where tiles of them are moved, at the
+same time: one warp fetches the left factor, another one the right, and those that multiply describe the result. All
+wait for what the launch depends on behind that (`dependent.py`); constants, which no kernel writes, are not waited for.
+
+Factors of f32 in full precision the threads multiply themselves. What they read of shared memory bounds them: of a tile
+each has about as many rows as columns, in fours, or one by one where lines walk along the sum, so that no two threads
+that read at a time want the same bank.
 """
 
 from __future__ import annotations
@@ -34,6 +39,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 '''
 REGISTERS = 24  # of each thread of the warps that fetch
+WAIT = 'gl.inline_asm("griddepcontrol.wait;", "~{memory}")'
+_SLICE = 8  # products of the sum that threads multiply at a time
 
 
 class RingWriter(Writer):
@@ -68,7 +75,7 @@ class RingWriter(Writer):
 @dataclass(frozen=True)
 class Parts:
     """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
-    columns and products there are, and the element type of factors and sums."""
+    columns and products there are, the element type of factors and sums, and whether threads multiply themselves."""
 
     left: Matrix
     right: Matrix
@@ -78,12 +85,13 @@ class Parts:
     depth: Extent
     factor: str
     sum: str
+    by_threads: bool = False
 
     @property
     def in_registers(self) -> bool:
         """Whether the left factor comes to the tensor cores from registers, since it lies across its sum: from shared
         memory they take 16-bit numbers alone in either direction."""
-        return item_bytes(self.factor) != 2 and self.left.across
+        return item_bytes(self.factor) != 2 and self.left.across and not self.by_threads
 
 
 def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> str:
@@ -94,7 +102,7 @@ def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> 
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
         _finish_function(arguments, body), _tile_function(group_of(ring.m, ring.n)),
-        _fetch_function(w, parts, ring, arguments), _multiply_function(w, parts, ring, arguments),
+        *_fetch_functions(w, parts, ring, arguments), _multiply_function(w, parts, ring, arguments),
         _main_function(w, parts, ring, symbol, arguments),
     ]
     return f'"""{about}\n\n{w.described()}"""\n\n{HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
@@ -126,23 +134,41 @@ def _begins(ring: Ring) -> list[int]:
     return [sum(ring.widths[:i]) for i in range(len(ring.widths))]
 
 
-# -- the warp that fetches -------------------------------------------------------------------------
+# -- the warps that fetch --------------------------------------------------------------------------
 
 
-def _fetch_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -> str:
+@dataclass(frozen=True)
+class _Fetched:
+    """A factor, as its warp fetches it: its side, the lines that describe it and that load a tile, and the names of the
+    descriptors of a tile's parts."""
+
+    side: str
+    matrix: Matrix
+    making: Sequence[str]
+    loads: Sequence[str]
+    names: Sequence[str]
+
+
+def _fetch_functions(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -> list[str]:
     making = [_described(w, "a", "lefts", parts.left, (ring.m, ring.k))]
-    for i, width in enumerate(ring.widths):
+    corner = f"[k, pm * {ring.m}]" if parts.left.across else f"[pm * {ring.m}, k]"
+    left = _Fetched("left", parts.left, making, [_load("a", corner, "lefts")], ["a"])
+    making, loads = [], []
+    for i, (width, begin) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
         if width not in ring.widths[:i]:
             making.append(_described(w, f"b{width}", f"rights{i}", parts.right, (ring.k, width)))
-    every = " + ".join(f"{name}.nbytes_per_cta" for name in ("a", *(f"b{width}" for width in ring.widths)))
-    left = f"[k, pm * {ring.m}]" if parts.left.across else f"[pm * {ring.m}, k]"
-    loads = [_load("a", left, "lefts")]
-    for i, (width, begin) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
         column = f"pn * {ring.n}" + (f" + {begin}" if begin else "")
-        right = f"[{column}, k]" if parts.right.across else f"[k, {column}]"
-        loads.append(_load(f"b{width}", right, f"rights{i}"))
+        loads.append(_load(f"b{width}", f"[{column}, k]" if parts.right.across else f"[k, {column}]", f"rights{i}"))
+    right = _Fetched("right", parts.right, making, loads, [f"b{width}" for width in ring.widths])
+    return [_fetch_function(w, ring, arguments, each) for each in (left, right)]
+
+
+def _fetch_function(w: RingWriter, ring: Ring, arguments: Sequence[str], factor: _Fetched) -> str:
+    making = list(factor.making)
+    if w.kernel.values[factor.matrix.place.value].role != "constant":
+        making.append(WAIT)
     return f'''@gluon.jit
-def fetch({", ".join([*_shared(ring), *arguments])}):
+def fetch_{factor.side}({", ".join([*_shared(ring), *arguments])}):
 {_indented(making, 1)}
     place = 0
     phase = 1
@@ -150,8 +176,8 @@ def fetch({", ".join([*_shared(ring), *arguments])}):
         pm, pn = tile(number, rows, columns)
         for k in range(0, depth, {ring.k}):
             mbarrier.wait(empty.index(place), phase)
-            mbarrier.expect(full.index(place), {every})
-{_indented(loads, 3)}
+            mbarrier.expect(full.index(place), {" + ".join(f"{name}.nbytes_per_cta" for name in factor.names)})
+{_indented(factor.loads, 3)}
 {_indented(_onwards(ring), 3)}'''
 
 
@@ -179,9 +205,17 @@ def _multiply_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Seque
         setting.append("c = 0")
     else:
         setting.append(_described(w, "c", "outs", parts.result, (ring.m, ring.piece)))
-    turn = _turn(parts, ring, "k > 0", *(("x", "y") if parts.in_registers else ()))
-    if parts.in_registers:
-        turn += _turn(parts, ring, "True", "y", "x")
+    setting.append(WAIT)
+    if parts.by_threads:
+        turn, closing = _turn_of_threads(parts, ring), [f"acc{i} = r{i}" for i in range(len(ring.widths))]
+    else:
+        turn = _turn(parts, ring, "k > 0", *(("x", "y") if parts.in_registers else ()))
+        if parts.in_registers:
+            turn += _turn(parts, ring, "True", "y", "x")
+        closing = [
+            f"{_names('acc', ring)} = warpgroup_mma_wait(0, deps=[{_names('r', ring)}])",
+            "mbarrier.arrive(empty.index(last))",
+        ]
     return f'''@gluon.jit
 def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
 {_indented(setting, 1)}
@@ -193,9 +227,7 @@ def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
         last = 0
         for k in range(0, depth, {_together(parts, ring)}):
 {_indented(turn, 3)}
-        {_names("acc", ring)} = warpgroup_mma_wait(0, deps=[{_names("r", ring)}])
-        mbarrier.arrive(empty.index(last))
-{_indented(_ending(parts, ring, arguments), 2)}
+{_indented([*closing, *_ending(parts, ring, arguments)], 2)}
     tma.store_wait(0)'''
 
 
@@ -204,6 +236,12 @@ def _accumulators(parts: Parts, ring: Ring) -> tuple[list[str], list[str]]:
     kind, step = storage_type(parts.sum), 32 // item_bytes(parts.factor)
     layouts: list[str] = []
     zeros: list[str] = []
+    if parts.by_threads:
+        own = f"[4, {1 if parts.right.across else 4}], [4, 8], [{ring.warps // 2}, 2], [1, 0]"
+        for i, width in enumerate(ring.widths):
+            layouts.append(f"layout{i}: gl.constexpr = gl.BlockedLayout({own})")
+            zeros.append(f"r{i} = gl.zeros(({ring.m}, {width}), {kind}, layout{i})")
+        return layouts, zeros
     for i, width in enumerate(ring.widths):
         layouts.append(
             f"layout{i}: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{ring.warps}, 1], "
@@ -234,6 +272,20 @@ def _turn(parts: Parts, ring: Ring, begun: str, own: str = "", other: str = "") 
     lines += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(len(ring.widths))]
     lines.append(f"mbarrier.arrive(empty.index(last), pred={begun})")
     return [*lines, "last = place", *_onwards(ring)]
+
+
+def _turn_of_threads(parts: Parts, ring: Ring) -> list[str]:
+    """The lines that do the same where threads multiply: as much of the sum at a time as registers have room for."""
+    left = "lefts.index(place)" + (".permute((1, 0))" if parts.left.across else "")
+    lines = ["mbarrier.wait(full.index(place), phase)", f"for s in gl.static_range({ring.k // _SLICE}):"]
+    for i in range(len(ring.widths)):
+        right = f"rights{i}.index(place)" + (".permute((1, 0))" if parts.right.across else "")
+        lines += [
+            f"    x{i} = {left}.slice(s * {_SLICE}, {_SLICE}, 1).load(gl.DotOperandLayout(0, layout{i}, 0))",
+            f"    y{i} = {right}.slice(s * {_SLICE}, {_SLICE}, 0).load(gl.DotOperandLayout(1, layout{i}, 0))",
+            f"    r{i} = gl.dot_fma(x{i}, y{i}, r{i})",
+        ]
+    return [*lines, "mbarrier.arrive(empty.index(place))", *_onwards(ring)]
 
 
 def _together(parts: Parts, ring: Ring) -> int:
@@ -288,13 +340,14 @@ def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, argumen
         f"full = mbarrier.allocate_mbarrier(batch={ring.stages})",
         f"empty = mbarrier.allocate_mbarrier(batch={ring.stages})",
         f"for i in gl.static_range({ring.stages}):",
-        "    mbarrier.init(full.index(i), count=1)",
+        "    mbarrier.init(full.index(i), count=2)",
         "    mbarrier.init(empty.index(i), count=1)",
         "fence_async_shared()",
         f"rows = tl.cdiv({short(w, parts.rows)}, {ring.m})",
         f"columns = tl.cdiv({short(w, parts.columns)}, {ring.n})",
         f"depth = tl.cdiv({short(w, parts.depth)}, {together}) * {together}",
-        f"gl.warp_specialize([(multiply, (outs, {common})), (fetch, ({common}))], [1], [{REGISTERS}])",
+        f"gl.warp_specialize([(multiply, (outs, {common})), (fetch_left, ({common})), (fetch_right, ({common}))], "
+        f"[1, 1], [{REGISTERS}, {REGISTERS}])",
     ]
     return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{_indented(lines, 1)}"
 
