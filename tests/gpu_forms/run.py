@@ -48,6 +48,7 @@ def work(device: str) -> int:
 def _faults(path: Path, device: str) -> dict[str, str]:
     bundle = msgspec.msgpack.decode(path.with_suffix(".cases").read_bytes(), type=Bundle)
     inputs = [array.array() for array in bundle.inputs]
+    before = [array.tobytes() for array in inputs]
     faults: dict[str, str] = {}
     with motet.load(path, devices=device) as session:
         for call in range(_CALLS):
@@ -55,8 +56,8 @@ def _faults(path: Path, device: str) -> dict[str, str]:
             arrays = [np.asarray(one) for one in (results if isinstance(results, (tuple, list)) else [results])]
             for name, text in bundle.faults(arrays).items():
                 faults.setdefault(name, text if call == 0 else f"in call {call} alone: {text}")
-    for number, (array, given) in enumerate(zip(inputs, bundle.inputs, strict=True)):
-        if array.tobytes() != given.data:
+    for number, (array, content) in enumerate(zip(inputs, before, strict=True)):
+        if array.tobytes() != content:
             faults["inputs"] = f"input {number} was written to"
     return faults
 

@@ -115,8 +115,8 @@ def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
 
 def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[str]) -> str | None:
     """A power or quotient whose second operand is a constant, as what takes less and gives the same: squares, and
-    products with reciprocals where these are exact or the result is rounded to a short float. `first` is the number
-    of the body's first operation. A square root would differ for -0 and -inf."""
+    products with reciprocals where these are exact or the result is rounded to a short float; quotients of f32 by others
+    are rounded as they should be. `first` is the number of the body's first operation. A square root would differ for -0 and -inf."""
     if scalar.op not in ("math.powf", "math.fpowi", "arith.divf") or scalar.operands[1] < first:
         return None
     constant_ = body[scalar.operands[1] - first]
@@ -128,7 +128,8 @@ def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[
     exact = abs(math.frexp(value)[0]) == 0.5 and 2.0**-60 < abs(value) < 2.0**60
     if exact or (scalar.dtype in ("f16", "bf16") and 1e-30 < abs(value) < 1e30):
         return rounded(f"{x[0]} * {1 / value!r}", scalar.dtype)
-    return None
+    # Means of equal numbers are these numbers: `/` is off by up to two units of f32's last place.
+    return f"tl.div_rn({x[0]}, {x[1]})" if scalar.dtype == "f32" else None
 
 
 def extreme(name: str, x: str, y: str) -> str:
