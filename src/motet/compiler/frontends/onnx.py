@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
 from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
@@ -99,7 +100,7 @@ def check_operators(model: OnnxModel) -> None:
             f"operator set {opsets['']} is newer than the installed onnx knows (up to {newest});"
             " upgrade the package onnx"
         )
-    for node in _all_nodes(model.proto.graph):
+    for node in all_nodes(model.proto.graph):
         domain = "" if node.domain == "ai.onnx" else node.domain
         where = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
         if domain not in opsets:
@@ -123,14 +124,6 @@ def _since(operator: str, domain: str) -> str:
         version = onnx.defs.get_schema(operator, domain=domain).since_version
         return f"; it is known with operator set {version}"
     return "; expected an operator of ONNX, or a function that the model defines"
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for item in node.attribute:
-            for inner in [item.g] if item.HasField("g") else item.graphs:
-                yield from _all_nodes(inner)
 
 
 def _lower_or_convert(model: OnnxModel) -> Lowered:
@@ -195,7 +188,7 @@ def _form(model: OnnxModel, name: str) -> str:
     """The types of a node's inputs and its attributes."""
     import onnx
 
-    node = next((node for node in model.proto.graph.node if node.name == name), None)
+    node = next((node for node in all_nodes(model.proto.graph) if node.name == name), None)
     if node is None:
         return "its types, shapes and attributes"
     types, shapes = element_types(model), static_shapes(model)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from motet.compiler.frontends.onnx_bodies import all_nodes, each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_writing import element_types
 
@@ -34,11 +35,12 @@ def refuse_unknown(model: OnnxModel) -> None:
             )
         if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
             raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {UNKNOWN[node.op_type]}")
+    each_body(model, refuse_unknown)
 
 
 def refuse_distrusted(model: OnnxModel) -> None:
     """Raise CompileError for the first node of a distrusted form."""
-    for node in model.proto.graph.node:
+    for node in all_nodes(model.proto.graph):
         rule = RULES.get(node.op_type)
         if rule is None or node.domain not in ("", "ai.onnx"):
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
+from motet.compiler.frontends.onnx_bodies import each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
 
 if TYPE_CHECKING:
@@ -29,33 +30,39 @@ def has_function(operator: str, version: int) -> bool:
 
 
 def expand_functions(model: OnnxModel, operators: Set[str]) -> bool:
-    """Replace every node of the main graph whose operator is in `operators` by its body; whether any was.
+    """Replace every node, those in bodies included, whose operator is in `operators` by its body; whether any was.
 
     Needs inferred types: the bodies of some operators depend on them.
     """
     import onnx
     import onnx.inliner
 
-    version = model.opsets.get("", 0)
-    expanded = False
-    for index, node in enumerate(model.proto.graph.node):
-        if node.domain not in ("", "ai.onnx") or node.op_type not in operators:
-            continue
-        function = _specialized(model, node, version)
-        if function is None:
-            continue
-        function.name = f"{node.op_type}_{index}"
-        function.domain = DOMAIN
-        model.proto.functions.append(function)
-        node.op_type, node.domain = function.name, DOMAIN
-        expanded = True
-    if expanded:
+    functions: list[onnx.FunctionProto] = []
+    _call_functions(model, operators, functions)
+    if functions:
+        model.proto.functions.extend(functions)
         model.proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
         model.proto = onnx.inliner.inline_local_functions(model.proto)
         kept = [entry for entry in model.proto.opset_import if entry.domain != DOMAIN]
         del model.proto.opset_import[:]
         model.proto.opset_import.extend(kept)
-    return expanded
+    return bool(functions)
+
+
+def _call_functions(model: OnnxModel, operators: Set[str], functions: list[onnx.FunctionProto]) -> None:
+    """Make the nodes calls of functions, which are added to `functions`."""
+    version = model.opsets.get("", 0)
+    for node in model.proto.graph.node:
+        if node.domain not in ("", "ai.onnx") or node.op_type not in operators:
+            continue
+        function = _specialized(model, node, version)
+        if function is None:
+            continue
+        function.name = f"{node.op_type}_{len(functions)}"
+        function.domain = DOMAIN
+        functions.append(function)
+        node.op_type, node.domain = function.name, DOMAIN
+    each_body(model, lambda inside: _call_functions(inside, operators, functions))
 
 
 def _specialized(model: OnnxModel, node: onnx.NodeProto, version: int) -> onnx.FunctionProto | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.exact_extrema import exact_extrema
+from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_functions import expand_functions
 from motet.compiler.frontends.onnx_integers import settle_integers
 from motet.compiler.frontends.onnx_model import OnnxModel
@@ -75,14 +76,14 @@ def lower(model: OnnxModel) -> Lowered:
 
 def _reconsider(model: OnnxModel, constants: set[str], error: LoweringError) -> bool:
     """Choose what to do differently after `error`; whether there is anything."""
-    node = next((node for node in model.proto.graph.node if node.name == error.node), None)
+    node = next((node for node in all_nodes(model.proto.graph) if node.name == error.node), None)
     if node is not None:
         operands = {name for name in node.input if name in model.constants and is_parameter(model.constants[name])}
         if not operands <= constants:
             constants |= operands
             return True
     # Some failures do not say where: then every operator with a body is worth expanding.
-    operators = {node.op_type} if node is not None else {node.op_type for node in model.proto.graph.node}
+    operators = {node.op_type} if node is not None else {node.op_type for node in all_nodes(model.proto.graph)}
     if not expand_functions(model, operators):
         return False
     simplify(model)
@@ -173,7 +174,7 @@ _PLAIN = frozenset({
 
 def _explain(model: OnnxModel, error: ir.MLIRError) -> LoweringError:
     """Find the node an MLIR diagnostic is about: by its location, which carries the node's name."""
-    nodes = {node.name: node.op_type for node in model.proto.graph.node}
+    nodes = {node.name: node.op_type for node in all_nodes(model.proto.graph)}
     for diagnostic in _flatten(error.error_diagnostics):
         for name in _quoted(str(diagnostic.location)):
             if name in nodes:

@@ -26,11 +26,13 @@ MAP_BYTES = 64 << 10
 
 @dataclass
 class OnnxModel:
-    """`proto` is the model without initializers, `constants` their values by name, `file` what to call it."""
+    """`proto` is the model without initializers, `constants` their values by name, `file` what to call it. Where it is
+    `inner`, it is a body of another model, which has the same constants."""
 
     proto: onnx.ModelProto
     file: str
     constants: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
+    inner: bool = False
 
     @property
     def opsets(self) -> dict[str, int]:

@@ -12,7 +12,8 @@
 - Activations, logarithms of softmax and remainders of float16 and bfloat16, every step of which would round: they are
   done in float32.
 
-What concerns normalisations, order, products, quantisation, recurrence and resampling is in files of their own.
+What concerns control flow, normalisations, order, products, quantisation, recurrence and resampling is in files of
+their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends import (
+    onnx_control,
     onnx_norms,
     onnx_ordering,
     onnx_products,
@@ -33,6 +35,7 @@ from motet.compiler.frontends import (
     onnx_resize,
     onnx_sampling,
 )
+from motet.compiler.frontends.onnx_bodies import each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, ranks, static_shapes
 from motet.compiler.frontends.onnx_writing import Chain, Facts, Rule, Writer, copy, element_types
@@ -46,7 +49,8 @@ _IN_FLOAT32 = frozenset({
 
 
 def rewrite_forms(model: OnnxModel) -> bool:
-    """Rewrite the main graph of `model`, whose types are inferred, in place; whether anything changed."""
+    """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
+    within = each_body(model, rewrite_forms)
     facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     changed = False
@@ -60,7 +64,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
         del model.proto.graph.node[:]
         model.proto.graph.node.extend(copies)
         infer_shapes(model)
-    return changed
+    return within or changed
 
 
 # -- pools -----------------------------------------------------------------------------------------
@@ -314,9 +318,8 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 
 
 _RULES: dict[str, Rule] = {
-    **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
-    **onnx_recurrent.RULES, **onnx_resize.RULES,
-    **onnx_sampling.RULES,
+    **onnx_control.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
+    **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
     "Hardmax": _hardmax, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,

@@ -12,11 +12,11 @@ once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from motet.compiler.frontends.onnx_bodies import each_body, reads, separate_bodies
 from motet.compiler.frontends.onnx_model import OnnxModel
 
 if TYPE_CHECKING:
@@ -33,8 +33,13 @@ NEVER_FOLDED = frozenset({
 
 
 def simplify(model: OnnxModel) -> None:
-    """Simplify the main graph of `model` in place until nothing changes, and leave shapes inferred."""
+    """Simplify the graph of `model` and its bodies in place until nothing changes, and leave shapes inferred."""
     name_nodes(model)
+    separate_bodies(model)
+    _simplify(model)
+
+
+def _simplify(model: OnnxModel) -> None:
     for _ in range(MAX_ROUNDS):
         infer_shapes(model)
         changed = fold_constants(model)
@@ -44,6 +49,7 @@ def simplify(model: OnnxModel) -> None:
         if not changed:
             break
     drop_dead_nodes(model)
+    each_body(model, _simplify)
 
 
 def name_nodes(model: OnnxModel) -> None:
@@ -62,7 +68,10 @@ def infer_shapes(model: OnnxModel) -> None:
 
     whole = onnx.ModelProto()
     whole.CopyFrom(model.proto)
+    used = count_uses(model.proto.graph)
     for name, array in model.constants.items():
+        if name not in used:
+            continue
         if array.nbytes <= FOLD_BYTES:
             whole.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
         else:
@@ -288,27 +297,19 @@ def drop_dead_nodes(model: OnnxModel) -> None:
     for node in reversed(graph.node):
         if live.intersection(node.output):
             kept.append(node)
-            live.update(_inputs(node))
+            live.update(reads(node))
     _replace_nodes(model, kept[::-1])
+    if model.inner:
+        return  # others may read what it does not
     for name in model.constants.keys() - live:
         del model.constants[name]
-
-
-def _inputs(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that a node reads, those of its subgraphs included."""
-    yield from node.input
-    for item in node.attribute:
-        for graph in [item.g] if item.HasField("g") else item.graphs:
-            for inner in graph.node:
-                yield from _inputs(inner)
-            yield from (output.name for output in graph.output)
 
 
 def count_uses(graph: onnx.GraphProto) -> Counter[str]:
     """How often each value is read, results of the graph included."""
     uses = Counter(output.name for output in graph.output)
     for node in graph.node:
-        uses.update(_inputs(node))
+        uses.update(reads(node))
     return uses
 
 

@@ -34,7 +34,7 @@ Extent = tuple[Literal["argument", "result"], int, int]
 _BODY = "motet.body"
 _STACK_BYTES = 4096  # a temporary of up to so many bytes lives on the stack
 _DYNAMIC = -1
-_INTERNAL = re.compile(r"^define (?!internal |private )", re.MULTILINE)
+_INTERNAL = re.compile(r"^define (?:linkonce_odr )?(?!internal |private |linkonce_odr )", re.MULTILINE)
 
 _SIMPLIFY = "inline,symbol-dce,func.func(linalg-generalize-named-ops,linalg-fuse-elementwise-ops),canonicalize,cse"
 _BUFFERIZE = (

@@ -1,0 +1,102 @@
+"""Writes control flow that the wheel's lowering does not know without.
+
+- If, whose branches only give values from outside, becomes Where;
+- Loop, whose number of turns is known and that nothing ends before, becomes its turns, one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx_bodies import all_nodes, graphs_of
+from motet.compiler.frontends.onnx_simplify import attribute
+from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer, copy
+
+if TYPE_CHECKING:
+    import onnx
+
+NODES = 4096  # a loop is taken apart into no more
+
+
+def _choice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    w = Writer(node, facts)
+    chosen: list[str] = []
+    branches = [attribute(node, name, None) for name in ("then_branch", "else_branch")]
+    if any(inner.op_type != "Identity" for branch in branches for inner in branch.node):
+        return None
+    values = [{inner.output[0]: inner.input[0] for inner in branch.node} for branch in branches]
+    for results in zip(*(branch.output for branch in branches), strict=True):
+        first, second = (_source(result.name, known) for result, known in zip(results, values, strict=True))
+        shapes = [facts.shapes.get(name) for name in (first, second)]
+        if shapes[0] is None or shapes[0] != shapes[1]:
+            return None
+        chosen.append(w.add("Where", node.input[0], first, second))
+    return w.done(chosen)
+
+
+def _source(name: str, known: dict[str, str]) -> str:
+    while name in known:
+        name = known[name]
+    return name
+
+
+def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
+    begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
+    inner: onnx.GraphProto = attribute(node, "body", None)
+    if turns is None or begins is None or not begins.all() or not _goes_on(inner, facts):
+        return None
+    count = max(0, int(turns.reshape(-1)[0]))
+    carried = len(node.input) - 2
+    if (count == 0 and len(inner.output) > 1 + carried) or count * sum(1 for _ in all_nodes(inner)) > NODES:
+        return None
+    w = Writer(node, facts)
+    values = list(node.input[2:])
+    collected: list[list[str]] = [[] for _ in inner.output[1 + carried :]]
+    for turn in range(count):
+        names = {
+            inner.input[0].name: w.constant(np.array(turn, np.int64), "turn"),
+            inner.input[1].name: w.constant(np.array(True), "going"),
+            **{value.name: given for value, given in zip(list(inner.input)[2:], values, strict=True)},
+        }
+        _turn(w, inner, names, turn)
+        results = [names.get(value.name, value.name) for value in inner.output]
+        values = results[1 : 1 + carried]
+        for found, result in zip(collected, results[1 + carried :], strict=True):
+            found.append(w.over("Unsqueeze", result, [0]))
+    return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
+
+
+def _goes_on(inner: onnx.GraphProto, facts: Facts) -> bool:
+    """Whether the condition of a body is the one that it begins with, or always true."""
+    known = {n.output[0]: n.input[0] for n in inner.node if n.op_type in ("Identity", "Cast")}
+    name = _source(inner.output[0].name, known)
+    array = facts.model.constants.get(name)
+    return name == inner.input[1].name or (array is not None and bool(array.all()))
+
+
+def _turn(w: Writer, inner: onnx.GraphProto, names: dict[str, str], turn: int) -> None:
+    """The nodes of the body once more, whose values get the names that `names` has of them then."""
+    for each in inner.node:
+        made = copy(each)
+        made.name = f"{each.name}/{turn}"
+        _rename(made, names)
+        for index, name in enumerate(made.output):
+            if name:
+                names[name] = f"{name}/{turn}"
+                made.output[index] = names[name]
+        w.nodes.append(made)
+
+
+def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
+    """Of what a node and its bodies read."""
+    for index, name in enumerate(node.input):
+        node.input[index] = names.get(name, name)
+    for graph in graphs_of(node):
+        for inner in graph.node:
+            _rename(inner, names)
+
+
+RULES: dict[str, Rule] = {"If": _choice, "Loop": _loop}
