@@ -54,7 +54,7 @@ def main() -> None:
     arguments = parser.parse_args()
     import torch
 
-    with motet.load(arguments.artifact, devices="cuda:0") as session:
+    with motet.load(arguments.artifact, devices={"": "cuda:0"}) as session:
         lhs, weights = torch.randn(64, 128, device="cuda"), torch.randn(128, 128, device="cuda")
         result, side = torch.empty_like(lhs), torch.cuda.Stream()
         many = cycle([torch.randn(64, 128, device="cuda") for _ in range(32)])

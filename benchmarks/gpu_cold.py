@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 ROWS = ("fragment", "resnet50-1", "bert-1")
 _LIMIT = 60  # seconds for a process
@@ -54,7 +54,7 @@ def _motet(folder: Path, name: str) -> float:
 
     session = motet.load(folder / f"{name}.motet", devices={"": "cuda:0"})
     function = next(iter(session.functions.values()))
-    values = [np.zeros(tuple(each.shape), DTYPES[each.dtype]) for each in function.signature.inputs]
+    values = [np.zeros([cast("int", extent) for extent in each.shape], DTYPES[each.dtype]) for each in function.signature.inputs]
     made = session(*values)
     for each in made if isinstance(made, tuple | list) else [made]:
         np.asarray(each)

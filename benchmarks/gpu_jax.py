@@ -135,8 +135,8 @@ def attention(causal: bool) -> Callable[[Any, Any], Callable[..., Array]]:
                 made = fused.dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask_type=kind,
                                                    qkv_layout="BNTH")
                 return made[0] if isinstance(made, tuple | list) else made
-            turned = (x.swapaxes(1, 2) for x in (q, k, v))
-            return Layers(jax, jnp, {}).attend(*turned, causal).swapaxes(1, 2)
+            q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))
+            return Layers(jax, jnp, {}).attend(q, k, v, causal).swapaxes(1, 2)
 
         return function
 

@@ -52,7 +52,7 @@ def note(file: io.TextIOBase, line: dict[str, Any]) -> None:
 
 
 def _measure(row: Row, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     torch.cuda.empty_cache()
     _set_precision(row.unit)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
@@ -199,7 +199,7 @@ def measure_machine() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(0)
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     for _ in range(100):
-        a @ a
+        torch.matmul(a, a)
     source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(9)]

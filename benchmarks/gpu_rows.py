@@ -211,9 +211,9 @@ def _products() -> list[Row]:
 
 
 def _moving(name: str, title: str, function: Callable[..., Any], inputs: tuple[Input, ...], out_bytes: float,
-            **rest: Any) -> Row:
+            unit: str = "f32", **rest: Any) -> Row:
     return Row(name, title, "memory", lambda: Apply(function), inputs, 0.0,
-               sum(each.bytes for each in inputs) + out_bytes, **{"unit": "f32", **rest})
+               sum(each.bytes for each in inputs) + out_bytes, unit, **rest)
 
 
 def _rms_norm(x: Tensor, w: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def options(**given: Any) -> argparse.Namespace:
                                  "time_limit": 60.0, "cold": False, **given})
 
 
-def test_what_may_end_the_process_or_takes_long_has_passes_of_its_own():
+def test_what_may_end_the_process_or_takes_long_has_passes_of_its_own() -> None:
     together, iree, searched = gpu.passes(options(rows=["products"]))
     assert together.contenders == ("Motet", "eager", "JAX", "Motet, graph")
     assert (iree.contenders, searched.contenders) == (("IREE",), ("max-autotune",))
@@ -36,18 +36,18 @@ def test_what_may_end_the_process_or_takes_long_has_passes_of_its_own():
     assert set(searched.rows) < set(together.rows) and "matmul-gelu" in searched.rows
 
 
-def test_networks_of_jax_come_later():
+def test_networks_of_jax_come_later() -> None:
     together, _, jax, _ = gpu.passes(options(rows=["fragment", "encoder", "llama-step"]))
     assert set(together.rows) == {"fragment", "encoder", "llama-step"}
     assert (jax.contenders, jax.rows) == (("JAX",), ("encoder",)) and 0 < jax.share < 1
 
 
-def test_without_peers_there_is_motet_alone():
+def test_without_peers_there_is_motet_alone() -> None:
     (only,) = gpu.passes(options(rows=["fragment"], peers=[]))
     assert only.contenders == ("Motet", "Motet, graph") and only.rows == ("fragment",)
 
 
-def test_a_child_that_dies_is_started_anew_behind_its_row(tmp_path, monkeypatch):
+def test_a_child_that_dies_is_started_anew_behind_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def watch(each: Any, names: list[str], given: argparse.Namespace, folder: Path, end: float, machine: bool) -> int:
@@ -70,7 +70,7 @@ def test_a_child_that_dies_is_started_anew_behind_its_row(tmp_path, monkeypatch)
         ("softmax", "its process ended with -9"), ("sum", "its process ended with -9")]
 
 
-def test_a_pass_ends_where_no_row_lives(tmp_path, monkeypatch):
+def test_a_pass_ends_where_no_row_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
     def watch(each: Any, names: list[str], given: argparse.Namespace, *_: Any, **__: Any) -> int:
@@ -83,7 +83,7 @@ def test_a_pass_ends_where_no_row_lives(tmp_path, monkeypatch):
     assert begun == [row.name for row in rows() if row.group == "memory"][:3]
 
 
-def test_tables_name_the_best_peer_and_leave_wrong_results_out():
+def test_tables_name_the_best_peer_and_leave_wrong_results_out() -> None:
     lines = [MACHINE, {"row": "softmax", "peers": {
         "Motet": {"min": 4e-4, "error": 1e-7}, "Motet, graph": {"min": 2e-4, "error": 1e-7},
         "eager": {"min": 8e-4, "error": 1e-7}, "JAX": {"min": 1e-4, "error": 1.0}}},
@@ -100,18 +100,18 @@ def test_tables_name_the_best_peer_and_leave_wrong_results_out():
     assert "| 64×128·128×128 + lhs, f32 | 0.250 | 4 | – |" in text.replace("| 0.25 |", "| 0.250 |")
 
 
-def test_the_faster_of_several_runs_is_shown():
+def test_the_faster_of_several_runs_is_shown() -> None:
     first, second = ({"row": "sum", "peers": {"Motet": {"min": seconds}}} for seconds in (3e-5, 2e-5))
     assert merged([first, second])["sum"]["peers"]["Motet"]["min"] == 2e-5
 
 
-def test_rows_have_names_of_their_own_and_costs():
+def test_rows_have_names_of_their_own_and_costs() -> None:
     every = rows()
     assert len({row.name for row in every}) == len({row.title for row in every}) == len(every)
     assert all(row.bytes > 0 and (row.flops > 0 or row.group == "memory") for row in every)
 
 
-def test_iree_runs_what_it_compiled_from_the_same_model(tmp_path):
+def test_iree_runs_what_it_compiled_from_the_same_model(tmp_path: Path) -> None:
     pytest.importorskip("iree.compiler")
     pytest.importorskip("iree.runtime")
 
@@ -143,7 +143,7 @@ def test_iree_runs_what_it_compiled_from_the_same_model(tmp_path):
     (lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 3, 3, padding=1), torch.nn.ReLU()), (2, 3, 5, 7),
      gpu_jax.convolution_relu),
 ])
-def test_jax_computes_what_the_module_does(make, shape, function):
+def test_jax_computes_what_the_module_does(make: Any, shape: Any, function: Any) -> None:
     jax: Any = pytest.importorskip("jax")
     module = with_pattern(make(), torch.float32)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
@@ -152,12 +152,12 @@ def test_jax_computes_what_the_module_does(make, shape, function):
     np.testing.assert_allclose(np.asarray(made), module(x).numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_8_bit_modules_give_the_reference_plainly_products_of_other_numbers():
+def test_8_bit_modules_give_the_reference_plainly_products_of_other_numbers() -> None:
     x, w = torch.randn(3, 4), torch.randn(5, 4)
     for name in ("matmul-f8", "matmul-i8"):
         module = next(row for row in rows() if row.name == name).module()
         torch.testing.assert_close(flat(module(x, w))[0], x @ w.T)
 
 
-def test_functions_are_modules():
+def test_functions_are_modules() -> None:
     assert flat(Apply(lambda x: (x, x + 1))(torch.ones(2)))[1].tolist() == [2, 2]
