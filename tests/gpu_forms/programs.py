@@ -31,7 +31,7 @@ GROUPS: dict[str, tuple[int, int, tuple[str, ...], bool]] = {
 }
 _EXTENTS = (1, 1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64, 65, 97, 129, 251)
 _LARGE_EXTENTS = (1, 2, 3, 7, 16, 33, 64, 101, 128, 257, 512, 1000, 1031, 4097, 9001)
-_UNIT = {"f16": 2.0**-9, "bf16": 2.0**-6, "f32": 2e-6, "f64": 1e-12, "f8E4M3FN": 2.0**-3, "f8E5M2": 2.0**-2}
+_UNIT = {"f16": 2.0**-9, "bf16": 2.0**-6, "f32": 4e-6, "f64": 1e-12, "f8E4M3FN": 2.0**-3, "f8E5M2": 2.0**-2}
 _FLOATS = tuple(_UNIT)
 _LOOSEST = 0.1  # relative; programs less well determined are left out
 _WHOLE = 4096  # elements of a result that are all compared

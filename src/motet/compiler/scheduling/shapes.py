@@ -137,6 +137,8 @@ class Shapes:
             for axis in group:
                 size = declared[axis]
                 shape.append(apply("//", source[position], known) if size is None else size)
+        if not source:  # a number has no dimension to split: no group has those of the result, which are 1
+            shape = [1] * kind.rank
         self.tensors[operation.results[0]] = tuple(shape)
 
     def _declared(self, value: ir.Value, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.codegen.triton.building import generate, interpret
+from tests.unit.codegen.triton.building import generate, interpret, random
 
 B, S, N, K = 3, 11, 48, 24
 WIDE = f"{B}x{S}x{N}"
@@ -83,3 +83,30 @@ def test_what_looks_at_where_it_is_stays() -> None:
            "%h = arith.addf %a, %g : f32\n%z = arith.addf %h, %c : f32"
     _, result, product, y = run(layer(f"{N}", "j", body), (N,))
     np.testing.assert_allclose(result, product + y + np.arange(S)[:, None], 1e-4, 1e-5)
+
+
+def test_results_of_one_element_keep_their_dimensions() -> None:
+    made = generate("""
+func.func @main(%x: tensor<8x33xf32>) -> tensor<1x1xf32> {
+  %c = arith.constant 0xFF800000 : f32
+  %e = tensor.empty() : tensor<f32>
+  %f = linalg.fill ins(%c : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> ()>],
+      iterator_types = ["reduction", "reduction"]} ins(%x : tensor<8x33xf32>) outs(%f : tensor<f32>) {
+  ^bb0(%v: f32, %o: f32):
+    %m = arith.maximumf %v, %o : f32
+    linalg.yield %m : f32
+  } -> tensor<f32>
+  %w = tensor.expand_shape %r [] output_shape [1, 1] : tensor<f32> into tensor<1x1xf32>
+  %n = tensor.empty() : tensor<1x1xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%w : tensor<1x1xf32>) outs(%n : tensor<1x1xf32>) {
+  ^bb0(%v: f32, %o: f32):
+    %a = math.absf %v : f32
+    linalg.yield %a : f32
+  } -> tensor<1x1xf32>
+  return %y : tensor<1x1xf32>
+}""")
+    x = random(8, 33)
+    (got,) = interpret(made, [x])
+    np.testing.assert_array_equal(got, np.abs(x.max(keepdims=True)))
