@@ -54,7 +54,8 @@ def _motet(folder: Path, name: str) -> float:
 
     session = motet.load(folder / f"{name}.motet", devices={"": "cuda:0"})
     function = next(iter(session.functions.values()))
-    values = [np.zeros([cast("int", extent) for extent in each.shape], DTYPES[each.dtype]) for each in function.signature.inputs]
+    values = [np.zeros([cast("int", extent) for extent in each.shape], DTYPES[each.dtype])
+              for each in function.signature.inputs]
     made = session(*values)
     for each in made if isinstance(made, tuple | list) else [made]:
         np.asarray(each)

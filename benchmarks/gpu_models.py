@@ -131,6 +131,7 @@ class Gpt2Step(nn.Module):
         b, _, d = map(int, x.shape)
         own_keys: list[Tensor] = []
         own_values: list[Tensor] = []
+        block: Any
         for number, block in enumerate(self.blocks):
             parts = block.attention.inward(block.first(x)).chunk(3, -1)
             q, k, v = (y.view(b, 1, self.heads, d // self.heads).transpose(1, 2) for y in parts)
