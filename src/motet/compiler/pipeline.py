@@ -41,6 +41,8 @@ from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
 from motet.compiler.normalise.simplify_sizes import simplify_sizes
 from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
 from motet.compiler.normalise.slice_nothing import slice_nothing
+from motet.compiler.normalise.split_groups import split_groups
+from motet.compiler.normalise.upsample_by_phases import upsample_by_phases
 from motet.compiler.partition.attention import fuse_attention
 from motet.compiler.partition.distribute_concats import distribute_concats
 from motet.compiler.partition.fold_constants import fold_constants
@@ -50,13 +52,20 @@ from motet.compiler.partition.narrow_factors import narrow_factors, narrow_reade
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
 from motet.compiler.partition.sink_expansions import sink_expansions
+from motet.compiler.partition.unroll_loops import unroll_loops
 from motet.compiler.placement.faces import complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.layout import callee, choose_orders, is_renaming, order_temporaries
-from motet.compiler.scheduling.schedule import RENAMING, Compiled, ParameterStore, argument_attributes, schedule_function
+from motet.compiler.scheduling.schedule import (
+    RENAMING,
+    Compiled,
+    ParameterStore,
+    argument_attributes,
+    schedule_function,
+)
 from motet.compiler.scheduling.shapes import Shapes
 from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
@@ -212,6 +221,9 @@ def normalise(program: Program) -> None:
         run_pipeline(program.module, CLEAN)
     for function in public_functions(program.module):
         slice_after_splitting(function)
+    functions = public_functions(program.module)
+    if any([*map(upsample_by_phases, functions), *map(split_groups, functions)]):
+        run_pipeline(program.module, CLEAN)
     hoist_constants(program)
 
 
@@ -237,6 +249,8 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
         return all(backend.joins(products) for backend in those)
 
     if len(those) == len(targets):
+        unroll_loops(program)
+        upsample_windows(program)
         narrow_factors(program)
         fuse_attention(program, accepts)
         refine_rows(program)
@@ -249,10 +263,19 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = [
-        narrow_factors(apart), fuse_attention(apart, accepts), refine_rows(apart), narrow_readers(apart),
-        distribute_concats(apart), sink_expansions(apart), inline_indices(apart), join_products(apart, joins),
+        unroll_loops(apart), upsample_windows(apart), narrow_factors(apart), fuse_attention(apart, accepts),
+        refine_rows(apart), narrow_readers(apart), distribute_concats(apart), sink_expansions(apart),
+        inline_indices(apart), join_products(apart, joins),
     ]
     return apart if any(changed) else None
+
+
+def upsample_windows(program: Program) -> bool:
+    """All transposed convolutions phase by phase, in place; whether there were any."""
+    found = [upsample_by_phases(function, windows=True) for function in public_functions(program.module)]
+    if any(found):
+        run_pipeline(program.module, CLEAN)
+    return any(found)
 
 
 def partition_beside(apart: Program, program: Program) -> Kernels:

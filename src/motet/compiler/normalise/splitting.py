@@ -1,0 +1,135 @@
+"""Splitting: axes of a tensor are split where it is made, and in the element-wise work on it that follows.
+
+    %r = … 2x24x18x14                               %r = … 2x24x9x2x7x2
+    %e = linalg.generic … relu of %r           →    %e = linalg.generic … relu of %r
+                                                    %c = tensor.collapse_shape %e … into 2x24x18x14
+
+so that what makes the tensor and the work on it can be one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import ir
+
+
+@dataclass(frozen=True)
+class Split:
+    """A tensor whose axes are split: `groups` are the axes that each one becomes, `shape` is the one afterwards."""
+
+    groups: tuple[tuple[int, ...], ...]
+    shape: tuple[int, ...]
+
+    @property
+    def reassociation(self) -> ir.Attribute:
+        return ir.Attribute.parse(str([list(group) for group in self.groups]))
+
+    def take_along(self, operation: ir.Operation, value: ir.Value) -> None:
+        """Put `value`, which is split, in the place of `operation`'s result, and split the element-wise work on it
+        alone that follows, as far as there is any. `operation` is erased."""
+        last = operation
+        while (user := self._user(last)) is not None:
+            value = self._moved(user, value, ir.InsertionPoint(user))
+            last.results[0].replace_all_uses_with(user.operands[len(user.operands) - 1])  # `user` is erased as well
+            last.erase()
+            last = user
+        with last.location:
+            collapsed = ir.Operation.create(
+                "tensor.collapse_shape", results=[last.results[0].type], operands=[value],
+                attributes={"reassociation": self.reassociation}, ip=ir.InsertionPoint(last),
+            ).result
+        last.results[0].replace_all_uses_with(collapsed)
+        last.erase()
+
+    def expanded(self, value: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        """`value`, a tensor of the shape before, split: made anew where it is made of smaller ones."""
+        owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        if owner is not None and owner.name == "tensor.empty":
+            return ir.Operation.create("tensor.empty", results=[self._kind(value)], ip=at).result
+        if owner is not None and self._is_element_wise(owner) and not any(self._whole(owner)[:-1]):
+            return self._moved(owner, None, at)
+        return self._expand(value, range(len(self.groups)), at)
+
+    def _expand(self, value: ir.Value, axes: Sequence[int], at: ir.InsertionPoint) -> ir.Value:
+        """`value`, whose axes are some of the tensor's, split."""
+        groups: list[list[int]] = []
+        shape: list[int] = []
+        for axis in axes:
+            own = [self.shape[d] for d in self.groups[axis]]
+            groups.append(list(range(len(shape), len(shape) + len(own))))
+            shape += own
+        kind = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
+        return value if len(shape) == len(groups) else ir.Operation.create(
+            "tensor.expand_shape", results=[kind], operands=[value],
+            attributes={
+                "reassociation": ir.Attribute.parse(str(groups)),
+                "static_output_shape": ir.DenseI64ArrayAttr.get(shape),
+            }, ip=at,
+        ).result
+
+    def _kind(self, value: ir.Value) -> ir.RankedTensorType:
+        return ir.RankedTensorType.get(self.shape, ir.RankedTensorType(value.type).element_type)
+
+    def _moved(self, user: ir.Operation, value: ir.Value | None, at: ir.InsertionPoint) -> ir.Value:
+        """What `user`, element-wise work, makes, split; `value` is that in the place of all tensors of its shape.
+        Without it there are none, and `user` is left as it is."""
+        with user.location:
+            own: list[ir.Value] = []
+            maps: list[ir.AffineMap] = []
+            for operand, each, whole in zip(user.operands, _maps(user), self._whole(user), strict=True):
+                axes = [ir.AffineDimExpr(result).position for result in each.results]
+                dims = [ir.AffineExpr.get_dim(d, user.context) for axis in axes for d in self.groups[axis]]
+                maps.append(ir.AffineMap.get(len(self.shape), 0, dims, user.context))
+                if len(maps) == len(user.operands):
+                    operand = ir.Operation.create("tensor.empty", results=[self._kind(operand)], ip=at).result
+                elif whole and value is not None:
+                    operand = value
+                elif axes:
+                    operand = self._expand(operand, axes, at)
+                own.append(operand)
+            parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+            made = ir.Operation.create(
+                "linalg.generic", results=[own[-1].type], operands=own,
+                attributes={
+                    "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
+                    "iterator_types": ir.ArrayAttr.get([parallel] * len(self.shape)),
+                    "operandSegmentSizes": user.attributes["operandSegmentSizes"],
+                },
+                regions=1, ip=at,
+            )
+            copy = user.clone(at).operation
+        copy.regions[0].blocks[0].append_to(made.regions[0])
+        copy.erase()
+        return made.results[0]
+
+    def _whole(self, operation: ir.Operation) -> list[bool]:
+        """Which operands have the shape that is split."""
+        identity = ir.AffineMap.get_identity(len(self.groups), operation.context)
+        return [each == identity for each in _maps(operation)]
+
+    def _is_element_wise(self, operation: ir.Operation) -> bool:
+        """Whether an operation has one result, over whose points it runs, and does not look at where it is."""
+        if operation.name != "linalg.generic" or len(operation.results) != 1:
+            return False
+        if "reduction" in str(operation.attributes["iterator_types"]) or not self._whole(operation)[-1]:
+            return False
+        names = {each.operation.name for each in operation.regions[0].blocks[0].operations}
+        return not names & {"linalg.index", "tensor.extract"} and all(
+            isinstance(result, ir.AffineDimExpr) for each in _maps(operation) for result in each.results
+        )
+
+    def _user(self, operation: ir.Operation) -> ir.Operation | None:
+        """The one that reads what `operation` makes, if it is element-wise work on nothing else of that shape."""
+        users = [use.owner.operation for use in operation.results[0].uses]
+        if not users or any(user != users[0] for user in users) or not self._is_element_wise(users[0]):
+            return None
+        operands = list(zip(users[0].operands, self._whole(users[0]), strict=True))[:-1]
+        if any(whole != (operand == operation.results[0]) for operand, whole in operands):
+            return None
+        return users[0] if users[0].block == operation.block else None
+
+
+def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
+    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]
