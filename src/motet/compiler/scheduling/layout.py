@@ -9,7 +9,7 @@ last, it is a new name for the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from motet.compiler.codegen.cpu.extents import Extent, memory_strides
@@ -87,7 +87,9 @@ def _convolved(call: ir.Operation, kernels: Mapping[str, Kernel]) -> bool:
     """Whether a convolution reads what a call makes."""
     users = [use.owner.operation for result in call.results for use in result.uses]
     readers = [kernels[callee(user)] for user in users if user.name == "func.call" and callee(user) in kernels]
-    return any(output_channel(stage) is not None for kernel in readers for stage in kernel.stages)
+    return any(output_channel(stage) is not None for kernel in readers for stage in kernel.stages) or any(
+        _convolved(user, kernels) for user in users if user.name in ALIASES
+    )
 
 
 def is_renaming(kernel: Kernel) -> bool:
@@ -120,8 +122,8 @@ def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
 
 def _axes(read: Access, written: Access) -> list[int] | None:
     """For each axis of what is read the one of what is written that runs with it; those that do not run, of extent 1,
-    in their order. None where some axis of either has none."""
-    before, after = ([entry.single for entry in access.map] for access in (read, written))
+    in their order; where an axis begins does not matter. None where some axis of either has none."""
+    before, after = ([replace(entry, constant=0).single for entry in access.map] for access in (read, written))
     still = iter([axis for axis, dim in enumerate(after) if dim is None])
     running = [dim for dim in before if dim is not None]
     if len(before) != len(after) or len(set(running)) != len(running) or set(running) != {*after} - {None}:
@@ -157,13 +159,23 @@ def output_channel(stage: Stage) -> int | None:
         {d for e in access.map for d, factor in enumerate(e.coefficients) if factor} for access in stage.inputs
     )
     windowed = any(sum(map(bool, e.coefficients)) > 1 for access in stage.inputs for e in access.map)
+    output = [e.single for e in stage.outputs[0].map]
     if not windowed:
-        return None
+        return _upsampled_channel(output, image, filters)
     if not any(sum(map(bool, e.coefficients)) > 1 for e in stage.inputs[0].map):
         image, filters = filters, image
-    output = [e.single for e in stage.outputs[0].map]
     candidates = [axis for axis, d in enumerate(output) if d is not None and d in filters]
-    return candidates[-1] if candidates else None
+    # The last of those side by side: a group's stands before it, phases of an upsampling stand behind pixels.
+    return next((axis for axis in candidates if axis + 1 not in candidates), None)
+
+
+def _upsampled_channel(output: Sequence[int | None], image: set[int], filters: set[int]) -> int | None:
+    """The axis over filters of a product that upsamples two axes and more: phases stand between pixels."""
+    for own in (filters - image, image - filters):
+        found = [axis for axis, d in enumerate(output) if d in own]
+        if len(found) > 2 and all(axis + 1 not in found for axis in found):
+            return found[0]
+    return None
 
 
 def channels_last(rank: int, channel: int) -> Order:

@@ -93,3 +93,39 @@ def test_what_is_also_read_as_a_whole_is_put_together_before() -> None:
     (result,) = interpret(made, arguments())
     whole, work = expected()
     np.testing.assert_allclose(result, work + whole, 1e-5, 1e-6)
+
+
+def patches() -> str:
+    """Patches of an image as tokens behind one of its own, with positions, and the sums over each token."""
+    conv, flat, tokens, kind = "2x16x2x2xf32", "2x16x4xf32", "2x4x16xf32", "2x5x16xf32"
+    return f"""
+func.func @main(%x: tensor<2x3x8x8xf32>, %w: tensor<16x3x4x4xf32>, %t: tensor<2x1x16xf32>, %p: tensor<5x16xf32>)
+    -> tensor<2x5xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<{conv}>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<{conv}>) -> tensor<{conv}>
+  %c = linalg.conv_2d_nchw_fchw {{strides = dense<4> : tensor<2xi64>, dilations = dense<1> : tensor<2xi64>}}
+      ins(%x, %w : tensor<2x3x8x8xf32>, tensor<16x3x4x4xf32>) outs(%f : tensor<{conv}>) -> tensor<{conv}>
+  %g = tensor.collapse_shape %c [[0], [1], [2, 3]] : tensor<{conv}> into tensor<{flat}>
+  %h = tensor.empty() : tensor<{tokens}>
+  %u = linalg.transpose ins(%g : tensor<{flat}>) outs(%h : tensor<{tokens}>) permutation = [0, 2, 1]
+  %both = tensor.concat dim(1) %t, %u : (tensor<2x1x16xf32>, tensor<{tokens}>) -> tensor<{kind}>
+  {element_wise("r", kind, "%z = arith.addf %i0, %i1 : f32", ("%both", "b, s, j", kind), ("%p", "s, j", "5x16xf32"))}
+  %i = tensor.empty() : tensor<2x5xf32>
+  %j = linalg.fill ins(%zero : f32) outs(%i : tensor<2x5xf32>) -> tensor<2x5xf32>
+  %s = linalg.reduce ins(%r : tensor<{kind}>) outs(%j : tensor<2x5xf32>) dimensions = [2]
+      (%a: f32, %o: f32) {{ %y = arith.addf %a, %o : f32 linalg.yield %y : f32 }}
+  return %s : tensor<2x5xf32>
+}}"""
+
+
+def test_what_is_put_together_lies_as_its_parts_hand_it_on() -> None:
+    made = generate(patches())
+    texts = [form.source for program in made.programs.values() for form in program.forms]
+    assert any("dimensions lie" in text for text in texts)  # of what the convolution makes
+    assert not any("result 2x5x16xf32, dimensions lie" in text for text in texts)
+    x, w, t, p = random(2, 3, 8, 8), random(16, 3, 4, 4, seed=1), random(2, 1, 16, seed=2), random(5, 16, seed=3)
+    (result,) = interpret(made, [x, w, t, p])
+    windows = x.astype("f8").reshape(2, 3, 2, 4, 2, 4)
+    tokens = np.einsum("nchiwj,kcij->nhwk", windows, w.astype("f8")).reshape(2, 4, 16)
+    np.testing.assert_allclose(result, (np.concatenate([t, tokens], 1) + p).sum(-1), 1e-4, 1e-4)
