@@ -78,8 +78,8 @@ def _is_movement(kernel: Kernel) -> bool:
         return False
     stage = kernel.stages[0]
     return (
-        len(kernel.values) == 2 and len(stage.inputs) == 1 and not stage.body
-        and not stage.reductions and stage.inputs[0].padding is None and kernel.values[0].dtype == kernel.values[1].dtype
+        len(kernel.values) == 2 and kernel.values[0].dtype == kernel.values[1].dtype and len(stage.inputs) == 1
+        and not stage.body and not stage.reductions and stage.inputs[0].padding is None
     )
 
 
