@@ -377,7 +377,7 @@ def models() -> list[Row]:
         _network("unet-block", "U-Net block bf16, 2×640×32², text of 77", UNetBlock,
                  (Input((2, 640, 32, 32), BF16), Input((2, 1280), BF16), Input((2, 77, 768), BF16)),
                  2048 * 2 * (18 * 640**2 + 2 * 640**2 + 4 * 640**2 + 2 * 640**2 + 12 * 640**2)
-                 + 4.0 * 2 * 1024 * (1024 + 77) * 640, 2.0 * 38.4 * 640**2 + 16 * 2048 * 640, searched=True),
+                 + 4.0 * 2 * 1024 * (1024 + 77) * 640, 2.0 * 40.4 * 640**2 + 4 * 2048 * 640, searched=True),
         _network("whisper", "Whisper-base encoder bf16, 30 s", WhisperEncoder, (Input((1, 80, 3000), BF16),),
                  1500 * 2 * 18.9e6 + 6 * 4.0 * 1500 * 1500 * 512 + 2 * 3000 * 240 * 512 + 2 * 1500 * 1536 * 512.0,
                  2 * 20.6e6, jax=gpu_jax.whisper),
