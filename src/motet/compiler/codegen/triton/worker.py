@@ -71,6 +71,7 @@ class Made(msgspec.Struct, frozen=True):
 def prepare(target: GpuTarget) -> None:
     """Load Triton, and have it compile something, which loads and finds all that it needs for that."""
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
+    os.environ["MLIR_DISABLE_MULTITHREADING"] = "1"  # for one function it is a third more work, and no faster
     os.environ.pop("TRITON_INTERPRET", None)
     with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
         compile_form(Unit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
