@@ -79,11 +79,16 @@ def _inline(stage: Stage, reader: Stage) -> Stage | None:
         return None
     if stage.body and _is_contraction(reader):
         return None
-    if access.padding is not None:
+    if access.padding is not None or access in tables(reader):
         return None
     if any(s.op == "linalg.index" and access.map[int(s.value or 0)].single is None for s in stage.body):
         return None
     return _merge(stage, reader, access)
+
+
+def tables(stage: Stage) -> list[Access]:
+    """The inputs of `stage` that stand for all of a tensor (`tensor.extract`)."""
+    return [stage.inputs[scalar.operands[0]] for scalar in stage.body if scalar.op == "tensor.extract"]
 
 
 def _inline_init(stage: Stage, reader: Stage, target: int) -> Stage | None:
@@ -147,9 +152,10 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
 
 def _without_unit_dimensions(kernel: Kernel) -> Kernel:
     """Loops of one trip and temporaries' axes of extent 1 are gone: `1x128x1` and `128` become the same space."""
+    whole = {access.value for stage in kernel.stages for access in tables(stage)}
     kept_axes = [
-        [axis for axis, size in enumerate(value.shape) if size != 1 or value.role != "temporary"]
-        for value in kernel.values
+        [axis for axis, size in enumerate(value.shape) if size != 1 or value.role != "temporary" or number in whole]
+        for number, value in enumerate(kernel.values)
     ]
     values = tuple(
         replace(value, shape=tuple(value.shape[axis] for axis in axes), order=tuple(range(len(axes))))

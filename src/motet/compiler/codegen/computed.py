@@ -271,13 +271,13 @@ class _Computed(Reader):
         return lambda _: position
 
     def _table(self, operand: ir.Value) -> View:
-        """All of a tensor, to be read at computed places: an argument."""
+        """All of a tensor, to be read at computed places."""
         source = self.source_of(operand)
-        if isinstance(source, View) and source.padding is None:
-            value = self.values[source.base]
-            if source.map == identity_map(value.rank) and source.shape == value.shape and value.role != "temporary":
-                return source
-        raise Unreadable("a computed place in what the same kernel makes")
+        if not isinstance(source, View):
+            raise Unreadable("a computed place in a constant")
+        value = self.values[source.base]
+        whole = source.map == identity_map(value.rank) and source.shape == value.shape and source.padding is None
+        return source if whole else self.materialised(source, dtype_of(operand.type))
 
 
 class _Writing:

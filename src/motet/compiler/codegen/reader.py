@@ -308,7 +308,7 @@ class Reader:
         if not isinstance(source, View):
             source = self._spread(source, operation.operands[0])
         if source.padding is not None:
-            source = self._materialised(source, dtype_of(operation.operands[0].type))
+            source = self.materialised(source, dtype_of(operation.operands[0].type))
         rank = len(source.shape)
         shape = tuple(
             size if lo == hi == 0 else self._grown(size, lo + hi)
@@ -320,7 +320,7 @@ class Reader:
         if any(low) or any(high):
             base_shape = self.values[source.base].shape
             if source.shape != base_shape or source.map != identity_map(rank):
-                source = self._materialised(source, dtype_of(operation.operands[0].type))
+                source = self.materialised(source, dtype_of(operation.operands[0].type))
         map_ = tuple(substitute(expression, shift, rank) for expression in source.map)
         pad = padding if any(low) or any(high) else source.padding
         self.sources[operation.results[0]] = View(source.base, map_, shape, pad)
@@ -630,7 +630,7 @@ class Reader:
             )
         )
 
-    def _materialised(self, view: View, dtype: str) -> View:
+    def materialised(self, view: View, dtype: str) -> View:
         """`view` as a value of its own."""
         target = self._new(view.shape, dtype)
         rank = len(view.shape)
@@ -649,7 +649,7 @@ class Reader:
             only_use = len(list(operand.uses)) == 1
             if value.role == "temporary" and only_use and source.map == identity_map(value.rank):
                 return source.base
-            return self._materialised(source, value.dtype).base
+            return self.materialised(source, value.dtype).base
         target = self._new(self._shape_at(operand), dtype_of(operand.type))
         if source is not None:
             self._copy_number(source, target)
@@ -679,7 +679,7 @@ class Reader:
             plain = source.map == identity_map(value.rank) and source.padding is None
             if value.role == "temporary" and plain and source.shape == value.shape:
                 return source.base
-            return self._materialised(source, value.dtype).base
+            return self.materialised(source, value.dtype).base
         target = self._new(self._shape_at(operand), dtype_of(operand.type))
         if source is not None:
             self._copy_number(source, target)
@@ -818,15 +818,15 @@ class Body:
             inside.update(op.results)
 
     def _table(self, op: ir.Operation, operand: ir.Value) -> View | None:
-        """The argument that `op` gathers from, if `operand` is all of one."""
+        """The tensor that `op` gathers from, which `operand` is."""
         source = self.reader.source_of(operand)
         if not self.reader.gathers or op.name != "tensor.extract" or operand != op.operands[0]:
             return None
-        if not isinstance(source, View) or source.padding is not None:
+        if not isinstance(source, View):
             return None
         value = self.reader.values[source.base]
-        whole = source.map == identity_map(value.rank) and source.shape == value.shape
-        return source if whole and value.role != "temporary" else None
+        whole = source.map == identity_map(value.rank) and source.shape == value.shape and source.padding is None
+        return source if whole else self.reader.materialised(source, dtype_of(operand.type))
 
     def _scalar(self, op: ir.Operation, operands: tuple[int, ...]) -> Scalar:
         if len(op.results) != 1:
