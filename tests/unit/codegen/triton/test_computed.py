@@ -101,3 +101,39 @@ func.func @main(%x: tensor<4x5xf32>, %s: tensor<f32>, %z: tensor<i8>) -> tensor<
     x = random(4, 5)
     (got,) = interpret(generate(given), [x, np.float32(0.5), np.int8(-3)])
     np.testing.assert_array_equal(got, x * np.float32(-1.5))
+
+
+LOOP = """
+#m = affine_map<(i) -> (i)>
+func.func @main(%x: tensor<6x5xf32>, %b: tensor<5xf32>) -> (tensor<5xf32>, tensor<6x5xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c6 = arith.constant 6 : index
+  %e = tensor.empty() : tensor<6x5xf32>
+  %r:2 = scf.for %i = %c0 to %c6 step %c1 iter_args(%s = %b, %all = %e) -> (tensor<5xf32>, tensor<6x5xf32>) {
+    %k = arith.subi %c6, %i : index
+    %j = arith.subi %k, %c1 : index
+    %v = tensor.extract_slice %x[%j, 0] [1, 5] [1, 1] : tensor<6x5xf32> to tensor<5xf32>
+    %n = tensor.empty() : tensor<5xf32>
+    %y = linalg.generic {indexing_maps = [#m, #m, #m], iterator_types = ["parallel"]}
+        ins(%v, %s : tensor<5xf32>, tensor<5xf32>) outs(%n : tensor<5xf32>) {
+    ^bb0(%p: f32, %q: f32, %o: f32):
+      %h = arith.constant 0.5 : f32
+      %a = arith.mulf %q, %h : f32
+      %z = arith.addf %p, %a : f32
+      linalg.yield %z : f32
+    } -> tensor<5xf32>
+    %w = tensor.insert_slice %y into %all[%i, 0] [1, 5] [1, 1] : tensor<5xf32> into tensor<6x5xf32>
+    scf.yield %y, %w : tensor<5xf32>, tensor<6x5xf32>
+  }
+  return %r#0, %r#1 : tensor<5xf32>, tensor<6x5xf32>
+}"""
+
+
+def test_recurrences_are_taken_apart() -> None:
+    x, state = random(6, 5), random(5)
+    last, every = interpret(generate(LOOP), [x, state])
+    for turn in range(6):
+        state = x[5 - turn] + state * np.float32(0.5)
+        np.testing.assert_array_equal(every[turn], state)
+    np.testing.assert_array_equal(last, state)
