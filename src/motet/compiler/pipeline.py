@@ -35,6 +35,7 @@ from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program, caller_dtype
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
+from motet.compiler.normalise.drop_casts import drop_casts
 from motet.compiler.normalise.hoist_constants import hoist_constants
 from motet.compiler.normalise.resolve_extracts import resolve_extracts
 from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
@@ -211,6 +212,7 @@ def normalise(program: Program) -> None:
     decompose_softmax(program.module)
     for function in public_functions(program.module):
         slice_nothing(function)
+        drop_casts(function)
         resolve_reshapes(function)
     run_pipeline(program.module, NORMALISE)
     simplified = [simplify_sizes(function) for function in public_functions(program.module)]
