@@ -28,6 +28,7 @@ from motet.compiler.codegen.reader import (
     dtype_of,
     identity_map,
     kept_dimensions,
+    padding_value,
     static_or_none,
 )
 from motet.compiler.ir._mlir import ir
@@ -191,6 +192,43 @@ class _Computed(Reader):
             outputs=(Access(target, identity_map(len(sizes))),), inits=(None,), body=tuple(body), yields=(yielded,),
             source=source,
         ))
+
+    # -- padding ------------------------------------------------------------------------------------
+
+    def _padding_of(self, value: ir.Value) -> float | int:
+        return 0 if self._is_computed(value) else super()._padding_of(value)
+
+    def _is_computed(self, value: ir.Value) -> bool:
+        """Whether a padding value is a number in a tensor."""
+        return value in self._deferred or isinstance(self.sources.get(value), View)
+
+    def _read_pad(self, operation: ir.Operation) -> None:
+        filling = padding_value(operation)
+        before = self.source_of(operation.operands[0])
+        super()._read_pad(operation)
+        if not self._is_computed(filling):
+            return
+        number = self.source_of(filling)
+        padded = self.sources[operation.results[0]]
+        if not isinstance(number, View) or not isinstance(padded, View) or not isinstance(before, View):
+            raise Unreadable("a computed padding value")
+        rank, dtype = len(padded.shape), dtype_of(operation.results[0].type)
+        writing = _Writing(rank, 2)
+        inside = writing.add("arith.constant", (), "i1", 1)
+        low = static_or_none(operation, "static_low")
+        for axis, (begin, extent) in enumerate(zip(low, before.shape, strict=True)):
+            place = writing.add("linalg.index", (), "index", axis)
+            first = writing.extent(begin or 0)
+            end = writing.add("arith.addi", (first, writing.extent(extent)), "index")
+            for predicate, bound in (("sge", first), ("slt", end)):
+                test = writing.add("arith.cmpi", (place, bound), "i1", None, predicate)
+                inside = writing.add("arith.andi", (inside, test), "i1")
+        found = writing.add("arith.select", (inside, 0, 1), dtype)
+        origin = tuple(Affine((0,) * rank, entry.constant) for entry in number.map)
+        inputs = [Access(padded.base, padded.map, padded.padding), Access(number.base, origin, number.padding)]
+        target = self._new(padded.shape, dtype)
+        self._add(padded.shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
+        self.sources[operation.results[0]] = View(target, identity_map(rank), padded.shape)
 
     # -- movement ------------------------------------------------------------------------------------
 

@@ -295,14 +295,7 @@ class Reader:
     def _read_pad(self, operation: ir.Operation) -> None:
         source = self.source_of(operation.operands[0])
         low, high = _static(operation, "static_low"), _static(operation, "static_high")
-        body = list(operation.regions[0].blocks[0].operations)
-        yielded = body[-1].operation.operands[0]
-        if isinstance(yielded.owner, ir.Block):
-            raise Unreadable("a padding value that depends on the position")
-        owner = yielded.owner.operation if hasattr(yielded.owner, "operation") else yielded.owner
-        padding = constant_number(owner) if owner.name == "arith.constant" else self.sources.get(yielded)
-        if padding is None or isinstance(padding, View):
-            raise Unreadable("a computed padding value")
+        padding = self._padding_of(padding_value(operation))
         if source is None:
             raise Unreadable("padding of undefined contents")
         if not isinstance(source, View):
@@ -324,6 +317,14 @@ class Reader:
         map_ = tuple(substitute(expression, shift, rank) for expression in source.map)
         pad = padding if any(low) or any(high) else source.padding
         self.sources[operation.results[0]] = View(source.base, map_, shape, pad)
+
+    def _padding_of(self, value: ir.Value) -> Number:
+        source = self.sources.get(value)
+        if source is None and not isinstance(value.owner, ir.Block) and value.owner.operation.name == "arith.constant":
+            source = constant_number(value.owner.operation)
+        if source is None or isinstance(source, View):
+            raise Unreadable("a computed padding value")
+        return source
 
     def _read_extract_slice(self, operation: ir.Operation) -> None:
         source = self.source_of(operation.operands[0])
@@ -845,6 +846,14 @@ class Body:
         if not known:
             raise Unreadable(f"operation {op.name} inside a linalg body")
         return Scalar(op.name, operands, dtype)
+
+
+def padding_value(operation: ir.Operation) -> ir.Value:
+    """What a `tensor.pad` fills with."""
+    value = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
+    if isinstance(value.owner, ir.Block):
+        raise Unreadable("a padding value that depends on the position")
+    return value
 
 
 def _is_size(kind: ir.Type) -> bool:

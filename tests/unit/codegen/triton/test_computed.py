@@ -137,3 +137,21 @@ def test_recurrences_are_taken_apart() -> None:
         state = x[5 - turn] + state * np.float32(0.5)
         np.testing.assert_array_equal(every[turn], state)
     np.testing.assert_array_equal(last, state)
+
+
+PAD = """
+func.func @main(%x: tensor<4x?xf32>, %v: tensor<f32>) -> tensor<6x?xf32> {
+  %c1 = arith.constant 1 : index
+  %f = tensor.extract %v[] : tensor<f32>
+  %p = tensor.pad %x low[0, 2] high[2, 1] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %f : f32
+  } : tensor<4x?xf32> to tensor<6x?xf32>
+  return %p : tensor<6x?xf32>
+}"""
+
+
+def test_padding_with_a_number_in_a_tensor() -> None:
+    x = random(4, 7)
+    (got,) = interpret(generate(PAD), [x, np.float32(2.5)])
+    np.testing.assert_array_equal(got, np.pad(x, ((0, 2), (2, 1)), constant_values=np.float32(2.5)))
