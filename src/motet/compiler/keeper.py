@@ -173,6 +173,10 @@ def _load(wanted: Surroundings) -> None:
     for name in names:
         with contextlib.suppress(ImportError):  # as above
             importlib.import_module(name)
+    from motet.compiler.rehearsal import rehearse, rehearse_onnx
+
+    with contextlib.suppress(ImportError):
+        (rehearse_onnx if wanted.onnx else rehearse)()
 
 
 def _guard(folder: Path, wanted: Surroundings, stdout: int, stderr: int, told: int) -> NoReturn:

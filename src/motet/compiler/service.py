@@ -445,12 +445,17 @@ def _start(job: Job, folder: Path, command: list[str], log: Path) -> subprocess.
                     _keepers[:] = [Keeper(_environment())]
                     atexit.register(_keepers[0].stop)
                 with contextlib.suppress(OSError):  # it has ended just now
-                    return _keepers[0].hire(folder, log, job.targets, job.source is None and not job.text)
+                    return _keepers[0].hire(folder, log, job.targets, _may_be_onnx(job))
     with log.open("wb") as stderr:
         return subprocess.Popen(
             [*command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
             env=_environment(),
         )
+
+
+def _may_be_onnx(job: Job) -> bool:
+    """Whether the source looks like an ONNX model, which begins with the field of its version, or nobody has looked."""
+    return job.format == "onnx" or (not job.text and (job.source is None or job.source.startswith(b"\x08")))
 
 
 def _environment() -> dict[str, str]:

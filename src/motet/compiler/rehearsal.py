@@ -1,0 +1,65 @@
+"""Something small goes through the compiler in a process that others are forked from: what is loaded, looked up and
+registered only when first used is then there for all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from motet.compiler.ir.program import Program
+
+_PROGRAM = """
+func.func @main(%x: tensor<8x8xf32>, %w: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %zero = arith.constant 0.0 : f32
+  %new = tensor.empty() : tensor<8x8xf32>
+  %begin = linalg.fill ins(%zero : f32) outs(%new : tensor<8x8xf32>) -> tensor<8x8xf32>
+  %product = linalg.matmul ins(%x, %w : tensor<8x8xf32>, tensor<8x8xf32>) outs(%begin : tensor<8x8xf32>)
+    -> tensor<8x8xf32>
+  %result = math.exp %product : tensor<8x8xf32>
+  return %result : tensor<8x8xf32>
+}
+"""
+
+
+@functools.cache
+def rehearse() -> None:
+    """A program in MLIR, up to its kernels; once."""
+    from motet.compiler.frontends.mlir import load_mlir
+
+    _partition(lambda: load_mlir(_PROGRAM, "rehearsal"))
+
+
+@functools.cache
+def rehearse_onnx() -> None:
+    """The same as an ONNX model; once. Raises ImportError where there is no onnx."""
+    import onnx
+    from onnx import helper
+
+    from motet.compiler.frontends.onnx import load_onnx
+
+    kind = onnx.TensorProto.FLOAT
+    inputs = [helper.make_tensor_value_info(name, kind, [8, 8]) for name in "xw"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]), helper.make_node("Exp", ["product"], ["e"]),
+        helper.make_node("Softmax", ["e"], ["result"]),
+    ]
+    graph = helper.make_graph(nodes, "main", inputs, [helper.make_tensor_value_info("result", kind, [8, 8])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 8
+    _partition(lambda: load_onnx(model.SerializeToString(), "rehearsal"))
+
+
+def _partition(load: Callable[[], Program]) -> None:
+    from motet.compiler import pipeline
+    from motet.compiler.ir._mlir import ir
+
+    program = load()
+    context = program.module.context
+    context.enable_multithreading(False)  # no fork of this process has the threads
+    context.allow_unregistered_dialects = True
+    with context, ir.Location.unknown():
+        pipeline.normalise(program)
+        pipeline.partition(program)

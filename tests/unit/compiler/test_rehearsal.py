@@ -1,0 +1,50 @@
+"""What goes through the compiler before there is a job leaves it as it was."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import motet
+from motet.compiler import rehearsal
+from motet.compiler.job import Job
+from motet.compiler.service import _may_be_onnx
+
+PROGRAM = """
+func.func @main(%x: tensor<5xf32>) -> tensor<5xf32> {
+  %y = math.absf %x : tensor<5xf32>
+  return %y : tensor<5xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("rehearse", [rehearsal.rehearse, rehearsal.rehearse_onnx])
+def test_a_rehearsal_leaves_no_thread_behind(rehearse):
+    if rehearse is rehearsal.rehearse_onnx:
+        pytest.importorskip("onnx")
+    before = threading.active_count()
+    rehearse.__wrapped__()
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_programs_are_compiled_as_ever_after_it():
+    x = np.array([-1, 2, np.inf, -np.inf, -0.0], np.float32)
+    for _ in range(2):  # the second time by a process in which the first one was rehearsed
+        session = motet.load(motet.compile(PROGRAM, devices="host", cache=False))
+        np.testing.assert_array_equal(session(x), np.abs(x))
+
+
+@pytest.mark.parametrize(("source", "text", "format", "expected"), [
+    (b"\x08\x07\x12", False, "auto", True),
+    (b"func.func", True, "auto", False),
+    (b"ML\xefR", False, "auto", False),
+    (None, False, "auto", True),
+    (b"anything", False, "onnx", True),
+])
+def test_onnx_is_known_by_its_first_byte(source, text, format, expected):
+    job = Job("compile", "file", source, text, format)
+    assert _may_be_onnx(job) is expected
