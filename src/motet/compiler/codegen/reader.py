@@ -791,9 +791,35 @@ class Body:
                 return
             if op.name == "cf.assert" and self.reader.gathers:
                 continue  # that an index is inside: gathers bring those that are not to the border
+            if op.name == "affine.apply" and self.reader.gathers:
+                position[op.results[0]] = self._applied(op, [position[operand] for operand in op.operands], base)
+                continue
             scalar = self._scalar(op, tuple(position[operand] for operand in op.operands))
             position[op.results[0]] = base + len(self.scalars)
             self.scalars.append(scalar)
+
+    def _applied(self, op: ir.Operation, operands: Sequence[int], base: int) -> int:
+        """The number of what an `affine.apply` calculates, as arithmetic on indices."""
+        map_ = ir.AffineMapAttr(op.attributes["map"]).value
+
+        def add(name: str, *parts: int, value: int | None = None) -> int:
+            self.scalars.append(Scalar(name, parts, "index", value))
+            return base + len(self.scalars) - 1
+
+        def emitted(expression: ir.AffineExpr) -> int:
+            if isinstance(expression, ir.AffineConstantExpr):
+                return add("arith.constant", value=ir.AffineConstantExpr(expression).value)
+            if isinstance(expression, ir.AffineDimExpr):
+                return operands[ir.AffineDimExpr(expression).position]
+            if isinstance(expression, ir.AffineSymbolExpr):
+                return operands[map_.n_dims + ir.AffineSymbolExpr(expression).position]
+            for kind, name in _AFFINE.items():
+                if isinstance(expression, kind):
+                    pair = ir.AffineBinaryExpr(expression)
+                    return add(name, emitted(pair.lhs), emitted(pair.rhs))
+            raise Unreadable(f"indexing expression {expression}")
+
+        return emitted(map_.results[0])
 
     def _capture(self, block: ir.Block) -> None:
         """Values of the enclosing function that the region uses: scalars, known or read from a tensor."""
@@ -854,6 +880,12 @@ def padding_value(operation: ir.Operation) -> ir.Value:
     if isinstance(value.owner, ir.Block):
         raise Unreadable("a padding value that depends on the position")
     return value
+
+
+_AFFINE = {
+    ir.AffineAddExpr: "arith.addi", ir.AffineMulExpr: "arith.muli", ir.AffineFloorDivExpr: "arith.floordivsi",
+    ir.AffineCeilDivExpr: "arith.ceildivsi",
+}
 
 
 def _is_size(kind: ir.Type) -> bool:
