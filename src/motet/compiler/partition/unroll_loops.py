@@ -51,7 +51,7 @@ def _length(loop: ir.Operation) -> int:
     count = 0
     for entry in loop.regions[0].blocks[0].operations:
         operation = entry.operation
-        if not operation.name.startswith(_TAKEN):
+        if not operation.name.startswith(_TAKEN) or not all(map(_is_known, operation.results)):
             return 0
         if operation.name == FOR:
             inner = _length(operation)
@@ -60,6 +60,11 @@ def _length(loop: ir.Operation) -> int:
             count += inner
         count += 1
     return count * max(1, len(turns))
+
+
+def _is_known(value: ir.Value) -> bool:
+    """Whether a value is no tensor whose extents may differ from turn to turn."""
+    return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
 
 
 def _turns(loop: ir.Operation) -> range | None:
