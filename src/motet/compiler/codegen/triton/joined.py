@@ -36,11 +36,15 @@ _LEAST = 8  # rows, columns and products of each result
 _HOPPER = 90
 _AT_ONCE = False
 _PIECES = (64, 32)
+_LONG, _SIDE = 1024, 64  # sums so long are parted where there are few tiles of this side, which joined products are not
+_LAUNCH = 1500  # cycles that a launch behind another takes
+_HANDED_ON = 4  # bytes that are written and read of each result between launches, as numbers of 16 bits
+_MEMORY = 2000  # bytes that all processors together read or write in a cycle
 
 
 def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
-    """Whether one launch is expected to be faster than several: by the models of their forms, which know when a tile
-    begins and ends, but not what a launch takes, nor what is written between the products."""
+    """Whether one launch is expected to be faster than several: by the models of their forms, and by what it takes to
+    begin launches, and to write and read what several hand on."""
     first = products[0]
     alike = {shape.dtypes[:2] for shape in products} == {first.dtypes[:2]} and first.dtypes[0] == first.dtypes[1]
     if len(products) > MOST or not alike:
@@ -50,13 +54,19 @@ def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
     if factor not in RATES or min(m, n, *depths) < _LEAST:
         return False
     together = len(set(depths)) == 1 and any(len({side(shape) for shape in products}) == 1 for side in (_left, _right))
-    if together and not _AT_ONCE:
+    parted_sums = max(depths) >= _LONG and _tiles_of(first.batch or 1, m, n) < target.processors // 2
+    if parted_sums or (together and not _AT_ONCE):
         return False
     columns = 1 << (len(products) - 1).bit_length() if together else 1
     one = Problem(m, n * columns, depths[0] if together else sum(depths), first.batch or 1, factor, False)
     apart = sum(_least(replace(one, n=n, k=k), every_ring(_items(factor), _PIECES, target), target) for k in depths)
+    between = (len(products) - 1) * (_LAUNCH + one.batch * m * n * _HANDED_ON / _MEMORY)
     around = joined_ring.fits(len(products), together, _items(factor), one, target)
-    return _least(one, [fit.ring for fit in around], target) < apart
+    return _least(one, [fit.ring for fit in around], target) < apart + between
+
+
+def _tiles_of(batch: int, m: int, n: int) -> int:
+    return batch * -(-m // _SIDE) * -(-n // _SIDE)
 
 
 def _left(shape: ProductShape) -> int:
