@@ -2,16 +2,17 @@
 
     DequantizeLinear(x, s, z)           →  (x − z) · s, the difference in integers of 32 bits
     QuantizeLinear(x, s, z)             →  min(max(round(x / s) + z, least), largest)
-    QLinearMatMul(a, sa, za, b, …)      →  round((a − za)(b − zb) · sa·sb/sy) + zy, saturated
+    QLinearMatMul(a, sa, za, b, …)      →  round((a − za)(b − zb) · sa·sb/sy) + zy, saturated, the product as below
     MatMulInteger(a, b, za, zb)         →  a·b − Σa · zb − za · Σ(b − zb)
 
-Unsigned integers are dequantised, 16 bits or several scales quantised, and batches multiplied in this way; others where
-they have no zero point, or blocks. Products of bytes stay products of signed bytes, which processors do fast: unsigned
+Unsigned integers are dequantised, and 16 bits or several scales quantised in this way; others where they have no zero
+point, or blocks. Products of bytes stay products of signed bytes, which processors do fast: unsigned
 ones are moved by 128, as their zero points are, and what zero points add is sums of rows and of columns.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,28 +103,32 @@ def _quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
 
 
 def _quantised_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    import onnx
-
     a, scale_a, zero_a, b, scale_b, zero_b, scale_y, zero_y = node.input
     numbers = scale_a, zero_a, scale_b, zero_b, scale_y, zero_y
-    if any(facts.rank(name) != 0 for name in numbers) or zero_y not in facts.types:
+    if any(facts.rank(name) != 0 for name in numbers) or any(name not in facts.types for name in (a, b, zero_y)):
         return None
-    if facts.rank(a) == facts.rank(b) == 2:
+    if min(facts.rank(a) or 0, facts.rank(b) or 0) < 2:
         return None
     if facts.version < 11:
+        if facts.rank(a) == facts.rank(b) == 2:
+            return None  # the wheel's own
         raise facts.model.error(
             f"node {node.name!r}: QLinearMatMul of batches is supported from operator set 11 on, the model is of "
             f"{facts.version}; convert it with onnx.version_converter"
         )
     w = Writer(node, facts)
-    factors = [
-        w.add("Sub", w.cast(value, onnx.TensorProto.INT32), w.cast(zero, onnx.TensorProto.INT32))
-        for value, zero in ((a, zero_a), (b, zero_b))
-    ]
-    product = w.cast(w.add("MatMul", *factors), onnx.TensorProto.FLOAT)
-    scales = [w.cast(name, onnx.TensorProto.FLOAT) for name in (scale_a, scale_b, scale_y)]
-    scale = w.add("Div", w.add("Mul", *scales[:2]), scales[2])
-    return w.done([_saturated(w, w.add("Mul", product, scale), zero_y, facts.types[zero_y])])
+    product = byte_product(w, bytes_of(facts, a, zero_a), bytes_of(facts, b, zero_b))
+    return w.done([requantised(w, product, (scale_a, scale_b, scale_y), zero_y)])
+
+
+def requantised(w: Writer, product: str, scales: tuple[str, str, str], zero: str) -> str:
+    """A sum of products in 32 bits as the type of the zero point `zero`: `scales` are those of both factors and of the
+    result, and broadcast."""
+    import onnx
+
+    given, weight, result = (w.cast(name, onnx.TensorProto.FLOAT) for name in scales)
+    scaled = w.add("Mul", w.cast(product, onnx.TensorProto.FLOAT), w.add("Div", w.add("Mul", given, weight), result))
+    return _saturated(w, scaled, zero, w.facts.types[zero])
 
 
 def _integer_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -138,18 +143,37 @@ def _integer_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]
     if min(rank_a, rank_b) < 2 or any(zero and facts.rank(zero) is None for zero in zeros):
         return _with_zero_points(node, facts)
     w = Writer(node, facts)
-    a, a_zero = _signed(w, left, zeros[0], unsigned[0], column=True)
-    b, b_zero = _signed(w, right, zeros[1], unsigned[1], column=False)
+    return w.done([byte_product(w, bytes_of(facts, left, zeros[0]), bytes_of(facts, right, zeros[1]))])
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A factor of a product: matrices of bytes, and their zero point, "" where there is none."""
+
+    value: str
+    zero: str
+    unsigned: bool
+    rank: int
+
+
+def bytes_of(facts: Facts, value: str, zero: str) -> Bytes:
+    return Bytes(value, zero, facts.dtype(value).kind == "u", facts.rank(value) or 0)
+
+
+def byte_product(w: Writer, left: Bytes, right: Bytes) -> str:
+    """The product of two factors of two dimensions and more, less their zero points, in 32 bits."""
+    a, a_zero = _signed(w, left, column=True)
+    b, b_zero = _signed(w, right, column=False)
     product = w.add("MatMulInteger", a, b)
-    wide_a, wide_b = _wide(w, a), _wide(w, b)
+    wide_b = _wide(w, b) if a_zero else ""
     if b_zero:
-        sums = w.over("ReduceSum", wide_a, [rank_a - 1], keepdims=1)
+        sums = w.over("ReduceSum", _wide(w, a), [left.rank - 1], keepdims=1)
         product = w.add("Sub", product, w.add("Mul", sums, b_zero))
-        wide_b = w.add("Sub", wide_b, b_zero)
+        wide_b = w.add("Sub", wide_b, b_zero) if a_zero else ""
     if a_zero:
-        sums = w.over("ReduceSum", wide_b, [rank_b - 2], keepdims=1)
+        sums = w.over("ReduceSum", wide_b, [right.rank - 2], keepdims=1)
         product = w.add("Sub", product, w.add("Mul", a_zero, sums))
-    return w.done([product])
+    return product
 
 
 def _wide(w: Writer, value: str) -> str:
@@ -158,18 +182,23 @@ def _wide(w: Writer, value: str) -> str:
     return w.cast(value, onnx.TensorProto.INT32)
 
 
-def _signed(w: Writer, value: str, zero: str, unsigned: bool, column: bool) -> tuple[str, str]:
+def _signed(w: Writer, factor: Bytes, column: bool) -> tuple[str, str]:
     """A factor in signed bytes and its zero point in 32 bits, or "" for none. Zero points of rows lie in a `column`."""
     import onnx
 
-    wide = _wide(w, zero) if zero else ""
-    if wide and column and w.facts.rank(zero) == 1:
-        wide = w.reshape(wide, [-1, 1])
-    if not unsigned:
-        return value, wide
-    half = w.constant(np.array(128, np.int32), "half")
-    moved = w.cast(w.add("Sub", _wide(w, value), half), onnx.TensorProto.INT8)
-    return moved, w.add("Sub", wide, half) if wide else w.constant(np.array(-128, np.int32), "zero")
+    value, half = factor.value, 128 if factor.unsigned else 0
+    if factor.unsigned:
+        moved = w.add("Sub", _wide(w, value), w.constant(np.array(half, np.int32), "half"))
+        value = w.cast(moved, onnx.TensorProto.INT8)
+    known = w.facts.model.constants.get(factor.zero)
+    if (known is not None and bool((known == half).all())) or not (factor.zero or half):
+        return value, ""
+    if not factor.zero:
+        return value, w.constant(np.array(-half, np.int32), "zero")
+    zero = _wide(w, factor.zero)
+    if column and w.facts.rank(factor.zero) == 1:
+        zero = w.reshape(zero, [-1, 1])
+    return value, w.add("Sub", zero, w.constant(np.array(half, np.int32), "half")) if half else zero
 
 
 def _with_zero_points(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:

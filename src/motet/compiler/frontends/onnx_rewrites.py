@@ -31,6 +31,7 @@ from motet.compiler.frontends import (
     onnx_ordering,
     onnx_products,
     onnx_quantised,
+    onnx_quantised_convolutions,
     onnx_recurrent,
     onnx_resize,
     onnx_sampling,
@@ -319,7 +320,7 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
-    **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
+    **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
     "Hardmax": _hardmax, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
