@@ -41,6 +41,7 @@ from motet.compiler.normalise.resolve_extracts import resolve_extracts
 from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
 from motet.compiler.normalise.simplify_sizes import simplify_sizes
 from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
+from motet.compiler.normalise.slice_extracts import slice_extracts
 from motet.compiler.normalise.slice_nothing import slice_nothing
 from motet.compiler.normalise.split_groups import split_groups
 from motet.compiler.normalise.upsample_by_phases import upsample_by_phases
@@ -218,7 +219,8 @@ def normalise(program: Program) -> None:
     simplified = [simplify_sizes(function) for function in public_functions(program.module)]
     if any(simplified):
         run_pipeline(program.module, CLEAN)
-    resolved = [resolve_extracts(function) for function in public_functions(program.module)]
+    functions = public_functions(program.module)
+    resolved = [step(function) for step in (slice_extracts, resolve_extracts) for function in functions]
     if any(resolved):
         run_pipeline(program.module, CLEAN)
     for function in public_functions(program.module):
