@@ -37,10 +37,8 @@ def model(
 ) -> bytes:
     node = onnx.helper.make_node(op, names, ["y"], **attributes)
     types = {key: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for key, array in inputs.items()}
-    infos = [
-        onnx.helper.make_tensor_value_info(key, types[key], ["n" if key == given[0] else inputs[key].shape[0], *inputs[key].shape[1:]])
-        for key in given
-    ]
+    extents = {key: list(inputs[key].shape) for key in given} | {given[0]: ["n", *inputs[given[0]].shape[1:]]}
+    infos = [onnx.helper.make_tensor_value_info(key, types[key], extents[key]) for key in given]
     result = onnx.helper.make_tensor_value_info("y", onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None)
     constants = [onnx.numpy_helper.from_array(a, key) for key, a in inputs.items() if key not in given]
     graph = onnx.helper.make_graph([node], "g", infos, [result], constants)
