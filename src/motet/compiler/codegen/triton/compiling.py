@@ -7,6 +7,8 @@ the last two stages, in memory.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +23,9 @@ class Stages:
     metadata: dict[str, Any]
 
 
-def compile_source(source: Any, target: Any, options: dict[str, Any]) -> Stages:
-    """`source` is one of Triton's `ASTSource`, or of Gluon's, `target` a `GPUTarget`. Raises what Triton raises."""
+def compile_source(source: Any, target: Any, options: dict[str, Any], fenced: bool = False) -> Stages:
+    """`source` is one of Triton's `ASTSource`, or of Gluon's, `target` a `GPUTarget`. `fenced` programs have all fences
+    between the ways to shared memory (`fences.py`). Raises what Triton raises."""
     from triton._C.libtriton import ir
     from triton.compiler.compiler import make_backend
 
@@ -38,8 +41,23 @@ def compile_source(source: Any, target: Any, options: dict[str, Any]) -> Stages:
     metadata: dict[str, Any] = {**vars(settled), "target": target}
     made: dict[str, Any] = {}
     names = list(stages)
-    for name in names[names.index(source.ext) :]:
-        module = stages[name](module, metadata)
-        if name in KEPT:
-            made[name] = module
+    with _no_more_fences() if fenced else contextlib.nullcontext():
+        for name in names[names.index(source.ext) :]:
+            module = stages[name](module, metadata)
+            if name in KEPT:
+                made[name] = module
     return Stages(made, metadata)
+
+
+@contextlib.contextmanager
+def _no_more_fences() -> Generator[None]:
+    """Leave out the pass that looks for places without fences. Triton has no option for that."""
+    from triton.backends.nvidia import compiler
+
+    passes: Any = compiler.nvidia.passes.ttnvgpuir
+    usual = passes.add_proxy_fence_insertion
+    passes.add_proxy_fence_insertion = lambda manager, capability: None
+    try:
+        yield
+    finally:
+        passes.add_proxy_fence_insertion = usual

@@ -19,7 +19,7 @@ import msgspec
 from motet.cache import Cache
 from motet.compiler.codegen.triton.worker import Made, Request, Unit
 
-_SOURCES = ("compiling.py", "cubin.py", "dependent.py", "hsaco.py", "worker.py")
+_SOURCES = ("compiling.py", "cubin.py", "dependent.py", "fences.py", "hsaco.py", "worker.py")
 _VARIABLES = ("TRITON_", "PTXAS", "NVPTX_", "LLVM_", "MLIR_", "DISABLE_", "AMDGCN_")
 
 

@@ -15,6 +15,7 @@ import msgspec
 from motet.compiler.codegen.triton import cubin, dependent, hsaco
 from motet.compiler.codegen.triton.compiling import Stages, compile_source
 from motet.compiler.codegen.triton.cubin import Resources
+from motet.compiler.codegen.triton.fences import fences_itself
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARM = """
@@ -117,7 +118,8 @@ def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Ma
         kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
         aligned = {(position,): [["tt.divisibility", 16]] for position in range(len(unit.buffers))}
         source: Any = _source_class(function)(function, dict(zip(names, kinds, strict=True)), {}, aligned)
-        stages = compile_source(source, GPUTarget(target.family, target.architecture, target.warp), options)
+        fenced = target.is_cuda and fences_itself(unit.source)
+        stages = compile_source(source, GPUTarget(target.family, target.architecture, target.warp), options, fenced)
     except _refusals() as error:
         return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
     return _described(stages, target, number)
