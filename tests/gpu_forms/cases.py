@@ -38,8 +38,8 @@ class Array(msgspec.Struct, frozen=True):
 class Expected(msgspec.Struct, frozen=True):
     """One result: its `dtype`, and what it should be, `exact`, of that or a wider dtype. An element of a floating one
     may be off by `relative` of itself (of the largest, with `mixed`) and by `tiny`; those in `free` may be anything:
-    there the reference itself depends on how it is calculated. Of a large result, `exact` has the elements that `sample`
-    chooses, and `shape` is that of all."""
+    there the reference itself depends on how it is calculated. Of a large result, `exact` has the elements that
+    `sample` chooses, and `shape` is that of all."""
 
     dtype: str
     exact: Array
@@ -61,7 +61,8 @@ class Expected(msgspec.Struct, frozen=True):
             found = sample(found)
         wrong = self._wrong(found, want)
         if self.free:
-            wrong &= ~np.unpackbits(np.frombuffer(self.free, np.uint8), count=want.size).astype(bool).reshape(want.shape)
+            free = np.unpackbits(np.frombuffer(self.free, np.uint8), count=want.size)
+            wrong &= ~free.astype(bool).reshape(want.shape)
         if not wrong.any():
             return ""
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -114,8 +115,8 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 def generated(dtype: str, shape: Sequence[int], seed: int, special: bool) -> np.ndarray:
-    """Random numbers, the same with every version of numpy: multiples of 1/8 up to 4, integers up to 9 or, where `special`,
-    of all sizes; with `special` also NaN, infinities, zeros of both signs, numbers that are very small and very large."""
+    """Random numbers, the same with every version of numpy: multiples of 1/8 up to 4, integers up to 9 or, where
+    `special`, of all sizes; with `special` also NaN, infinities, zeros of both signs, very small and large numbers."""
     count = int(np.prod(shape, dtype=np.int64))
     raw = np.random.PCG64(seed).random_raw(count).astype(np.uint64) >> np.uint64(11)
     kind = DTYPES[dtype]

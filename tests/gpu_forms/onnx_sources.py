@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from tests.gpu_forms.cases import Case, Expected, exact_array
+from tests.integration.onnx_forms import BF16, F16, F32, Form, together
+from tests.integration.test_onnx_numbers import GROUPS, cases
 
 import motet
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.reader import Artifact
-from tests.gpu_forms.cases import Case, Expected, exact_array
-
-from tests.integration.onnx_forms import BF16, F16, F32, Form, together
-from tests.integration.test_onnx_numbers import GROUPS, cases
 
 __all__ = ["GROUPS", "sources"]
 
@@ -24,9 +23,9 @@ def sources(group: str) -> Iterator[OnnxSource]:
     for form, declared, exact in cases(name):
         if any(array.dtype not in DTYPES.values() for array in (*declared, *form.feeds())):
             continue
-        if kind == "dynamic" and not any(array.ndim for array in form.feeds()):
+        if kind != "onnx" and not any(array.ndim for array in form.feeds()):
             continue
-        yield OnnxSource(form, declared, exact, kind == "dynamic")
+        yield OnnxSource(form, declared, exact, {"onnx": 0, "dynamic": 1, "free": 9}[kind])
 
 
 @dataclass
@@ -34,7 +33,7 @@ class OnnxSource:
     form: Form
     declared: list[np.ndarray]
     exact: list[np.ndarray]
-    dynamic: bool
+    dynamic: int  # how many extents of each input, the first ones, are dynamic
 
     @property
     def name(self) -> str:
@@ -54,7 +53,7 @@ class OnnxSource:
         else:
             model = together([one.form for one in every], [[] for _ in every])
             for value in model.graph.input:
-                _make_dynamic(value)
+                _make_dynamic(value, self.dynamic)
         return motet.compile(model, devices=target, cache=False)
 
     def case(self, group: str) -> Case:
@@ -70,11 +69,8 @@ class OnnxSource:
         return Expected(dtype, exact_array(exact, dtype), relative, tiny, self.form.mixed)
 
 
-def _make_dynamic(value: onnx.ValueInfoProto) -> None:
-    """The first extent of an input dynamic; those of one form that are equal have one name."""
-    shape = value.type.tensor_type.shape
-    if shape.dim:
-        form = value.name.split("_")[0]
-        shape.dim[0].dim_param = f"n{form}_{shape.dim[0].dim_value}"
-
-
+def _make_dynamic(value: onnx.ValueInfoProto, count: int) -> None:
+    """The first extents of an input dynamic; those of one form that are equal have one name."""
+    form = value.name.split("_")[0]
+    for dim in value.type.tensor_type.shape.dim[:count]:
+        dim.dim_param = f"n{form}_{dim.dim_value}"

@@ -1,7 +1,7 @@
 """Compiles forms for a GPU, several as one program, and writes them with inputs and what they should give.
 
-In the folder: `NAME.motet` and `NAME.cases` of each program, and `refused.jsonl`, the forms that the compiler refuses for
-this target, with the reason and whether it takes them for the host. What is there already is not compiled again.
+In the folder: `NAME.motet` and `NAME.cases` of each program, and `GROUP.refused`, the forms that the compiler refuses
+for this target, with the reason and whether it takes them for the host. What is there already is not compiled again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 import msgspec
 import numpy as np
+from tests.gpu_forms.cases import Array, Bundle, Case
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.reader import Artifact
 from motet.errors import MotetError, WorkerCrash
-from tests.gpu_forms.cases import Array, Bundle, Case
 
 _SECONDS = 120  # for one program; what takes longer is a defect
 
@@ -48,6 +48,7 @@ def groups() -> dict[str, str]:
     return {
         **{f"onnx-{name}": onnx_sources.__name__ for name in onnx_sources.GROUPS},
         **{f"dynamic-{name}": onnx_sources.__name__ for name in onnx_sources.GROUPS},
+        **{f"free-{name}": onnx_sources.__name__ for name in onnx_sources.GROUPS},
         **{f"torch-{name}": torch_sources.__name__ for name in torch_sources.GROUPS},
         **{f"random-{name}": programs.__name__ for name in programs.GROUPS},
     }
@@ -65,7 +66,8 @@ def pack_groups(folder: Path, wanted: Sequence[str], at_once: int, every: int, t
         begin = time.monotonic()
         packing = _Packing(folder, group, target)
         packing.pack(list(sources(group))[::every], at_once)
-        print(f"{group}: {packing.compiled} compiled, {packing.refused} refused, {time.monotonic() - begin:.0f} s", flush=True)
+        took = time.monotonic() - begin
+        print(f"{group}: {packing.compiled} compiled, {packing.refused} refused, {took:.0f} s", flush=True)
     print(summary(folder), flush=True)
     return 0
 
@@ -80,7 +82,9 @@ def summary(folder: Path) -> str:
         counts[key] += 1
         examples[key] = found["name"]
     order = sorted(counts, key=lambda key: (-key[0], -counts[key]))
-    return "\n".join(f"{counts[key]:5} {'GPU alone' if key[0] else 'host too'}: {key[1]} (such as {examples[key]})" for key in order)
+    return "\n".join(
+        f"{counts[key]:5} {'GPU alone' if key[0] else 'host too'}: {key[1]} (such as {examples[key]})" for key in order
+    )
 
 
 class _Packing:
@@ -109,7 +113,7 @@ class _Packing:
             self.compiled += len(some)
             return
         try:
-            with _limit(_SECONDS):
+            with _Limit(_SECONDS):
                 artifact = some[0].compiled(some[1:], self._target)
         except (MotetError, TimeoutError) as error:
             if len(some) == 1:
@@ -133,7 +137,7 @@ class _Packing:
     def _refuse(self, source: Source, error: Exception) -> None:
         host = True
         try:
-            with _limit(_SECONDS):
+            with _Limit(_SECONDS):
                 source.compiled([], None)
         except (MotetError, TimeoutError):
             host = False
@@ -154,7 +158,7 @@ def _carried(array: np.ndarray | Array, kind: np.dtype[Any]) -> Array:
     return Array.of(array if array.dtype == kind else array.view(kind))
 
 
-class _limit:
+class _Limit:
     """Raises TimeoutError in this thread after so many seconds."""
 
     def __init__(self, seconds: int) -> None:

@@ -1,7 +1,7 @@
 """Random programs: chains of element-wise work, reductions, movement, products, over odd shapes and all dtypes.
 
-What they should give is what upstream's naive lowering gives, in the dtypes of the program and once more with all floats
-widened to f64: how far these two are apart says how exact results can be.
+What they should give is what upstream's naive lowering gives, in the dtypes of the program and once more with all
+floats widened to f64: how far these two are apart says how exact results can be.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tests.gpu_forms.cases import Array, Case, Expected, exact_array, generated, largest, sample
 
 import motet
 from motet import builder as mb
-
 from motet.artifact.reader import Artifact
 from motet.compiler.oracle import run_oracle
 from motet.errors import CompileError
-from tests.gpu_forms.cases import Array, Case, Expected, exact_array, generated, largest, sample
 
 # name: how many programs, the most elements of a tensor, dtypes, whether extents are dynamic
 GROUPS: dict[str, tuple[int, int, tuple[str, ...], bool]] = {
@@ -166,7 +165,7 @@ class _Making:
             steps -= 1
         results = [self._pool[-1], *self._random.sample(self._pool, self._random.randint(0, min(2, len(self._pool))))]
         for value in results:
-            graph.result(value.tensor if value not in results[: results.index(value)] else value.tensor)
+            graph.result(value.tensor)
         return results
 
     def _shape(self) -> tuple[int, ...]:
@@ -192,7 +191,7 @@ class _Making:
         return "f64" if self._wide and dtype in _FLOATS else dtype
 
     def _any(self, *, floating: bool | None = None, rank: int = 0) -> _Value | None:
-        fits = [v for v in self._pool if (floating is None or floating == (v.dtype in _FLOATS)) and len(v.shape) >= rank]
+        fits = [v for v in self._pool if floating in (None, v.dtype in _FLOATS) and len(v.shape) >= rank]
         if not fits:
             return None
         return fits[-1] if self._random.random() < 0.6 else self._random.choice(fits)
@@ -235,8 +234,9 @@ class _Making:
             return _Value(made, shape, "i1", True, False)
         if x.dtype not in _FLOATS:
             made = self._random.choice([
-                lambda: mb.add(x.tensor, y.tensor), lambda: mb.sub(x.tensor, y.tensor), lambda: mb.mul(x.tensor, y.tensor),
-                lambda: mb.maximum(x.tensor, y.tensor), lambda: mb.minimum(x.tensor, y.tensor), lambda: mb.div(x.tensor, 7),
+                lambda: mb.add(x.tensor, y.tensor), lambda: mb.sub(x.tensor, y.tensor),
+                lambda: mb.mul(x.tensor, y.tensor), lambda: mb.maximum(x.tensor, y.tensor),
+                lambda: mb.minimum(x.tensor, y.tensor), lambda: mb.div(x.tensor, 7),
             ])()
             return _Value(made, shape, x.dtype, True, special)
         if self._random.random() < 0.3:
@@ -392,7 +392,8 @@ class _Making:
         fits = [v for v in self._pool if v.dtype == x.dtype and len(v.shape) == 2 and v.shape[0] == x.shape[-1]]
         if fits and self._random.random() < 0.5:
             y = self._random.choice(fits)
-            return _Value(mb.matmul(x.tensor, y.tensor), (*x.shape[:-1], y.shape[1]), x.dtype, False, x.special or y.special)
+            made = mb.matmul(x.tensor, y.tensor)
+            return _Value(made, (*x.shape[:-1], y.shape[1]), x.dtype, False, x.special or y.special)
         made = mb.matmul(x.tensor, mb.transpose(x.tensor, order))
         return _Value(made, (*x.shape[:-1], x.shape[-2]), x.dtype, False, x.special)
 
@@ -403,7 +404,8 @@ _STEPS = [
     _Making._pad, _Making._concat, _Making._reshape, _Making._broadcast_to, _Making._matmul,
 ]
 _WIDENING = {
-    ("f16", "f32"), ("bf16", "f32"), ("f16", "f64"), ("bf16", "f64"), ("f32", "f64"), ("f8E4M3FN", "f32"), ("f8E5M2", "f32"),
+    ("f16", "f32"), ("bf16", "f32"), ("f16", "f64"), ("bf16", "f64"), ("f32", "f64"), ("f8E4M3FN", "f32"),
+    ("f8E5M2", "f32"),
     ("i8", "f32"), ("i16", "f32"), ("i8", "f64"), ("i16", "f64"), ("i32", "f64"), ("i8", "f16"), ("i8", "bf16"),
 }
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from tests.gpu_forms.cases import Bundle
 
 import motet
 from motet.errors import DeviceError, MotetError
-from tests.gpu_forms.cases import Bundle
 
 _LIMIT = 10.0  # seconds for one artifact
 _CALLS = 3  # the second and third go other ways through the driver than the first
@@ -39,7 +39,8 @@ def work(device: str) -> int:
             faults, error = {}, f"{type(problem).__name__}: {problem}"
         except (ValueError, TypeError, RuntimeError, KeyError, OSError):
             faults, error = {}, traceback.format_exc()[-1500:]
-        print(json.dumps({"faults": faults, "error": error, "seconds": time.monotonic() - begin}), file=answers, flush=True)
+        answer = {"faults": faults, "error": error, "seconds": time.monotonic() - begin}
+        print(json.dumps(answer), file=answers, flush=True)
         if lost:
             return 1
     return 0
@@ -121,8 +122,8 @@ def run(folder: Path, device: str, seconds: float, output: Path | None) -> int:
             found["slow"][path.stem] = answer["seconds"]
     process.end()
     found["seconds"] = time.monotonic() - begin
-    print(f"{found['forms']} forms in {found['artifacts']} artifacts: {len(found['wrong'])} wrong, {len(found['errors'])} "
-          f"artifacts failed, {found['skipped']} left out, {found['seconds']:.1f} s", flush=True)
+    print(f"{found['forms']} forms in {found['artifacts']} artifacts: {len(found['wrong'])} wrong, "
+          f"{len(found['errors'])} artifacts failed, {found['skipped']} left out, {found['seconds']:.1f} s", flush=True)
     if output is not None:
         output.write_text(json.dumps(found, indent=1))
     return int(bool(found["wrong"] or found["errors"]))

@@ -9,13 +9,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
+from tests.gpu_forms.cases import Case, Expected, exact_array
+from tests.integration.test_torch_numbers import GROUPS, Together, forms
+from tests.integration.torch_forms import TorchForm
 
 import motet
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.reader import Artifact
-from tests.gpu_forms.cases import Case, Expected, exact_array
-from tests.integration.test_torch_numbers import GROUPS, Together, forms
-from tests.integration.torch_forms import TorchForm
 
 __all__ = ["GROUPS", "sources"]
 

@@ -22,7 +22,9 @@ WEIGHTS = random(5, 3, 3, 2)
 
 
 @pytest.mark.parametrize("extents", [(1, 7, 6), (2, 13, 5), (3, 1, 1), (1, 33, 17)])
-@pytest.mark.parametrize("strides, padding", [((1, 1), ((1, 1), (1, 1))), ((2, 3), ((0, 2), (3, 1))), ((2, 2), ((1, 1), (1, 1)))])
+@pytest.mark.parametrize("strides, padding", [
+    ((1, 1), ((1, 1), (1, 1))), ((2, 3), ((0, 2), (3, 1))), ((2, 2), ((1, 1), (1, 1))),
+])
 def test_convolutions_of_images_of_any_size(
     extents: tuple[int, int, int], strides: tuple[int, int], padding: tuple[tuple[int, int], tuple[int, int]]
 ) -> None:

@@ -86,7 +86,9 @@ def test_sorts_by_other_dtypes(dtype: str) -> None:
     ("arith.cmpi sle", "i64"), ("arith.cmpi sge", "i64"), ("arith.cmpi ult", "i32"), ("arith.cmpi uge", "i8"),
     ("arith.cmpf ole", "f64"), ("arith.cmpf oge", "f64"),
 ])
-@pytest.mark.parametrize("shape, dim, first", [((2, 77), 1, None), ((131, 3), 0, 5), ((1, 1), 1, None), ((3, 64), 1, 1)])
+@pytest.mark.parametrize("shape, dim, first", [
+    ((2, 77), 1, None), ((131, 3), 0, 5), ((1, 1), 1, None), ((3, 64), 1, 1),
+])
 def test_sorts_by_ranks(op: str, dtype: str, shape: tuple[int, ...], dim: int, first: int | None) -> None:
     x = (random(*shape) * 2e5).astype(DTYPES[dtype])
     if dtype == "i64":
