@@ -53,7 +53,8 @@ class OnnxSource:
         else:
             model = together([one.form for one in every], [[] for _ in every])
             for value in model.graph.input:
-                _make_dynamic(value, self.dynamic)
+                if self.dynamic == 1 or value.name.endswith("_x0"):  # weights have known extents
+                    _make_dynamic(value, self.dynamic)
         return motet.compile(model, devices=target, cache=False)
 
     def case(self, group: str) -> Case:
