@@ -6,6 +6,7 @@
 
 so that neither the concatenation nor what was read of `%y` lies in memory: the parts become one kernel, each of which
 writes its place of the result. Rotary positions are so written. What is only read in slices is calculated in slices.
+Other concatenations are marked as well to become one kernel with what makes their parts, views among it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def distribute_concats(program: Program) -> bool:
         if function.name != "func.func" or "sym_visibility" in function.attributes:
             continue
         for block in function.regions[0].blocks:
+            found |= _mark(block)
             made = [_distribute(operation) for operation in _generics(block)]
             if any(made):
                 found = True
@@ -36,6 +38,17 @@ def distribute_concats(program: Program) -> bool:
                 while sum(map(_slice_before, _generics(block))):  # all of them
                     erase_unused(function)
     return found
+
+
+def _mark(block: ir.Block) -> bool:
+    concats = [
+        entry.operation for entry in block.operations
+        if entry.operation.name == "tensor.concat" and MARK not in entry.operation.attributes
+        and ir.RankedTensorType(entry.operation.results[0].type).has_static_shape
+    ]
+    for operation in concats:
+        operation.attributes[TOGETHER] = ir.UnitAttr.get(operation.context)
+    return bool(concats)
 
 
 def _generics(block: ir.Block) -> list[ir.Operation]:

@@ -12,7 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.partition.roles import DENSE_ROLES, Role, Structure, is_unit_reshape, role_of, structure_of
+from motet.compiler.partition.roles import (
+    ALIASES,
+    DENSE_ROLES,
+    Role,
+    Structure,
+    is_unit_reshape,
+    role_of,
+    structure_of,
+)
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 
@@ -95,17 +103,25 @@ class _Grouper:
         )
 
     def _needs_memory(self, view: ir.Operation) -> bool:
-        """A view vanishes into linalg operations that read it, and into further views; anything else needs it
-        in memory. Padding vanishes only into windows and convolutions."""
+        """A view vanishes into linalg operations that read it, into further views, and into concatenations that are
+        one group with their parts; anything else needs it in memory. Padding vanishes only into windows and
+        convolutions."""
         pads = view.name == "tensor.pad"
         for use in view.results[0].uses:
             user = use.owner.operation
             role = self.roles.get(user)
             if role is Role.VIEW and user.name != "tensor.pad" and not pads:
                 continue
+            if not pads and (TOGETHER in user.attributes or self._leads_to_parts(user)):
+                continue
             if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
                 return True
         return False
+
+    def _leads_to_parts(self, reshape: ir.Operation) -> bool:
+        """Whether a reshape by unit dimensions is read by concatenations alone that are one group with their parts."""
+        users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
+        return bool(users) and is_unit_reshape(reshape) and all(TOGETHER in user.attributes for user in users)
 
     def _place_marked(self, operation: ir.Operation, mark: str) -> None:
         """Operations that are marked alike are one group. Nothing outside waits for it before it is complete: only

@@ -19,7 +19,7 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.remap import remap
-from motet.compiler.partition.group import SEPARATE_SIBLINGS, Group, Grouping, captured_values, group_block
+from motet.compiler.partition.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
 from motet.compiler.partition.roles import ALIASES, Role, is_unit_reshape
 
 KIND = "motet.kind"  # function attribute: the role of the group that the kernel was made of
@@ -207,7 +207,8 @@ class _Outliner:
         if role is Role.ALIAS:
             users = [use.owner.operation for use in operation.results[0].uses]
             return is_unit_reshape(operation) and any(
-                user.name == "linalg.generic" or (user.name in ALIASES and self._is_copied(user)) for user in users
+                user.name == "linalg.generic" or TOGETHER in user.attributes
+                or (user.name in ALIASES and self._is_copied(user)) for user in users
             )
         return role in COPIED and operation not in self.grouping.owner
 

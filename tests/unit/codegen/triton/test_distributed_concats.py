@@ -129,3 +129,19 @@ def test_what_is_put_together_lies_as_its_parts_hand_it_on() -> None:
     windows = x.astype("f8").reshape(2, 3, 2, 4, 2, 4)
     tokens = np.einsum("nchiwj,kcij->nhwk", windows, w.astype("f8")).reshape(2, 4, 16)
     np.testing.assert_allclose(result, (np.concatenate([t, tokens], 1) + p).sum(-1), 1e-4, 1e-4)
+
+
+def test_pieces_of_tensors_are_put_together_from_where_they_lie() -> None:
+    piece, kind = f"1x{S}x{H}xf32", f"2x{S}x{H}xf32"
+    made = generate(f"""
+func.func @main(%x: tensor<{B}x{S}x{H}xf32>, %y: tensor<{S}x{2 * H}xf32>) -> tensor<{kind}> {{
+  %a = tensor.extract_slice %x[1, 0, 0] [1, {S}, {H}] [1, 1, 1] : tensor<{B}x{S}x{H}xf32> to tensor<{piece}>
+  %s = tensor.extract_slice %y[0, {H}] [{S}, {H}] [1, 1] : tensor<{S}x{2 * H}xf32> to tensor<{S}x{H}xf32>
+  %b = tensor.expand_shape %s [[0, 1], [2]] output_shape [1, {S}, {H}] : tensor<{S}x{H}xf32> into tensor<{piece}>
+  %c = tensor.concat dim(0) %a, %b : (tensor<{piece}>, tensor<{piece}>) -> tensor<{kind}>
+  return %c : tensor<{kind}>
+}}""")
+    assert len(made.schedule.commands) == 1
+    x, y = random(B, S, H), random(S, 2 * H, seed=1)
+    (result,) = interpret(made, [x, y])
+    np.testing.assert_array_equal(result, np.stack([x[1], y[:, H:]]))
