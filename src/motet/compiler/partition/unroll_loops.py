@@ -5,7 +5,8 @@
       %b = linalg.generic … ins(%a, %s) …                     %c = tensor.extract_slice %x[1] …
       scf.yield %b }                                          %d = linalg.generic … ins(%c, %b) …
 
-Recurrent networks come as such loops. GPUs have no code for them: each turn is launches of its own, which all turns share.
+Recurrent networks come as such loops. GPUs have no code for them: each turn is launches of its own, whose code all
+turns share.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def unroll_loops(program: Program) -> bool:
             continue
         for block in function.regions[0].blocks:
             for operation in [each.operation for each in block.operations]:
-                if operation.name == FOR and 0 < _length(operation) <= MOST:
+                if is_taken_apart(operation):
                     results = _unroll(operation, ir.InsertionPoint(operation))
                     for old, new in zip(operation.results, results, strict=True):
                         old.replace_all_uses_with(new)
@@ -41,6 +42,10 @@ def unroll_loops(program: Program) -> bool:
     if found:
         run_pipeline(program.module, _CLEAN)
     return found
+
+
+def is_taken_apart(operation: ir.Operation) -> bool:
+    return operation.name == FOR and 0 < _length(operation) <= MOST
 
 
 def _length(loop: ir.Operation) -> int:

@@ -45,6 +45,7 @@ def placer(
         from motet.compiler.placement.fold_transfers import FoldTransfers
         from motet.compiler.placement.functions import function_name, public_functions
         from motet.compiler.placement.insert_transfers import InsertTransfers
+        from motet.compiler.placement.leave_loops import LeaveLoops
         from motet.compiler.placement.machine import ProgramMachine, rates_of_families
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
@@ -52,6 +53,7 @@ def placer(
         from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 
         UnrollPlacedLoops().run(module)
+        LeaveLoops(devices).run(module)
         rates = table or rates_of_families()
         if automatic:
             PlaceAutomatically(rates).run(module)

@@ -1,0 +1,64 @@
+"""leave-loops: loops and branches over tensors that a GPU has no code for run on what the GPU falls back to.
+
+    scf.while (%s = %x) : … {…}          with --device gpu=cuda,@cpu    →    scf.while … {motet.affinity = "cpu"}
+
+What says where it runs stays there, and so do loops that `unroll-loops` takes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import LogicalDevice
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY
+from motet.compiler.partition.unroll_loops import is_taken_apart
+from motet.compiler.placement.affinity_analysis import explicit_affinity
+from motet.compiler.placement.default_device import default_affinity
+from motet.compiler.placement.families import device_families
+from motet.compiler.placement.functions import all_operations, public_functions
+from motet.compiler.targets.families import families
+from motet.compiler.targets.gpu import GpuTarget
+
+_CONTROL = ("scf.for", "scf.while", "scf.if")
+
+
+@dataclass(frozen=True)
+class LeaveLoops:
+    """Changes the operations of functions whose default device is a GPU with a fallback."""
+
+    name = "leave-loops"
+    devices: Sequence[LogicalDevice]
+
+    def run(self, module: ir.Module) -> None:
+        for function in public_functions(module):
+            default = default_affinity(module, function)
+            fallback = self._fallback(default.devices[0][0]) if default is not None else ""
+            if not fallback:
+                continue
+            for block in function.regions[0].blocks:
+                for entry in block.operations:
+                    operation = entry.operation
+                    if operation.name in _CONTROL and len(operation.results) and self._is_left(operation):
+                        operation.attributes[AFFINITY] = ir.StringAttr.get(fallback)
+
+    def _is_left(self, operation: ir.Operation) -> bool:
+        said = any(explicit_affinity(each) is not None for each in (operation, *all_operations(operation)))
+        return not said and not is_taken_apart(operation)
+
+    def _fallback(self, name: str) -> str:
+        """The device that a GPU falls back to and that is none; empty where `name` is no GPU, or has none."""
+        device = next((each for each in self.devices if each.name == name), None)
+        if device is None or not device.alternatives or not _is_gpu(device.alternatives[0].family):
+            return ""
+        for alternative in device.alternatives:
+            found = device_families(self.devices, alternative.fallback) if alternative.fallback else []
+            if found and not any(map(_is_gpu, found)):
+                return alternative.fallback
+        return ""
+
+
+def _is_gpu(family: str) -> bool:
+    found = families().get(family)
+    return found is not None and any(isinstance(target, GpuTarget) for target in found.targets.values())
