@@ -50,6 +50,7 @@ from motet.compiler.partition.distribute_concats import distribute_concats
 from motet.compiler.partition.fold_constants import fold_constants
 from motet.compiler.partition.inline_indices import inline_indices
 from motet.compiler.partition.joined_products import join_products
+from motet.compiler.partition.merge_groups import merge_groups
 from motet.compiler.partition.narrow_factors import narrow_factors, narrow_readers
 from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
@@ -255,6 +256,7 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     if len(those) == len(targets):
         unroll_loops(program)
         upsample_windows(program)
+        merge_groups(program)
         narrow_factors(program)
         fuse_attention(program, accepts)
         refine_rows(program)
@@ -267,10 +269,11 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = [
-        unroll_loops(apart), upsample_windows(apart), narrow_factors(apart), fuse_attention(apart, accepts),
-        refine_rows(apart), narrow_readers(apart), distribute_concats(apart), sink_expansions(apart),
-        inline_indices(apart), join_products(apart, joins),
+        unroll_loops(apart), upsample_windows(apart), merge_groups(apart), narrow_factors(apart),
+        fuse_attention(apart, accepts), refine_rows(apart), narrow_readers(apart), distribute_concats(apart),
+        sink_expansions(apart), inline_indices(apart), join_products(apart, joins),
     ]
+    program.parameters = apart.parameters  # both share them, with those that were made of others
     return apart if any(changed) else None
 
 
