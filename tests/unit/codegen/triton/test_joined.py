@@ -229,6 +229,33 @@ def test_a_product_of_a_product_is_no_part_of_it() -> None:
     close(result, times(times(a, b), d) + np.exp(times(a, b)), "f32", m)
 
 
+# -- whether it pays -------------------------------------------------------------------------------
+
+
+def shapes(m: int, n: int, *depths: int, dtype: str = "bf16", shared: bool = False) -> list[ProductShape]:
+    return [
+        ProductShape(1, m, n, k, (dtype, dtype, "f32"), 0 if shared else 2 * number, 2 * number + 1)
+        for number, k in enumerate(depths)
+    ]
+
+
+def test_a_sum_of_two_square_products_is_joined_without_being_asked() -> None:
+    one_launch(generate(sum_of_two(1024, 1024, 1024, 1024, "bf16")))
+
+
+@pytest.mark.parametrize(
+    "products",
+    [
+        shapes(64, 64, 4096, 4096),  # few tiles, long sums: each is parted among processors
+        shapes(4, 4096, 4096, 4096),  # few rows: read line by line
+        shapes(1024, 1024, *[1024] * 4),  # too many to keep
+        [*shapes(1024, 1024, 1024), *shapes(1024, 1024, 1024, dtype="f16")],
+    ],
+)
+def test_what_several_launches_do_better_is_not(products: list[ProductShape]) -> None:
+    assert not joined.pays(products, SM_90A)
+
+
 # -- around a ring ---------------------------------------------------------------------------------
 
 
