@@ -15,7 +15,7 @@ from dataclasses import replace
 from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes
-from motet.compiler.codegen.triton import vectors
+from motet.compiler.codegen.triton import spread, vectors
 from motet.compiler.codegen.triton.alignment import aligned, columns_last, runs_along
 from motet.compiler.codegen.triton.images import image_forms
 from motet.compiler.codegen.triton.loops import Loop, Task, total
@@ -257,7 +257,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     described = left is not None and right is not None
     problem = Problem(m, n, k, batch, found.factor, described, narrow)
     tiles = choose_tiles(problem, target, _FORMS)
-    forms = [product_form(found, tile, left, right) for tile in tiles]
+    forms = [*spread.emit(found, target), *(product_form(found, tile, left, right) for tile in tiles)]
     expected, images = image_forms(found, target)
     if images:
         return (*images, *forms) if expected < cycles(problem, tiles[0], target) else (*forms, *images)
