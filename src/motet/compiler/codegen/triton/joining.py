@@ -192,12 +192,13 @@ def needed_later(j: Joined, rest: Sequence[Step]) -> set[int]:
 
 
 def settled(
-    w: Writer, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[Step],
+    w: Sums, j: Joined, number: int, acc: str, points: Points, before: Mapping[int, str], own: Sequence[Step],
     later: set[int],
 ) -> dict[int, tuple[str, str]]:
     """What is made of the sum `acc` of product `number` alone, by the stages `own`: names and dtypes of the values in
     `later`, as they would be in memory. `before` are results of products before."""
     c = j.products[number]
+    w.sums.add(acc)
     value = whole(w, c, acc, points[number], before)
     made = w.finish(Epilogue(j.values[number], None, tuple(own)), value, points[-1], j.task.stored)
     kept: dict[int, tuple[str, str]] = {}
@@ -222,9 +223,10 @@ def ended_at_once(w: Sums, j: Joined, sums: Sequence[str], points: Points) -> No
 
 
 def ended(
-    w: Writer, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[Step]
+    w: Sums, j: Joined, acc: str, points: Points, kept: Mapping[int, tuple[str, str]], rest: Sequence[Step]
 ) -> None:
     """What is done to the last sum `acc`, and to what was kept of those before."""
     made = {value: w.define("x", from_storage(name, dtype)) for value, (name, dtype) in kept.items()}
+    w.sums.add(acc)
     value = whole(w, j.products[-1], acc, points[-1], made)
     w.finish(Epilogue(j.values[-1], None, tuple(rest)), value, points[-1], j.task.stored, made)
