@@ -1,25 +1,23 @@
 """Contractions: sums of products of two tensors, in any order of dimensions, with what follows fused.
 
-Dimensions are classified by where they appear: batch (everywhere), M (lhs and result), N (rhs and result), K (both
-factors). Factors are swapped so that N is what lies side by side in the result; vectors run along it. Constant
-right-hand factors are packed when compiling; others are packed panel by panel by the task that reads them, read in
-place where few rows use them, or, where K lies side by side and rows are few, multiplied along K.
-
-Source of the blocking: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.
+`contraction_reading.py` says which kernels are some, `contraction_plan.py` how the work is cut. Constant right-hand
+factors are packed when compiling; others are packed panel by panel by the task that reads them, read in place where few
+rows use them, or, where K lies side by side and rows are few, multiplied along K.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.amounts import GUESS, bytes_of, ceildiv, multiply
+from motet.compiler.codegen.cpu.amounts import bytes_of, ceildiv, multiply
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue, stored_place
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, merge, place_of
+from motet.compiler.codegen.cpu.contraction_plan import Plan, make_plan
+from motet.compiler.codegen.cpu.contraction_reading import Contraction, guess, match, product_of
+from motet.compiler.codegen.cpu.epilogue import Views, finish
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Place
 from motet.compiler.codegen.cpu.micro import (
     AHEAD_STEPS,
     LINE,
@@ -29,451 +27,18 @@ from motet.compiler.codegen.cpu.micro import (
     Factors,
     Frame,
     Lanes,
-    Product,
     accumulate,
     horizontal_sum,
     internal_function,
-    match_product,
     narrow,
     read_vector,
-    register_tile,
-    registers,
     transpose,
     widen,
 )
-from motet.compiler.codegen.cpu.spread import unevenness
-from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_FLOPS = 500_000  # some microseconds of one core
-_TASK_BYTES = 128 << 10  # of B, likewise
-_MOST_TASKS = 64
-_KEPT_ROWS = 128  # at the least, of a task that may have to pack a panel
-_HIDING_TILES = 8  # of one panel, that fetch the next one while they work
-_FEW_TILES = 256  # rows, for which it matters how the last tile is filled
-_ROWS_AT_ONCE = 16  # of B where it is read in place for few rows of A: each is one stream of memory
-_STREAMED_COLUMNS = 1024  # of each of them in one task
-_STREAMING_TASKS = 4  # at the least, that share the columns
-_PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
-_PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
-
-Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """A kernel read as a contraction. `a` is the broadcast factor, `b` the vectorised one."""
-
-    kernel: Kernel
-    product: Product
-    a: Place
-    b: Place
-    init: Place | float | int
-    output: str  # the result's dtype before the epilogue
-    outer: tuple[Loop, ...]
-    m: Loop | None
-    n: Loop
-    depth: tuple[Loop, ...]
-    epilogue: Epilogue
-    rank: int
-    b_access: Access
-
-    @property
-    def places(self) -> list[Place]:
-        return self.epilogue.places + ([self.init] if isinstance(self.init, Place) else [])
-
-    @property
-    def column(self) -> int:
-        return self.n[1]
-
-
-def match(kernel: Kernel) -> Contraction | None:
-    """Read `kernel` as a contraction with element-wise stages after it, None if it is something else."""
-    if not kernel.stages:
-        return None
-    stage = kernel.stages[0]
-    product = match_product(stage)
-    if product is None or not stage.reductions or any(access.padding is not None for access in stage.inputs):
-        return None
-    if any(kernel.values[access.value].role not in ("argument", "constant") for access in stage.inputs):
-        return None
-    rank = len(stage.sizes)
-    factors = [stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]]
-    places = [place_of(kernel, access, rank) for access in factors]
-    epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
-    init = _match_init(kernel, stage)
-    output = place_of(kernel, stage.outputs[0], rank)
-    if epilogue is None or init is None or output is None or places[0] is None or places[1] is None:
-        return None
-    a, b = places[0], places[1]
-    if any(place.dtype not in MEMORY_TYPES for place in (a, b, output)):
-        return None
-    sizes = [Extent.of(size) for size in stage.sizes]
-    kinds = _classify(stage, a, b, output)
-    if kinds is None:
-        return None
-    dtype, output = output.dtype, stored_place(epilogue) or output  # what stays in registers lies nowhere
-    everything = [a, b, output, *epilogue.places] + ([init] if isinstance(init, Place) else [])
-    batch, m, n, k = (merge(sizes, dims, everything) for dims in kinds)
-    if not _vectorise_rhs(m, n, b, kernel, a, output):
-        m, n, a, b = n, m, b, a
-        product = replace(product, lhs=product.rhs, rhs=product.lhs)
-        factors.reverse()
-    if not n:
-        return None
-    column = next((loop for loop in n if output.strides[loop[1]] == ONE), None) or max(n, key=_guess)
-    row = max(m, key=_guess) if m else None
-    outer = [*batch, *(loop for loop in m if loop != row), *(loop for loop in n if loop != column)]
-    depth = sorted(k, key=lambda loop: _rank_stride(b.strides[loop[1]]), reverse=True)
-    return Contraction(
-        kernel, product, a, b, init, dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue,
-        rank, factors[1],
-    )
-
-
-def _match_init(kernel: Kernel, stage: Stage) -> Place | float | int | None:
-    init = stage.inits[0]
-    if not isinstance(init, Access):
-        return init
-    if init.padding is not None or kernel.values[init.value].role == "temporary":
-        return None
-    return place_of(kernel, init, len(stage.sizes))
-
-
-def _classify(stage: Stage, a: Place, b: Place, output: Place) -> tuple[list[int], ...] | None:
-    """The dimensions that are batch, M, N, K; None where one appears in a single factor alone and is summed."""
-    batch: list[int] = []
-    m: list[int] = []
-    n: list[int] = []
-    k: list[int] = []
-    for d, kind in enumerate(stage.iterators):
-        if stage.sizes[d] == 1:
-            continue
-        in_a, in_b, in_out = (place.strides[d] != ZERO for place in (a, b, output))
-        if kind == "reduction":
-            if in_out or not (in_a or in_b):
-                return None
-            k.append(d)
-        elif not in_out:
-            return None
-        elif in_a == in_b:
-            batch.append(d)
-        else:
-            (m if in_a else n).append(d)
-    return batch, m, n, k
-
-
-def _vectorise_rhs(m: list[Loop], n: list[Loop], b: Place, kernel: Kernel, a: Place, output: Place) -> bool:
-    """Whether vectors run along N rather than M: along what lies side by side in the result."""
-    if not m or not n:
-        return bool(n)
-    if any(output.strides[d] == ONE for _, d in n):
-        return True
-    if any(output.strides[d] == ONE for _, d in m):
-        return False
-    return kernel.values[b.value].role == "constant" or kernel.values[a.value].role != "constant"
-
-
-def _guess(loop: Loop) -> int:
-    return loop[0].factor * GUESS ** len(loop[0].symbols)
-
-
-def _rank_stride(stride: Extent) -> int:
-    return abs(stride.factor) * GUESS ** len(stride.symbols)
-
-
-# -- the plan ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the work is cut. A task has `tile_rows` register tiles of rows and `panels` panels of columns (of
-    `vectors` vectors each); `depth_block` steps of the depth at a time, None for all at once.
-
-    `b_mode`: `packed` when compiling, `scratch` packed by the task, `place` read where it is, `along_k` multiplied
-    along the depth. `group` outer iterations make one task.
-    """
-
-    lanes: int
-    rows: int
-    vectors: int
-    tile_rows: int
-    panels: int
-    depth_block: int | None
-    b_mode: Literal["packed", "scratch", "place", "along_k"]
-    pack_a: bool
-    group: int
-    packing: Packing | None = None
-    keeps: bool = False  # a `scratch` panel stays for the tasks after this one that a thread takes at once
-    shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
-    pack_panels: int = 1  # in a task of that phase,
-    pack_steps: int = 0  # and how much of their depth
-    ahead: int = 0  # cache lines of the next panel that a tile fetches in four steps of the depth
-
-    @property
-    def width(self) -> int:
-        """Columns of one panel."""
-        return self.vectors if self.b_mode == "along_k" else self.vectors * self.lanes
-
-
-def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
-    """Choose register tile, blocking and grid from the extents; None where no static scratch would do."""
-    bits = 64 if c.product.dtype in ("f64", "i64") else 32
-    lanes = max(2, target.lanes(bits))
-    m = c.m[0] if c.m else ONE
-    n, k = c.n[0], c.depth[0][0] if len(c.depth) == 1 else None
-    mode = _b_mode(c, m, n, target)
-    if mode == "along_k":
-        return _plan_along_k(c, lanes, m, n)
-    most = {16: 3, 32: 4}.get(target.vector_registers, 2)
-    if target.vector_registers <= 16:
-        most = 2
-    if m.known is not None and m.known <= 4:
-        most = 4
-    vectors = most
-    if n.known is not None:
-        needed = -(-n.known // lanes)
-        vectors = -(-needed // -(-needed // most))
-    if mode == "packed" and m.known is not None and n.known is not None and 16 < m.known <= _FEW_TILES:
-        vectors = register_tile(m.known, n.known, lanes, target, lambda panels: unevenness(panels) ** 0.25)[1]
-    if mode == "place" and m.known is not None and 4 < m.known <= 8 and target.vector_registers > 16:
-        vectors = min(vectors, 2)  # so that all rows are one tile, and B is read once
-    rows = registers(target, vectors)
-    if m.known is not None:
-        rows = min(rows, -(-m.known // -(-m.known // rows)))
-    plan = Plan(lanes, rows, vectors, 1, 1, None, mode, False, 1)
-    if mode == "packed":
-        packing = _packing(c, plan.width)
-        plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
-    if plan.b_mode == "scratch" and k is not None and k.known is not None and _has_many_rows(c, m, n, k.known):
-        keeps = k.known <= _most_depth(plan, c, target)
-        plan = replace(plan, keeps=True) if keeps else _with_pack_tasks(c, plan, n, k)
-    return _plan_blocks(c, plan, m, n, k, target)
-
-
-def _has_many_rows(c: Contraction, m: Extent, n: Extent, k: int) -> bool:
-    """Whether so many rows use each panel that packing it for every task of rows would cost too much."""
-    return not c.outer and m.known is not None and n.known is not None and m.known >= 48 and (
-        2 * m.known * n.known * k >= 8 * _TASK_FLOPS)
-
-
-def _most_depth(plan: Plan, c: Contraction, target: CpuTarget) -> int:
-    """The depth of a panel that leaves half of the second cache to A."""
-    return max(512, target.l2 // 2 // (plan.width * item_bytes(c.product.dtype)))
-
-
-def _with_pack_tasks(c: Contraction, plan: Plan, n: Extent, k: Extent | None) -> Plan:
-    """`plan` with panels that are packed once, by tasks of enough bytes that are not too many.
-
-    A panel's tasks are neighbours, as those are that multiply by it, so that it is packed where it is used."""
-    assert n.known is not None and k is not None and k.known is not None
-    panels = -(-n.known // plan.width)
-    together = max(1, panels // _PACK_GROUPS)
-    groups = -(-panels // together)
-    group_bytes = k.known * together * plan.width * item_bytes(c.product.dtype)
-    pieces = min(-(-_MOST_TASKS // groups), -(-group_bytes // _PACK_BYTES))
-    steps = -(-k.known // (pieces * plan.lanes)) * plan.lanes  # whole vectors, where packing turns squares
-    return replace(plan, shared=True, pack_panels=together, pack_steps=steps)
-
-
-def _b_mode(
-    c: Contraction, m: Extent, n: Extent, target: CpuTarget
-) -> Literal["packed", "scratch", "place", "along_k"]:
-    role = c.kernel.values[c.b.value].role
-    along_n = c.b.strides[c.column] == ONE
-    few = m.known is not None and m.known <= 16
-    inner = c.depth[-1][1]
-    if inner < 0:
-        return "place" if along_n else "scratch"
-    contiguous_k = len(c.depth) == 1 and c.b.strides[inner] == ONE and c.a.strides[inner] == ONE
-    if role == "constant" and not (m.known is not None and m.known <= 2 and contiguous_k):
-        return "packed"
-    if contiguous_k and few and not along_n and n.known is not None and c.depth[0][0].known is not None:
-        return "along_k"
-    if not along_n:
-        return "scratch"
-    total = n * _product(c.depth)
-    if few or (total.known is not None and total.known * item_bytes(c.b.dtype) <= target.l1 * 4):
-        return "place"
-    return "scratch"
-
-
-def _product(loops: Sequence[Loop]) -> Extent:
-    result = ONE
-    for size, _ in loops:
-        result = result * size
-    return result
-
-
-def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> Plan:
-    """Tiles of rows x columns whose every element is a vector of partial sums along the depth."""
-    assert m.known is not None and n.known is not None
-    rows = -(-m.known // -(-m.known // 4))
-    columns = 8 if rows <= 2 else 4
-    flops = 2 * m.known * n.known * _guess(c.depth[0])
-    outer = _guess((_product(c.outer), -1))
-    wanted = max(1, min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer)
-    total = -(-n.known // columns)
-    panels = -(-total // min(total, wanted))
-    return Plan(
-        lanes, rows, columns, -(-m.known // rows), panels, None, "along_k", False, _group(outer, flops),
-    )
-
-
-def _group(outer: int, flops: int) -> int:
-    """How many outer iterations one task does where one is too little work."""
-    if flops >= _TASK_FLOPS:
-        return 1
-    return max(1, min(-(-_TASK_FLOPS // max(flops, 1)), -(-outer // _MOST_TASKS) if outer > _MOST_TASKS else outer))
-
-
-def _plan_blocks(
-    c: Contraction, plan: Plan, m: Extent, n: Extent, k: Extent | None, target: CpuTarget
-) -> Plan | None:
-    """Depth blocks and the grid of tasks for a plan whose register tile stands."""
-    rows_total, columns_total = -(-_guess((m, -1)) // plan.rows), -(-_guess((n, -1)) // plan.width)
-    depth_total = _product(c.depth)
-    few = m.known is not None and m.known <= 16
-    transposed = c.m is not None and c.a.strides[c.m[1]] == ONE and c.depth[-1][1] >= 0 and m != ONE
-    converted = c.a.dtype != c.product.dtype and columns_total > 2
-    pack_a = (
-        c.m is not None and not few and len(c.depth) == 1 and c.depth[0][1] >= 0
-        and (converted or (transposed and columns_total > 1))
-    )
-    if pack_a and plan.keeps:
-        plan = _with_pack_tasks(c, replace(plan, keeps=False), n, k)  # several panels for each block of A
-    streams_a = (plan.keeps or plan.shared) and not pack_a
-    depth_block: int | None = None
-    if k is not None and few and plan.b_mode == "place" and c.product.is_float:
-        depth_block = _ROWS_AT_ONCE
-    elif streams_a and plan.shared and k is not None and k.known is not None:
-        # As much as can be: sums that are taken up again cost more than shorter panels gain.
-        depth_block = -(-k.known // -(-k.known // _most_depth(plan, c, target)))
-    elif k is not None and not streams_a and (k.known is None or k.known > 1024) and not (
-        few and plan.b_mode == "packed"
-    ):
-        depth_block = 512 if k.known is None else -(-k.known // -(-k.known // 512))
-    if depth_block is None and depth_total.known is None and plan.b_mode == "scratch":
-        return None
-    pack_a = pack_a and (depth_block is not None or k is None or k.known is not None)
-    deep = depth_block or _guess((depth_total, -1))
-    most_rows = max(1, min(256, target.l2 // 2 // 4 // max(deep, 1)) // plan.rows)
-    if depth_block is not None:
-        most_rows = max(1, 192 // plan.rows)
-    most_panels = columns_total if depth_block is None else max(1, (1024 if few else 256) // plan.width)
-    flops = 2 * _guess((m, -1)) * _guess((n, -1)) * _guess((depth_total, -1))
-    outer = _guess((_product(c.outer), -1))
-    filters = _guess((_product([c.n, *c.depth]), -1)) * item_bytes(c.b.dtype)
-    wanted = max(flops * outer // _TASK_FLOPS, filters * outer // _TASK_BYTES)
-    wanted = max(1, -(-min(_MOST_TASKS, wanted) // outer))
-    if streams_a:
-        # A panel stays in the second cache, and A comes past it row by row.
-        row_tasks = wanted // columns_total
-        if plan.keeps:
-            row_tasks = min(row_tasks, _guess((m, -1)) // _KEPT_ROWS)
-        tile_rows = -(-rows_total // max(1, row_tasks))
-        if plan.shared:
-            most_sums = target.l2 // 4 // (plan.width * item_bytes(c.product.dtype))
-            tile_rows = min(tile_rows, max(1, most_sums // plan.rows))
-        plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows)
-        return replace(plan, ahead=_ahead(c, plan))
-    if depth_block == _ROWS_AT_ONCE and few and plan.b_mode == "place" and filters > target.l2:
-        # B comes from memory, and fastest where each of its rows is read far without a break.
-        panels = max(1, min(columns_total // _STREAMING_TASKS, _STREAMED_COLUMNS // plan.width))
-        return replace(plan, depth_block=depth_block, tile_rows=rows_total, panels=panels)
-    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
-    group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
-    plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
-    return replace(plan, ahead=_ahead(c, plan))
-
-
-def _ahead(c: Contraction, plan: Plan) -> int:
-    """What every tile is to fetch of the next panel, so that together they fetch it all; nothing where tiles are so
-    few that they wait for memory anyhow."""
-    if len(c.depth) != 1 or plan.tile_rows < 3 or not (plan.b_mode == "packed" or plan.shared):
-        return 0
-    bytes_each = item_bytes(c.b.dtype) if plan.b_mode == "packed" else item_bytes(c.product.dtype)
-    return -(-AHEAD_STEPS * plan.width * bytes_each // (LINE * plan.tile_rows))
-
-
-def _grid(
-    c: Contraction, plan: Plan, rows: int, columns: int, deep: int, wanted: int, most_rows: int, most_panels: int,
-    target: CpuTarget,
-) -> tuple[int, int]:
-    """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
-
-    Costs are in multiply-adds of vectors: reading a vector of B costs one (sixteen where it comes from
-    beyond the second cache, four where many tiles hide that), packing it four (eight across K), an element of A a
-    quarter of one.
-    """
-    packs = plan.b_mode == "scratch" and not plan.shared
-    b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
-    beyond = not packs and _guess((_product([c.n, *c.depth]), -1)) * item_bytes(c.b.dtype) > target.l2 // 2
-    best: tuple[float, int, int] | None = None
-    for tile_rows, row_tasks in _cuts(rows, most_rows):
-        for panels, column_tasks in _cuts(columns, most_panels):
-            tasks = row_tasks * column_tasks
-            work = tile_rows * plan.rows * panels * plan.vectors
-            fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)
-            traffic = panels * plan.vectors * fetch + tile_rows * plan.rows * 0.25 * (4 if plan.pack_a else 1)
-            idle = 0.5 * max(0, wanted - tasks) / wanted + max(0, tasks - 2 * wanted) / wanted
-            spread = unevenness(tasks) if wanted > 1 else 1.0
-            cost = (work + traffic) * tasks * (spread + idle) + tasks * 2000 / max(deep, 1)
-            if best is None or cost < best[0]:
-                best = (cost, tile_rows, panels)
-    assert best is not None
-    return best[1], best[2]
-
-
-def _cuts(total: int, most: int) -> list[tuple[int, int]]:
-    """The ways to cut `total` into equal pieces of at most `most`: (size, how many), each size once."""
-    counts = {-(-total // min(most, -(-total // cut))) for cut in range(1, min(total, 64) + 1)}
-    return sorted({(-(-total // count), count) for count in counts})
-
-
-def _packing(c: Contraction, width: int) -> Packing | None:
-    """Panels of `width` columns, depth inside; None where the constant's axes cannot be cut so."""
-    value = c.kernel.values[c.b.value]
-    strides = memory_strides(value)
-    axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
-    used: list[list[int]] = []
-    for size, dim in (*(loop for loop in c.outer if c.b.strides[loop[1]] != ZERO), c.n, *c.depth):
-        axes = _axes_of(c, size, c.b.strides[dim], axis_of)
-        if axes is None:
-            return None
-        used.append(axes)
-    outer_count = sum(1 for loop in c.outer if c.b.strides[loop[1]] != ZERO)
-    columns = used[outer_count]
-    flat = [axis for axes in used for axis in axes]
-    units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
-    if len(set(flat)) != len(flat) or len(flat) + len(units) != value.rank or c.b.offset:
-        return None
-    inner_size = value.shape[columns[-1]]
-    if len(columns) > 1 and (not isinstance(inner_size, int) or inner_size % width):
-        return None
-    permutation = tuple(units + flat)
-    blocks = tuple(width if axis == columns[-1] else 1 for axis in permutation)
-    block_axis = permutation.index(columns[-1])
-    order = [position for position in range(2 * value.rank) if position != 2 * block_axis + 1]
-    return Packing(permutation, blocks, (*order, 2 * block_axis + 1))
-
-
-def _axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
-    """The constant's axes, outermost first, that a (merged) loop walks."""
-    shape = c.kernel.values[c.b.value].shape
-    axes: list[int] = []
-    covered = ONE
-    while covered != size:
-        axis = axis_of.get(stride * covered)
-        if axis is None or len(axes) > len(shape):
-            return None
-        axes.insert(0, axis)
-        covered = covered * Extent.of(shape[axis])
-    return axes
-
-
-# -- emission ------------------------------------------------------------------------------------------
 
 
 def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
@@ -514,7 +79,7 @@ class _Emitter:
         tile = 0 if self.straight and not plan.depth_block else rows * self.tile_width * self.bytes
         if plan.b_mode == "along_k":
             tile = 0
-        deep = plan.depth_block or _guess((_product(self.c.depth), -1))
+        deep = plan.depth_block or guess((product_of(self.c.depth), -1))
         b = deep * plan.width * self.bytes if plan.b_mode == "scratch" and not plan.shared else 0
         a = plan.tile_rows * plan.rows * deep * self.bytes if plan.pack_a else 0
         tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
@@ -526,7 +91,7 @@ class _Emitter:
         kernel, plan = self.c.kernel, self.plan
         row_tasks = ceildiv(ceildiv(self.m.expression, plan.rows), plan.tile_rows)
         column_tasks = ceildiv(ceildiv(self.n.expression, plan.width), plan.panels)
-        outer_tasks = ceildiv(_product(self.c.outer).expression, plan.group)
+        outer_tasks = ceildiv(product_of(self.c.outer).expression, plan.group)
         tasks = multiply(multiply(outer_tasks, row_tasks), column_tasks)
         function = ir.Function(
             self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
@@ -543,7 +108,7 @@ class _Emitter:
 
         f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
         f.ret_void()
-        flops = 2 * _guess((_product([*self.c.outer, *self.c.depth]), -1)) * _guess((self.m * self.n, -1))
+        flops = 2 * guess((product_of([*self.c.outer, *self.c.depth]), -1)) * guess((self.m * self.n, -1))
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
         phases, workspaces = (Phase(kernel.name, tasks),), ()
         if plan.shared:
@@ -554,7 +119,7 @@ class _Emitter:
         )
 
     def _shared_elements(self) -> int:
-        depth, n = _product(self.c.depth).known, self.n.known
+        depth, n = product_of(self.c.depth).known, self.n.known
         assert depth is not None and n is not None
         return -(-n // self.plan.width) * self.plan.width * depth
 
@@ -571,7 +136,7 @@ class _Emitter:
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
         function.attributes.add("nounwind")
         f = Frame(c.kernel, function)
-        depth, n = _product(c.depth).known, self.n.known
+        depth, n = product_of(c.depth).known, self.n.known
         assert depth is not None and n is not None
         pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
         rows = _PACK_ROWS if c.b.strides[c.column] == ONE and plan.pack_panels > 1 else plan.pack_steps
@@ -613,7 +178,7 @@ class _Emitter:
         first = f.imul(outer_task, plan.group)
         last = f.iadd(first, plan.group)
         if plan.group > 1:
-            last = f.imin(last, f.extent(_product(self.c.outer)))
+            last = f.imin(last, f.extent(product_of(self.c.outer)))
 
         def one(outer: Index, _: list[ir.Value]) -> None:
             self._block(f, self._outer_coordinates(f, outer), (t0, t1), (p0, p1), scratch)
@@ -632,7 +197,7 @@ class _Emitter:
     ) -> None:
         """All the work of one task at one outer iteration."""
         c, plan = self.c, self.plan
-        depth = f.extent(_product(c.depth))
+        depth = f.extent(product_of(c.depth))
         tile = f.at(scratch, self.scratch_tile, ir.IntType(8))
         if plan.depth_block is None:
             self._depth_block(f, outer, tiles, panels, scratch, tile, 0, depth)
@@ -674,7 +239,7 @@ class _Emitter:
             if plan.b_mode == "packed":
                 b = self._packed_panel(f, at, p, k)
             elif plan.shared:
-                offset = f.imul(f.iadd(f.imul(p, f.extent(_product(c.depth))), k), plan.width)
+                offset = f.imul(f.iadd(f.imul(p, f.extent(product_of(c.depth))), k), plan.width)
                 b = f.at(self._shared_panels(f), offset, self.element)
             else:
                 at_n = list(at)
@@ -736,7 +301,7 @@ class _Emitter:
         plan = self.plan
         stride = f.imul(deep, plan.width)
         if plan.depth_block is not None and plan.panels > 1:
-            stride = f.imul(f.extent(_product(self.c.depth)), plan.width)
+            stride = f.imul(f.extent(product_of(self.c.depth)), plan.width)
         element = MEMORY_TYPES[self.c.b.dtype] if plan.b_mode == "packed" else self.element
         share = f.imul(f.idiv(deep, AHEAD_STEPS), plan.ahead * LINE)
         return f.at(f.at(b, stride, element), f.imul(number, share), ir.IntType(8))
@@ -793,7 +358,7 @@ class _Emitter:
             if c.b.strides[dim] != ZERO:
                 index = f.iadd(f.imul(index, f.extent(size)), at[dim])
         index = f.iadd(f.imul(index, _ceil(f, f.extent(self.n), plan.width)), p)
-        deep = f.extent(_product(c.depth))
+        deep = f.extent(product_of(c.depth))
         offset = f.imul(f.iadd(f.imul(index, deep), k), plan.width)
         return f.at(f.pointer(c.b.value), offset, MEMORY_TYPES[c.b.dtype])
 
@@ -822,7 +387,7 @@ class _Emitter:
             size, dim = loops[level]
             step = g.extent(c.b.strides[dim]) if dim >= 0 else 0
             if level + 1 < len(loops):
-                inner = g.extent(_product(loops[level + 1:]))
+                inner = g.extent(product_of(loops[level + 1:]))
                 g.loop(0, g.extent(size), 1, lambda i, _: nest(
                     level + 1, g.at(at, g.imul(i, step), MEMORY_TYPES[c.b.dtype]), g.iadd(base, g.imul(i, inner))))
                 return
