@@ -22,16 +22,9 @@ from typing import Literal
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.convolution import (
-    Channels,
-    Convolution,
-    Plan,
-    Window,
-    filter_packing,
-    lanes_of,
-    match,
-    window_rows,
-)
+from motet.compiler.codegen.cpu.convolution import Channels
+from motet.compiler.codegen.cpu.convolution_plan import Plan, filter_packing, lanes_of
+from motet.compiler.codegen.cpu.convolution_reading import Convolution, Window, match, window_rows
 from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.micro import (

@@ -1,0 +1,281 @@
+"""What a convolution is, and whether a kernel is one: sums of products over a sliding window, its geometry, and the
+siblings whose sums are added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from motet.compiler.codegen.cpu.builder import Index
+from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
+from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
+from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Product, match_product
+from motet.compiler.codegen.kernel import Access, Kernel, Stage
+
+
+@dataclass(frozen=True)
+class Window:
+    """One spatial axis: output `out` (extent `size`) at image positions `out * stride + k * dilation - low`."""
+
+    out: int
+    kernel: int  # the dimension of the window, or -1
+    size: int
+    taps: int
+    stride: int
+    dilation: int
+    low: int
+    image: int  # the image's extent
+    step: int  # the image's stride in memory
+
+    @property
+    def reach(self) -> int:
+        """How many image positions `size` outputs look at."""
+        return self.span(self.size)
+
+    def span(self, outputs: int) -> int:
+        return (outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A kernel read as a convolution, or a sum of several of one image: `filters` are their values."""
+
+    kernel: Kernel
+    product: Product
+    image: Place
+    filters: tuple[Place, ...]
+    inits: tuple[Place | float | int, ...]
+    output: Place
+    outer: tuple[tuple[Extent, int], ...]
+    filter_dim: int
+    filter_count: int
+    channel_dim: int
+    channels: int
+    channel_step: int
+    rows: Window
+    columns: Window
+    padding: float | int | None
+    epilogue: Epilogue
+    main: Stage
+
+    @property
+    def places(self) -> list[Place]:
+        return self.epilogue.places + [init for init in self.inits if isinstance(init, Place)]
+
+    @property
+    def stored(self) -> Place:
+        """The place that decides how tiles lie: of what leaves the registers, the last."""
+        return stored_place(self.epilogue) or self.output
+
+    @property
+    def depth(self) -> int:
+        return self.rows.taps * self.columns.taps * self.channels
+
+
+def match(kernel: Kernel) -> Convolution | None:
+    """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
+    if not kernel.stages:
+        return None
+    stage = kernel.stages[0]
+    product = match_product(stage)
+    if product is None or not stage.reductions:
+        return None
+    if not is_windowed(stage.inputs[product.lhs.input]):
+        product = replace(product, lhs=product.rhs, rhs=product.lhs)
+    image, filters = stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]
+    if not is_windowed(image) or is_windowed(filters):
+        return None
+    count, main = _siblings(kernel, stage, product)
+    if count == 0:
+        return None
+    epilogue = match_epilogue(kernel, main, kernel.stages[count + (count > 1):])
+    rank = len(stage.sizes)
+    inits = [initial_of(kernel, s) for s in kernel.stages[:count]]
+    filter_places = [place_of(kernel, s.inputs[product.rhs.input], rank) for s in kernel.stages[:count]]
+    image_place, output = place_of(kernel, image, rank), place_of(kernel, main.outputs[0], rank)
+    if epilogue is None or image_place is None or output is None:
+        return None
+    if any(place is None for place in filter_places) or any(init is None for init in inits):
+        return None
+    roles = [kernel.values[access.value].role for access in (image, filters)]
+    if "temporary" in roles or any(p.dtype not in MEMORY_TYPES for p in (image_place, output)):
+        return None
+    return _geometry(
+        kernel, stage, main, product, image, image_place, [p for p in filter_places if p is not None],
+        [i for i in inits if i is not None], output, epilogue,
+    )
+
+
+def is_windowed(access: Access) -> bool:
+    if access.padding is not None:
+        return True
+    return any(sum(map(bool, e.coefficients)) > 1 or max(e.coefficients, default=0) > 1 for e in access.map)
+
+
+def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stage]:
+    """How many convolutions of one image open the kernel, and the stage that stands for their sum: 0 if there
+    are several that are not simply added."""
+    alike = 1
+    for other in kernel.stages[1:]:
+        if match_product(other) is None or not other.reductions:
+            break
+        same = other.sizes == stage.sizes and other.inputs[product.lhs.input] == stage.inputs[product.lhs.input]
+        if not same or other.body != stage.body:
+            return 0, stage
+        alike += 1
+    if alike == 1:
+        return 1, stage
+    if alike != 2 or len(kernel.stages) < 3:
+        return 0, stage
+    total = kernel.stages[2]
+    values = [s.outputs[0].value for s in kernel.stages[:2]]
+    added = total.body[:1]
+    sums = (
+        len(total.body) >= 1 and added[0].op in ("arith.addf", "arith.addi") and len(total.inputs) == 2
+        and sorted(a.value for a in total.inputs) == sorted(values) and sorted(added[0].operands) == [0, 1]
+        and len(total.body) == 1 and total.yields == (len(total.inputs) + 1,)
+    )
+    if not sums or any(kernel.values[value].role != "temporary" for value in values):
+        return 0, stage
+    if any(a.map != total.outputs[0].map for a in total.inputs) or len(total.outputs) != 1:
+        return 0, stage
+    output = replace(stage.outputs[0], value=total.outputs[0].value)
+    return 2, replace(stage, outputs=(output,))
+
+
+def initial_of(kernel: Kernel, stage: Stage) -> Place | float | int | None:
+    init = stage.inits[0]
+    if not isinstance(init, Access):
+        return init
+    if init.padding is not None or kernel.values[init.value].role == "temporary":
+        return None
+    return place_of(kernel, init, len(stage.sizes))
+
+
+def _geometry(
+    kernel: Kernel, stage: Stage, main: Stage, product: Product, image: Access, image_place: Place,
+    filters: list[Place], inits: list[Place | float | int], output: Place, epilogue: Epilogue,
+) -> Convolution | None:
+    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
+    windows: list[Window] = []
+    outer: list[tuple[Extent, int]] = []
+    summed: list[int] = []  # axes walked from end to end by one reduction: channels, or a window at one place
+    for axis, entry in enumerate(image.map):
+        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+        plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
+        extent = kernel.values[image.value].shape[axis]
+        if plain and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
+            if dims and stage.iterators[dims[0]] == "parallel":
+                outer.append((Extent.of(stage.sizes[dims[0]]), dims[0]))
+            elif dims:
+                summed.append(axis)
+            continue
+        window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
+        if window is None:
+            return None
+        windows.append(window)
+    channel_dim, channels, channel_step = -1, 1, 1
+    # with several, the channels are those side by side, or else the farthest apart
+    for axis in sorted(summed, key=lambda axis: (steps[axis] != 1, -(steps[axis] or 0))):
+        entry, step = image.map[axis], steps[axis]
+        d = next(d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1)
+        if not isinstance(stage.sizes[d], int) or step is None:
+            return None
+        if channel_dim < 0:
+            channel_dim, channels, channel_step = d, int(stage.sizes[d]), step
+            continue
+        extent = kernel.values[image.value].shape[axis]
+        window = window_of(stage, entry.coefficients, [d], entry.constant, extent, step)
+        if window is None:
+            return None
+        windows.append(window)
+    in_outer = {d for _, d in outer}
+    spatial = {w.out for w in windows}
+    filter_dims = [
+        d for d, kind in enumerate(stage.iterators)
+        if kind == "parallel" and stage.sizes[d] != 1 and d not in in_outer | spatial
+    ]
+    reduced = {d for d in stage.reductions if stage.sizes[d] != 1}
+    if reduced != {d for d in [channel_dim, *(w.kernel for w in windows)] if d >= 0}:
+        return None
+    if len(filter_dims) != 1 or not 1 <= len(windows) <= 2:
+        return None
+    count = stage.sizes[filter_dims[0]]
+    if not isinstance(count, int):
+        return None
+    if len(windows) == 1:
+        windows += _companion(outer, windows[0], image_place, filters, stored_place(epilogue) or output)
+        outer = [(size, d) for size, d in outer if d != windows[-1].out]
+    windows.sort(key=lambda w: -w.step)
+    if len(windows) == 1:
+        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
+    return Convolution(
+        kernel, product, replace(image_place, offset=()), tuple(filters), tuple(inits), output, tuple(outer),
+        filter_dims[0], count, channel_dim, channels, channel_step, windows[0], windows[1], image.padding, epilogue,
+        main,
+    )
+
+
+def _companion(
+    outer: Sequence[tuple[Extent, int]], window: Window, image: Place, filters: Sequence[Place], output: Place
+) -> list[Window]:
+    """The axis that spans a plane with the only `window`, as a window of one tap; none where there is no such."""
+    if window.out < 0:
+        return []
+    along = output.strides[window.out].known
+    for size, d in outer:
+        step, to = image.strides[d].known, output.strides[d].known
+        if size.known is None or step is None or to is None or along is None:
+            continue
+        if any(place.strides[d] != Extent(0) for place in filters):
+            continue
+        if step <= window.step * window.image and to <= along * window.size:
+            return [Window(d, -1, size.known, 1, 1, 1, 0, size.known, step)]
+    return []
+
+
+def window_of(
+    stage: Stage, coefficients: Sequence[int], dims: Sequence[int], constant_: int, extent: int | str,
+    step: int | None,
+) -> Window | None:
+    outs = [d for d in dims if stage.iterators[d] == "parallel"]
+    taps = [d for d in dims if stage.iterators[d] == "reduction"]
+    if len(outs) > 1 or len(taps) > 1 or step is None or not isinstance(extent, int) or constant_ > 0:
+        return None
+    sizes = [stage.sizes[d] for d in dims]
+    if not all(isinstance(size, int) for size in sizes) or any(coefficients[d] < 1 for d in dims):
+        return None
+    out, tap = (outs[0] if outs else -1), (taps[0] if taps else -1)
+    return Window(
+        out, tap, int(stage.sizes[out]) if outs else 1, int(stage.sizes[tap]) if taps else 1,
+        coefficients[out] if outs else 1, coefficients[tap] if taps else 1, -constant_, extent, step,
+    )
+
+
+def window_rows(f: Frame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
+    """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
+    if not padded:
+        return 0, w.taps
+    top = f.isub(f.imul(row, w.stride), w.low)
+    above = _at_least_zero(f, f.isub(0, top))
+    below = _at_least_zero(f, f.isub(w.image, top))
+    low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
+    high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
+    return low, high
+
+
+def _at_least_zero(f: Frame, value: Index) -> Index:
+    if isinstance(value, int):
+        return max(0, value)
+    return f.select(f.icmp_signed(">", value, f.index(0)), value, f.index(0))
+
+
+def pixels_are_flat(c: Convolution) -> bool:
+    """Whether every place of the result's space walks output rows and columns as one dimension."""
+    column, row = c.columns.out, c.rows.out
+    if column < 0 or c.stored.strides[column] != ONE:
+        return False
+    if row < 0:
+        return True
+    return all(p.strides[row] == p.strides[column] * c.columns.size for p in [c.stored, *c.places])
