@@ -136,7 +136,7 @@ class _Computed(Reader):
         if name == "cf.assert":
             return
         arithmetic = name.startswith("arith.") and name != "arith.constant"
-        if name == "tensor.dim" or (arithmetic and not self._is_scalar(operation)):
+        if name in ("tensor.dim", "affine.apply") or (arithmetic and not self._is_scalar(operation)):
             if name == "tensor.dim":
                 super()._read_operation(operation)
             self._deferred[operation.results[0]] = operation
@@ -155,9 +155,12 @@ class _Computed(Reader):
             return super().source_of(value)
         if operation.name == "tensor.dim":
             self._read_extent(value)
+            return super().source_of(value)
+        for operand in operation.operands:
+            self.source_of(operand)
+        if operation.name == "affine.apply":
+            self._read_apply(operation)
         else:
-            for operand in operation.operands:
-                self.source_of(operand)
             self._read_scalar(operation)
         return super().source_of(value)
 
@@ -172,6 +175,15 @@ class _Computed(Reader):
         target = self._new((), "index")
         self._add((), [], target, [Scalar(EXTENT, (), "index", None, extent)], 1, "tensor.dim")
         self.sources[value] = View(target, (), ())
+
+    def _read_apply(self, operation: ir.Operation) -> None:
+        body = Body(self, 0)
+        for operand in operation.operands:
+            body.bind(operand, self.sources[operand], (), operand, [])
+        target = self._new((), "index")
+        yielded = body.read_apply(operation)
+        self._add((), body.accesses, target, body.scalars, yielded, operation.name)
+        self.sources[operation.results[0]] = View(target, (), ())
 
     def _read_element(self, operation: ir.Operation) -> None:
         """A tensor of one number."""

@@ -770,6 +770,11 @@ class Body:
         self.scalars.append(self._scalar(operation, tuple(position[operand] for operand in operation.operands)))
         self.yields = [len(self.accesses) + len(self.scalars)]
 
+    def read_apply(self, operation: ir.Operation) -> int:
+        """An `affine.apply` of what was bound, as a body with one output; the number of what it yields."""
+        position = self._begin(1)
+        return self._applied(operation, [position[operand] for operand in operation.operands], len(self.accesses) + 1)
+
     def _begin(self, outputs: int) -> dict[ir.Value, int]:
         """The numbers of what was bound."""
         position: dict[ir.Value, int] = {}

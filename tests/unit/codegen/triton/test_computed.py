@@ -157,3 +157,35 @@ def test_padding_with_a_number_in_a_tensor() -> None:
     x = random(4, 7)
     (got,) = interpret(generate(PAD), [x, np.float32(2.5)])
     np.testing.assert_array_equal(got, np.pad(x, ((0, 2), (2, 1)), constant_values=np.float32(2.5)))
+
+
+APPLIED = """
+#m = affine_map<(i) -> (i)>
+#a = affine_map<(d)[s] -> (d * 3 + s floordiv 2 - 1)>
+func.func @main(%x: tensor<?xf32>, %t: tensor<?xf32>) -> tensor<?xf32> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?xf32>
+  %k = affine.apply #a(%n)[%n]
+  %l = arith.index_cast %k : index to i64
+  %e = tensor.empty(%n) : tensor<?xf32>
+  %y = linalg.generic {indexing_maps = [#m, #m], iterator_types = ["parallel"]}
+      ins(%x : tensor<?xf32>) outs(%e : tensor<?xf32>) {
+  ^bb0(%p: f32, %o: f32):
+    %i = linalg.index 0 : index
+    %j = affine.apply affine_map<(d) -> (d * 2 + 1)>(%i)
+    %v = tensor.extract %t[%j] : tensor<?xf32>
+    %f = arith.sitofp %l : i64 to f32
+    %g = arith.addf %v, %f : f32
+    %h = arith.addf %g, %p : f32
+    linalg.yield %h : f32
+  } -> tensor<?xf32>
+  return %y : tensor<?xf32>
+}"""
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_affine_arithmetic_in_bodies_and_outside(count: int) -> None:
+    x, table = random(count), random(2 * count + 3)
+    (got,) = interpret(generate(APPLIED), [x, table])
+    number = np.float32(count * 3 + count // 2 - 1)
+    np.testing.assert_array_equal(got, table[1 : 2 * count + 1 : 2] + number + x)
