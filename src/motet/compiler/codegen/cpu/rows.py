@@ -11,7 +11,7 @@ rows that lie in memory then take the time of the slower of the two, not of both
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -24,64 +24,25 @@ from motet.compiler.codegen.cpu.addressing import (
     Operand,
     index_values,
     load_values,
-    nest_of,
-    physical_order,
     result_bytes,
     store_values,
 )
-from motet.compiler.codegen.cpu.body import (
-    Combiner,
-    Unsupported,
-    combiner,
-    constant,
-    evaluate,
-    is_float,
-    widen,
-)
-from motet.compiler.codegen.cpu.builder import I32, I64, Index
+from motet.compiler.codegen.cpu.body import Unsupported, constant, evaluate, is_float, widen
+from motet.compiler.codegen.cpu.builder import I64, Index
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
 from motet.compiler.codegen.cpu.extents import ONE, ZERO
-from motet.compiler.codegen.cpu.vector_math import Lanes as Arithmetic
+from motet.compiler.codegen.cpu.gathering import gathering
+from motet.compiler.codegen.cpu.micro import LINE
+from motet.compiler.codegen.cpu.rows_grouping import Group, combiners_of, group, is_sequential
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import (
-    ITEM_BITS,
-    Access,
-    Kernel,
-    KernelCode,
-    Phase,
-    Scalar,
-    Stage,
-    item_bytes,
-)
+from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
-_SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
-_NEAR = 64 << 10  # bytes up to which it keeps them even where a result could hold them
 _AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
 _FAR = 1 << 20  # bytes from which on a value is not taken to lie in a cache already
 _FIRST = 16 << 10  # bytes of a row up to which it is asked for into the first-level cache
 _BUSY = 8  # operations for each element from which on a pass takes longer than memory
 _LONG = 64  # vectors of a row that is worth beginning with a whole one
-_LINE = 64
-
-
-@dataclass(frozen=True)
-class Group:
-    """Stages that run row by row. Every nest has the same outer dimensions; those in `wide` have one
-    more, the row's, last. `passes` are indices of nests. `places` says where private temporaries are kept."""
-
-    nests: tuple[Nest, ...]
-    wide: tuple[bool, ...]
-    passes: tuple[tuple[int, ...], ...]
-    private: frozenset[int]
-    places: Mapping[int, Operand] = field(default_factory=dict[int, Operand])
-    kept: frozenset[int] = frozenset()  # private temporaries that need their place
-    offsets: Mapping[int, int] = field(default_factory=dict[int, int])
-    scratch: int = 0
-
-    @property
-    def reduces(self) -> bool:
-        return any("reduction" in nest.kinds for nest in self.nests)
 
 
 def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
@@ -97,350 +58,6 @@ def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
     except Unsupported:
         return None
     return KernelCode("rows", str(module), (Phase(kernel.name, tasks),), found.scratch)
-
-
-# -- grouping ------------------------------------------------------------------------------------------
-
-
-def group(kernel: Kernel, stages: range, target: CpuTarget) -> Group | None:
-    """The stages as one group, or None. Raises `Unsupported` for what no generator has code for."""
-    nests = [nest_of(kernel, kernel.stages[s]) for s in stages]
-    chosen = [kernel.stages[s] for s in stages]
-    classes = _classes(kernel, chosen)
-    if classes is None or any(operand.bounds for nest in nests for operand in nest.inputs):
-        return None
-    arranged = _arrange(kernel, chosen, nests, classes)
-    if arranged is None:
-        return None
-    nests, wide = arranged
-    nests = [_multiplied(nest) if is_wide else nest for nest, is_wide in zip(nests, wide, strict=True)]
-    if not _suited(nests, wide, target) or not _consistent(nests, wide):
-        return None
-    passes = _passes(nests, wide)
-    return _placed(kernel, stages, Group(tuple(nests), tuple(wide), passes, frozenset()))
-
-
-def _classes(kernel: Kernel, stages: Sequence[Stage]) -> list[dict[int, int]] | None:
-    """Dimensions that run together, as {stage: dimension}, linked by what stages read of earlier ones."""
-    parent = {(s, d): (s, d) for s, stage in enumerate(stages) for d in range(len(stage.sizes))}
-
-    def root(key: tuple[int, int]) -> tuple[int, int]:
-        while parent[key] != key:
-            key = parent[key]
-        return key
-
-    written: dict[int, tuple[int, Access]] = {}
-    for s, stage in enumerate(stages):
-        if any(isinstance(init, Access) and init.value in written for init in stage.inits):
-            return None
-        for access in stage.inputs:
-            if access.value not in written:
-                continue
-            producer, output = written[access.value]
-            for here, there in zip(access.map, output.map, strict=True):
-                if here.is_constant and there.is_constant and here.constant == there.constant:
-                    continue
-                if here.single is None or there.single is None:
-                    return None
-                parent[root((s, here.single))] = root((producer, there.single))
-        for access in stage.outputs:
-            if access.value in written:
-                return None
-            written[access.value] = (s, access)
-    found: dict[tuple[int, int], dict[int, int]] = {}
-    for s, d in parent:
-        members = found.setdefault(root((s, d)), {})
-        if s in members:
-            return None
-        members[s] = d
-    return list(found.values())
-
-
-def _arrange(
-    kernel: Kernel, stages: Sequence[Stage], nests: list[Nest], classes: list[dict[int, int]]
-) -> tuple[list[Nest], list[bool]] | None:
-    """Nests over the shared rows, then the row's own dimension where they have it."""
-    classes = _aligned(nests, classes)
-    widest = max(range(len(stages)), key=lambda s: len(stages[s].sizes))
-    if any(widest not in members for members in classes):
-        return None
-    if any(len({nests[s].sizes[d] for s, d in members.items()}) != 1 for members in classes):
-        return None
-    order = physical_order(kernel, stages[widest])
-    classes = sorted(classes, key=lambda members: order.index(members[widest]))
-
-    def is_outer(members: dict[int, int]) -> bool:
-        return len(members) == len(stages) and all(
-            nests[s].kinds[d] == "parallel" for s, d in members.items()
-        )
-
-    outer = [members for members in classes if is_outer(members)]
-    inner = [members for members in classes if not is_outer(members)]
-    pinned = {
-        (s, nests[s].dims[int(op.value or 0)])
-        for s, stage in enumerate(stages)
-        for op in stage.body
-        if op.op == "linalg.index"
-    }
-    outer, inner = (
-        [
-            members
-            for members in part
-            if nests[widest].sizes[members[widest]] != ONE or set(members.items()) & pinned
-        ]
-        for part in (outer, inner)
-    )
-    if not inner:
-        if len(stages) == 1 or not outer:
-            return None
-        inner = [outer.pop()]
-    ordered = [*outer, *inner]
-    arranged = [nest.arrange([m[s] for m in ordered if s in m]) for s, nest in enumerate(nests)]
-    present = [[s in m for m in ordered] for s in range(len(nests))]
-    return _collapse(arranged, present, len(outer))
-
-
-def _aligned(nests: Sequence[Nest], classes: list[dict[int, int]]) -> list[dict[int, int]]:
-    """Classes of different stages and equal extent, together: nothing ties them, but a loop can hold them."""
-    result: list[dict[int, int]] = []
-    for members in classes:
-        (s, d), *_ = members.items()
-        host = next(
-            (
-                other
-                for other in result
-                if not other.keys() & members.keys()
-                and all(nests[t].sizes[e] == nests[s].sizes[d] for t, e in other.items())
-            ),
-            None,
-        )
-        if host is None:
-            result.append(dict(members))
-        else:
-            host.update(members)
-    return result
-
-
-def _collapse(
-    nests: list[Nest], present: list[list[bool]], outer: int
-) -> tuple[list[Nest], list[bool]] | None:
-    """Neighbouring dimensions merged where all nests allow it; None where more than one remains in a row."""
-    count = len(present[0])
-    for c in range(count - 2, -1, -1):
-        if c + 1 == outer:
-            continue
-        if any(here[c] != here[c + 1] for here in present):
-            continue
-        at = [sum(here[:c]) for here in present]
-        if all(
-            not here[c] or nest.mergeable(d, d + 1) for nest, here, d in zip(nests, present, at, strict=True)
-        ):
-            nests = [
-                nest.merge(d, d + 1) if here[c] else nest
-                for nest, here, d in zip(nests, present, at, strict=True)
-            ]
-            present = [[*here[:c], *here[c + 1 :]] for here in present]
-            outer -= c + 1 < outer
-    if len(present[0]) - outer != 1:
-        return None
-    return nests, [here[-1] for here in present]
-
-
-def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> bool:
-    """Whether vectors along the row pay."""
-    for nest, is_wide in zip(nests, wide, strict=True):
-        if not is_wide:
-            continue
-        length = nest.sizes[-1].known
-        if length is not None and length < min(8, target.lanes(32)):
-            return False
-        if nest.kinds[-1] == "parallel":
-            if any(output.strides[-1] != ONE for output in nest.outputs):
-                return False
-        elif not any(operand.strides[-1] == ONE for operand in nest.inputs):
-            return False
-    return True
-
-
-def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
-    """Whether every stage reads earlier results at the point where they were written."""
-    written: dict[int, tuple[Operand, bool]] = {}
-    for nest, is_wide in zip(nests, wide, strict=True):
-        for operand in nest.inputs:
-            if operand.value not in written:
-                continue
-            producer, was_wide = written[operand.value]
-            here, there = operand.strides, producer.strides
-            here += () if is_wide else (ZERO,)
-            there += () if was_wide else (ZERO,)
-            if here != there or operand.offset != producer.offset:
-                return False
-        for output in nest.outputs:
-            written[output.value] = (output, is_wide)
-    return True
-
-
-def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...], ...]:
-    passes: list[list[int]] = []
-    for s, nest in enumerate(nests):
-        joins = bool(passes) and wide[s] and wide[passes[-1][-1]]
-        if joins:
-            reduced = {
-                output.value
-                for t in passes[-1]
-                if nests[t].kinds[-1] == "reduction"
-                for output in nests[t].outputs
-            }
-            same = {_sequential(nests[t]) for t in passes[-1]}
-            joins = same == {_sequential(nest)} and not any(
-                operand.value in reduced for operand in nest.inputs
-            )
-        if joins:
-            passes[-1].append(s)
-        else:
-            passes.append([s])
-    return tuple(map(tuple, passes))
-
-
-def _combiners(nest: Nest) -> list[Combiner | None]:
-    return [combiner(nest.stage, k) for k in range(len(nest.outputs))]
-
-
-def _sequential(nest: Nest) -> bool:
-    """Whether the points of a row must be taken one after the other."""
-    return nest.kinds[-1:] == ("reduction",) and any(found is None for found in _combiners(nest))
-
-
-def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
-    """`found`, with a place for every temporary that only the group sees."""
-    pass_of = {s: number for number, each in enumerate(found.passes) for s in each}
-    elsewhere = {
-        access.value
-        for s, stage in enumerate(kernel.stages)
-        if s not in stages
-        for access in (*stage.inputs, *stage.outputs, *(i for i in stage.inits if isinstance(i, Access)))
-    }
-    private: set[int] = set()
-    kept: set[int] = set()
-    places: dict[int, Operand] = {}
-    offsets: dict[int, int] = {}
-    taken: set[int] = set()
-    scratch = 0
-    for s, nest in enumerate(found.nests):
-        for output in nest.outputs:
-            value = output.value
-            if kernel.values[value].role != "temporary" or value in elsewhere:
-                continue
-            readers = [
-                t
-                for t, other in enumerate(found.nests)
-                if any(operand.value == value for operand in other.inputs)
-            ]
-            in_row = found.wide[s] and nest.kinds[-1] == "parallel"
-            if not in_row or all(pass_of[t] == pass_of[s] for t in readers):
-                private.add(value)
-                continue
-            length = nest.sizes[-1].known
-            near = length is not None and scratch + length * item_bytes(output.dtype) <= _NEAR
-            host = None if near else _host(kernel, found, pass_of, s, output, readers, taken)
-            if host is not None:
-                taken.add(host.value)
-                places[value] = host
-            elif length is not None and scratch + length * item_bytes(output.dtype) <= _SCRATCH:
-                offsets[value] = scratch
-                scratch += -(-length * item_bytes(output.dtype) // _LINE) * _LINE + _LINE  # see `_shift`
-                places[value] = replace(output, offset=(), strides=(*[ZERO] * (len(output.strides) - 1), ONE))
-            else:
-                continue
-            private.add(value)
-            kept.add(value)
-    return replace(
-        found,
-        private=frozenset(private),
-        places=places,
-        kept=frozenset(kept),
-        offsets=offsets,
-        scratch=scratch,
-    )
-
-
-def _host(
-    kernel: Kernel,
-    found: Group,
-    pass_of: Mapping[int, int],
-    producer: int,
-    output: Operand,
-    readers: Sequence[int],
-    taken: set[int],
-) -> Operand | None:
-    """A result that is written only when the temporary has been read for the last time, and can hold it till
-    then. A result may lie in an argument's memory, so that no argument like it may be read meanwhile."""
-    for w, nest in enumerate(found.nests):
-        for result in nest.outputs:
-            value = kernel.values[result.value]
-            if value.role != "result" or result.value in taken or result.dtype != output.dtype:
-                continue
-            if result.strides != output.strides or result.offset != output.offset:
-                continue
-            if any(pass_of[t] > pass_of[w] for t in readers) or pass_of[w] <= pass_of[producer]:
-                continue
-            later = [n for t, n in enumerate(found.nests) if pass_of[producer] < pass_of[t]]
-            reread = {operand.value for n in later for operand in n.inputs}
-            if not any(
-                kernel.values[v].role in ("argument", "result") and kernel.values[v].shape == value.shape
-                for v in reread
-            ):
-                return result
-    return None
-
-
-# -- dividing a row by one number ----------------------------------------------------------------------
-
-
-def _multiplied(nest: Nest) -> Nest:
-    """`nest` with every f32 or f64 division of a row's elements by one number as a multiplication.
-
-    Both are first scaled by 2^±64 where the reciprocal could overflow or be subnormal.
-    """
-    stage = nest.stage
-    inputs = len(stage.inputs) + len(stage.outputs)
-    uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] == ZERO}
-    constants = set[int]()
-    moved = {i: i for i in range(inputs)}
-    body: list[Scalar] = []
-
-    def add(
-        op: str, operands: tuple[int, ...], dtype: str, value: float | None = None, predicate: str = ""
-    ) -> int:
-        body.append(Scalar(op, operands, dtype, value, predicate))
-        return inputs + len(body) - 1
-
-    for position, scalar in enumerate(stage.body, start=inputs):
-        if scalar.op == "arith.constant":
-            constants.add(position)
-        if scalar.op == "arith.constant" or (scalar.operands and all(i in uniform for i in scalar.operands)):
-            uniform.add(position)
-        operands = tuple(moved[i] for i in scalar.operands)
-        divides = scalar.op == "arith.divf" and scalar.dtype in ("f32", "f64") and position not in uniform
-        if not divides or scalar.operands[1] not in uniform:
-            body.append(replace(scalar, operands=operands))
-            moved[position] = inputs + len(body) - 1
-            continue
-        dtype, divisor = scalar.dtype, operands[1]
-        size = add("math.absf", (divisor,), dtype)
-        one, small, large = (add("arith.constant", (), dtype, 2.0**n) for n in (0, -64, 64))
-        up = add("arith.cmpf", (size, small), "i1", predicate="olt")
-        down = add("arith.cmpf", (size, large), "i1", predicate="ogt")
-        scale = add("arith.select", (down, small, one), dtype)
-        scale = add("arith.select", (up, large, scale), dtype)
-        reciprocal = add("arith.divf", (one, add("arith.mulf", (divisor, scale), dtype)), dtype)
-        scaled = add("arith.mulf", (operands[0], scale), dtype)
-        moved[position] = add("arith.mulf", (scaled, reciprocal), dtype)
-    yields = tuple(moved[i] for i in stage.yields)
-    return replace(nest, stage=replace(stage, body=tuple(body), yields=yields))
-
-
-# -- emission ------------------------------------------------------------------------------------------
 
 
 def emit_group(
@@ -533,7 +150,7 @@ def _shift(f: Frame, found: Group, lanes: int, far: Sequence[Operand]) -> Index:
     whose rows begin alike; scratch is moved to begin as they do. A vector across two lines is read twice. 0 where
     the passes take no longer than memory, or rows are too short to gain by it."""
     operand = next(iter(far), None)
-    if operand is None or item_bytes(operand.dtype) * lanes != _LINE:
+    if operand is None or item_bytes(operand.dtype) * lanes != LINE:
         return 0
     wide = [members for members in found.passes if found.wide[members[0]]]
     busy = any(sum(_work(found.nests[s]) for s in members) >= _BUSY for members in wide)
@@ -617,7 +234,7 @@ class _Row:
         for operand in operands:
             length = f.imul(f.isub(end, first), item_bytes(operand.dtype))
             bits = f.or_(f.ptrtoint(f.address(operand, [*self.indices, first]), I64), f.index(length))
-            test: Value = f.icmp_unsigned("==", f.and_(bits, f.index(_LINE - 1)), f.index(0))
+            test: Value = f.icmp_unsigned("==", f.and_(bits, f.index(LINE - 1)), f.index(0))
             size = result_bytes(f.kernel, operand.value)
             if size.known is None:
                 test = f.and_(test, f.icmp_signed(">=", f.index(f.extent(size)), f.index(STREAM)))
@@ -635,7 +252,7 @@ class _Row:
     ) -> None:
         f = self.f
         nests = [self.group.nests[s] for s in members]
-        sequential = any(_sequential(nest) for nest in nests)
+        sequential = any(is_sequential(nest) for nest in nests)
         lanes = 1 if sequential else self.lanes
         known = [self.uniform(nest) for nest in nests]
         step = _Step(self, nests, known, lanes, streaming, ahead, self.following() if ahead else [])
@@ -699,9 +316,9 @@ class _Row:
         return evaluate(self.f, nest.body, count, known, None, self.wanted(nest))
 
     def wanted(self, nest: Nest) -> list[int]:
-        if nest.kinds[-1:] == ("parallel",) or _sequential(nest):
+        if nest.kinds[-1:] == ("parallel",) or is_sequential(nest):
             return list(nest.stage.yields)
-        return [found.term for found in _combiners(nest) if found is not None]
+        return [found.term for found in combiners_of(nest) if found is not None]
 
     def evaluated(
         self,
@@ -741,9 +358,9 @@ class _Step:
     def __post_init__(self) -> None:
         reducing = [nest for nest in self.nests if nest.kinds[-1] == "reduction"]
         self.gatherings = [
-            None if found is None or _sequential(nest) else gathering(found, self.lanes)
+            None if found is None or is_sequential(nest) else gathering(found, self.lanes)
             for nest in reducing
-            for found in _combiners(nest)
+            for found in combiners_of(nest)
         ]
 
     def begin(self, vectors: int) -> list[Value]:
@@ -783,7 +400,7 @@ class _Step:
         for operand in self.ahead:
             item = item_bytes(operand.dtype)
             near = (self.nests[0].sizes[-1].known or 0) * item <= _FIRST
-            for at in range(0, vectors * self.lanes, max(1, _LINE // item)):
+            for at in range(0, vectors * self.lanes, max(1, LINE // item)):
                 f.prefetch(f.address(operand, [*self.following, f.iadd(start, at)]), near)
 
     def once(self, at: Index, active: Index | None, carried: Sequence[Value]) -> list[Value]:
@@ -829,11 +446,11 @@ class _Step:
         carried: Sequence[Value],
     ) -> list[Value]:
         row, f = self.row, self.row.f
-        if _sequential(nest):
+        if is_sequential(nest):
             values = row.evaluated(nest, known, carried[: len(nest.outputs)], point, lanes, nest.stage.yields)
             return [values[position] for position in nest.stage.yields]
         values = row.evaluated(nest, known, [], point, lanes, row.wanted(nest))
-        combiners = [found for found in _combiners(nest) if found is not None]
+        combiners = [found for found in combiners_of(nest) if found is not None]
         return [widen(f, found.widened(f, values[found.term]), self.lanes) for found in combiners]
 
     def end(self, parts: Sequence[Sequence[Value]]) -> None:
@@ -855,106 +472,3 @@ class _Step:
                 position += gather.width
                 total = found.combine(f, found.widened(f, start), gather.total(f, mine))
                 row.keep(output, found.narrowed(f, total))
-
-
-class Gathering:
-    """What a vector of a row's accumulators is carried as: here, the combiner's own values."""
-
-    width = 1
-
-    def __init__(self, found: Combiner, lanes: int) -> None:
-        self.found = found
-        self.lanes = lanes
-
-    def start(self) -> list[Value]:
-        return [constant(self.found.accumulator, self.found.identity, self.lanes)]
-
-    def add(
-        self, f: Frame, carried: Sequence[Sequence[Value]], terms: Sequence[Value]
-    ) -> list[list[Value]]:
-        """A term for each of several vectors of accumulators."""
-        return [[self.found.combine(f, part[0], term)] for part, term in zip(carried, terms, strict=True)]
-
-    def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
-        """What two vectors, or two scalars, carry as one."""
-        return [self.found.combine(f, a[0], b[0])]
-
-    def across(self, f: Frame, carried: Sequence[Value]) -> Value:
-        return self.found.across(f, carried[0])
-
-    def total(self, f: Frame, parts: Sequence[Sequence[Value]]) -> Value:
-        """One scalar from several vectors, by a tree."""
-        parts = list(parts)
-        while len(parts) > 1:
-            pairs = [self.merge(f, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-            parts = [*pairs, *(parts[-1:] if len(parts) % 2 else [])]
-        return self.across(f, parts[0])
-
-
-class ExtremeGathering(Gathering):
-    """The largest (smallest) number by one comparison for each term. What comparisons leave out is carried beside
-    it: the signs of all terms, which tell zeros apart, and whether there was a NaN."""
-
-    width = 3
-
-    def __init__(self, found: Combiner, lanes: int) -> None:
-        super().__init__(found, lanes)
-        self.greatest = found.op == "arith.maximumf"
-
-    def start(self) -> list[Value]:
-        bits = ir.VectorType(ir.IntType(ITEM_BITS[self.found.accumulator]), self.lanes)
-        unseen = ir.Constant(ir.VectorType(ir.IntType(1), self.lanes), None)
-        return [*super().start(), ir.Constant(bits, [-1 if self.greatest else 0] * self.lanes), unseen]
-
-    def better(self, f: Frame, new: Value, old: Value) -> Value:
-        return f.select(f.fcmp_ordered(">" if self.greatest else "<", new, old), new, old)
-
-    def signs(self, f: Frame, a: Value, b: Value) -> Value:
-        return f.and_(a, b) if self.greatest else f.or_(a, b)
-
-    def add(
-        self, f: Frame, carried: Sequence[Sequence[Value]], terms: Sequence[Value]
-    ) -> list[list[Value]]:
-        """The first of two neighbours carries the signs of both, and whether either is a NaN: one comparison."""
-        result: list[list[Value]] = []
-        for u, (part, term) in enumerate(zip(carried, terms, strict=True)):
-            best, signs, strange = part
-            best = self.better(f, term, best)
-            if u % 2 == 0:
-                near = terms[u + 1] if u + 1 < len(terms) else term
-                pair = self.signs(f, *(f.bitcast(each, signs.type) for each in (term, near)))
-                signs = self.signs(f, signs, pair)
-                strange = f.or_(strange, f.fcmp_unordered("uno", term, near))
-            result.append([best, signs, strange])
-        return result
-
-    def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
-        return [self.better(f, a[0], b[0]), self.signs(f, a[1], b[1]), f.or_(a[2], b[2])]
-
-    def across(self, f: Frame, carried: Sequence[Value]) -> Value:
-        best, signs, seen = carried
-        lanes = ir.IntType(self.lanes)
-        strange: Value = f.icmp_unsigned("!=", f.bitcast(seen, lanes), ir.Constant(lanes, 0))
-        half = self.lanes // 2
-        while half:
-            best = self.better(f, *(_lanes_from(f, best, at, half) for at in (0, half)))
-            signs = self.signs(f, *(_lanes_from(f, signs, at, half) for at in (0, half)))
-            half //= 2
-        arithmetic = Arithmetic(f, best.type)
-        zero = arithmetic.with_sign(0.0, f.bitcast(signs, best.type))
-        best = f.select(arithmetic.compare("==", best, 0.0), zero, best)
-        return f.select(strange, arithmetic.number(float("nan")), best)
-
-
-def gathering(found: Combiner, lanes: int) -> Gathering:
-    extreme = lanes > 1 and found.op in ("arith.maximumf", "arith.minimumf")
-    return (ExtremeGathering if extreme else Gathering)(found, lanes)
-
-
-def _lanes_from(f: Frame, vector: Value, start: int, count: int) -> Value:
-    """`count` lanes of `vector`, a scalar for one."""
-    if count == 1:
-        return f.extract_element(vector, ir.Constant(I32, start))
-    undefined = ir.Constant(vector.type, ir.Undefined)
-    pick = ir.Constant(ir.VectorType(I32, count), list(range(start, start + count)))
-    return f.shuffle_vector(vector, undefined, pick)
