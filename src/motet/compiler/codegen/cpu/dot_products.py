@@ -18,315 +18,26 @@ Integer-Arithmetic-Only Inference", 2018, section 2.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from llvmlite import ir
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu import contraction, dot_tiles
-from motet.compiler.codegen.cpu.amounts import GUESS, bytes_of, ceildiv, multiply
+from motet.compiler.codegen.cpu import dot_tiles
+from motet.compiler.codegen.cpu.amounts import bytes_of, ceildiv, multiply
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.contraction import Contraction, Loop
+from motet.compiler.codegen.cpu.contraction_reading import Loop
 from motet.compiler.codegen.cpu.dot_packing import SQUARE, Lines, packing_function
-from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Arithmetic, Operands, arithmetic_of
+from motet.compiler.codegen.cpu.dot_plan import Plan, guess, make_plan, needs_row_sums, used_loops, worth_aligning
+from motet.compiler.codegen.cpu.dot_reading import DotProduct, Factor, match
+from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Operands
 from motet.compiler.codegen.cpu.epilogue import Views, finish
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides, place_of
-from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, internal_function, registers, widen
-from motet.compiler.codegen.kernel import Kernel, KernelCode, Packing, Phase, Scalar, Stage
+from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
+from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, internal_function, widen
+from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.targets.cpu import CpuTarget
 
-_MOST_TASKS = 64
 _PACKED_LINES = 64  # of one task
-_BYTES = ("i8", "ui8")
-# Multiply-adds of one task, ten microseconds or more, and how many are done while one byte comes from the second cache.
-_TASK_WORK = {"tiles": 8_000_000, "dots": 2_000_000, "pairs": 500_000}
-_WORK_PER_BYTE = {"tiles": 32, "dots": 6, "pairs": 2}
-# The longest depth that is multiplied at one go; a longer one is cut so that both factors stay in the caches.
-_DEPTH_BLOCK = {"tiles": 4096, "dots": 4096, "pairs": 4096}
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A byte of input `input`, less `zero`: a number, a place that holds one, with the casts of what it holds."""
-
-    input: int
-    unsigned: bool
-    zero: Place | int = 0
-    zero_casts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DotProduct:
-    """A kernel read as a product of bytes. `c.a` and `c.b` are what `a` and `b` say."""
-
-    c: Contraction
-    a: Factor
-    b: Factor
-
-    @property
-    def zeros(self) -> list[Place]:
-        return [factor.zero for factor in (self.a, self.b) if isinstance(factor.zero, Place)]
-
-
-# -- reading -------------------------------------------------------------------------------------------
-
-
-def takes(kernel: Kernel, target: CpuTarget) -> bool:
-    """Whether `target`'s own instructions make `kernel` faster than a level below it would."""
-    if arithmetic_of(target, False, False) is None:
-        return False
-    return match(kernel) is not None
-
-
-def match(kernel: Kernel) -> DotProduct | None:
-    """Read `kernel` as a product of bytes with element-wise stages after it, None if it is something else."""
-    stage = kernel.stages[0] if kernel.stages else None
-    if stage is None or len(stage.outputs) != 1 or len(stage.inputs) < 2 or not stage.reductions:
-        return None
-    if sum(kernel.values[access.value].dtype in _BYTES for access in stage.inputs) < 2:
-        return None
-    factors = _match_body(kernel, stage)
-    if factors is None:
-        return None
-    bare = tuple(
-        Scalar("arith.extui" if factor.unsigned else "arith.extsi", (i,), "i32") for i, factor in enumerate(factors)
-    )
-    body = (*bare, Scalar("arith.muli", (3, 4), "i32"), Scalar("arith.addi", (2, 5), "i32"))
-    plain = replace(stage, inputs=tuple(stage.inputs[factor.input] for factor in factors), body=body, yields=(6,))
-    c = contraction.match(replace(kernel, stages=(plain, *kernel.stages[1:])))
-    if c is None or c.output != "i32" or len(c.depth) != 1 or c.depth[0][1] < 0:
-        return None
-    a, b = factors if c.product.lhs.input == 0 else reversed(factors)
-    found = DotProduct(c, a, b)
-    return found if _zeros_fit(found, stage) else None
-
-
-def _match_body(kernel: Kernel, stage: Stage) -> tuple[Factor, Factor] | None:
-    """The factors of a body that adds one product of theirs, calculated in 32 bits."""
-    first = len(stage.inputs) + 1
-    defined = {first + k: op for k, op in enumerate(stage.body)}
-    total = defined.get(stage.yields[0])
-    if total is None or total.op != "arith.addi" or total.dtype != "i32" or total.operands.count(first - 1) != 1:
-        return None
-    product = defined.get(total.operands[0] if total.operands[1] == first - 1 else total.operands[1])
-    if product is None or product.op != "arith.muli":
-        return None
-    factors = [_match_factor(kernel, stage, defined, number) for number in product.operands]
-    a, b = factors
-    return None if a is None or b is None or a.input == b.input else (a, b)
-
-
-def _match_factor(kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int) -> Factor | None:
-    op = defined.get(number)
-    if op is None or op.dtype != "i32":
-        return None
-    if op.op == "arith.subi":
-        bare = _match_factor(kernel, stage, defined, op.operands[0])
-        zero = _match_zero(kernel, stage, defined, op.operands[1])
-        return None if bare is None or bare.zero or zero is None else replace(bare, zero=zero[0], zero_casts=zero[1])
-    casts, source = _casts(defined, number)
-    if not casts or source >= len(stage.inputs) or len(set(casts)) != 1:
-        return None
-    access = stage.inputs[source]
-    if kernel.values[access.value].dtype not in _BYTES or access.padding is not None:
-        return None
-    return Factor(source, casts[0] == "arith.extui")
-
-
-def _match_zero(
-    kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int
-) -> tuple[Place | int, tuple[str, ...]] | None:
-    """A zero point: a constant, or an input that does not change along the depth."""
-    casts, source = _casts(defined, number)
-    op = defined.get(source)
-    if op is not None:
-        return (int(op.value), ()) if op.op == "arith.constant" and not casts and op.value is not None else None
-    if source >= len(stage.inputs) or len(set(casts)) > 1:
-        return None
-    access = stage.inputs[source]
-    value = kernel.values[access.value]
-    place = place_of(kernel, access, len(stage.sizes))
-    if access.padding is not None or value.role not in ("argument", "constant") or place is None:
-        return None
-    if value.dtype not in ((*_BYTES, "i16", "ui16") if casts else ("i32", "ui32")):
-        return None
-    return None if any(place.strides[d] != ZERO for d in stage.reductions) else (place, casts)
-
-
-def _casts(defined: dict[int, Scalar], number: int) -> tuple[tuple[str, ...], int]:
-    casts: list[str] = []
-    while (op := defined.get(number)) is not None and op.op in ("arith.extsi", "arith.extui"):
-        casts.append(op.op)
-        number = op.operands[0]
-    return tuple(casts), number
-
-
-def _zeros_fit(found: DotProduct, stage: Stage) -> bool:
-    """Whether A's zero points differ from row to row at the most, and B's from column to column: loops may be merged
-    from several dimensions, of which a place of a zero point knows the last only."""
-    c = found.c
-    for factor, loop in ((found.a, c.m), (found.b, c.n)):
-        if not isinstance(factor.zero, Place):
-            continue
-        for dim, stride in enumerate(factor.zero.strides):
-            if stride == ZERO or stage.sizes[dim] == 1:
-                continue
-            if loop is None or dim != loop[1] or loop[0] != Extent.of(stage.sizes[dim]):
-                return False
-    return True
-
-
-# -- the plan ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the work is cut. A register tile has `rows` rows (AMX: two tiles' rows) and `blocks` blocks of 16 columns.
-    A task has `tile_rows` register tiles and `panels` times `blocks` blocks, and `group` outer iterations.
-
-    `packing` is B's where it is packed when compiling; `in_place` says that A is read where it is.
-    `depth_block` is how much of the depth is multiplied at one go, None for all.
-    """
-
-    how: Arithmetic
-    rows: int
-    blocks: int
-    tile_rows: int
-    panels: int
-    group: int
-    in_place: bool
-    packing: Packing | None
-    depth_block: int | None
-
-    @property
-    def width(self) -> int:
-        """Columns of a register tile."""
-        return self.blocks * BLOCK
-
-
-def make_plan(found: DotProduct, target: CpuTarget) -> Plan | None:
-    """Choose instructions, register tile and grid; None where `target` has no instructions for this."""
-    how = arithmetic_of(target, found.a.unsigned, found.b.unsigned)
-    if how is None:
-        return None
-    c = found.c
-    m, n, k = c.m[0] if c.m else ONE, c.n[0], c.depth[0][0]
-    blocks_total = -(-_guess(n) // BLOCK)
-    if how.way == "tiles":
-        tiles = -(-_guess(m) // 16)
-        rows = 16 if m.known is None else -(-m.known // tiles)
-        most = 4 if m.known is not None and tiles == 1 else 2
-        tile_rows = rows * (1 if tiles == 1 and m.known is not None else 2)
-    else:
-        most = max(1, 4 // how.registers)
-        tile_rows = registers(target, min(most, blocks_total) * how.registers)
-        if m.known is not None:
-            tile_rows = min(tile_rows, -(-m.known // -(-m.known // tile_rows)))
-    blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
-    in_place = _reads_in_place(found, how, tile_rows if how.way == "tiles" else 1)
-    depth_block = None
-    if k.known is not None and k.known > _DEPTH_BLOCK[how.way] and _guess(m) > 2 * tile_rows:
-        pieces = -(-k.known // (_DEPTH_BLOCK[how.way] * 2 // 3))
-        depth_block = -(-k.known // (pieces * DEPTH)) * DEPTH
-    plan = Plan(how, tile_rows, blocks, 1, 1, 1, in_place, _packing(found), depth_block)
-    return _with_grid(c, plan, target)
-
-
-def _guess(extent: Extent) -> int:
-    return extent.factor * GUESS ** len(extent.symbols)
-
-
-def _reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
-    """Whether A lies as the tiles read it: its depth side by side and full, every tile too."""
-    c = found.c
-    k = c.depth[0][0].known
-    if c.a.strides[c.depth[0][1]] != ONE or k is None or how.flips_a or how.a_bytes != 1 or _needs_row_sums(found):
-        return False
-    if how.way == "tiles":
-        return k % DEPTH == 0 and c.m is not None and c.m[0].known is not None and c.m[0].known % rows == 0
-    return k % QUAD == 0
-
-
-def _worth_aligning(c: Contraction, how: Arithmetic) -> bool:
-    """Whether A, which is read in place, is to be copied where it lies across cache lines: the copy is the same but
-    for its place, and small beside the work."""
-    m, n, k = (c.m[0] if c.m else ONE), c.n[0].known, c.depth[0][0].known
-    if how.way != "tiles" or c.outer or c.m is None or m.known is None or n is None or k is None:
-        return False
-    return c.a.strides[c.m[1]].known == k and n >= 256 and m.known * n * k >= 4 * _TASK_WORK["tiles"]
-
-
-def _needs_row_sums(found: DotProduct) -> bool:
-    return found.b.zero != 0
-
-
-def _packing(found: DotProduct) -> Packing | None:
-    """Blocks of B as the tiles read them, made when compiling; None where B is no constant or lies too crookedly."""
-    c = found.c
-    value = c.kernel.values[c.b.value]
-    if value.role != "constant" or c.b.offset:
-        return None
-    strides = memory_strides(value)
-    axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
-    axes: list[int] = []
-    for size, dim in (*_used(c.outer, c.b), c.n, *c.depth):
-        axis = axis_of.get(c.b.strides[dim])
-        if axis is None or Extent.of(value.shape[axis]) != size or axis in axes:
-            return None
-        axes.append(axis)
-    units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
-    if len(axes) + len(units) != value.rank:
-        return None
-    permutation = (*units, *axes)
-    count = value.rank
-    blocks = (1,) * (count - 2) + (BLOCK, QUAD)
-    order = [*range(2 * count - 4), 2 * count - 4, 2 * count - 2, 2 * count - 3, 2 * count - 1]
-    return Packing(permutation, blocks, tuple(order), (1,) * (count - 2) + (BLOCK, DEPTH))
-
-
-def _used(loops: Sequence[Loop], place: Place) -> list[Loop]:
-    """The loops that `place` moves along."""
-    return [loop for loop in loops if place.strides[loop[1]] != ZERO]
-
-
-def _with_grid(c: Contraction, plan: Plan, target: CpuTarget) -> Plan:
-    """Tiles and panels per task that move the fewest bytes for enough tasks."""
-    way = plan.how.way
-    m, n, k = (_guess(extent) for extent in (c.m[0] if c.m else ONE, c.n[0], c.depth[0][0]))
-    outer = 1
-    for size, _ in c.outer:
-        outer *= _guess(size)
-    wanted = -(-max(1, min(_MOST_TASKS, m * n * k * outer // _TASK_WORK[way])) // outer)
-    tiles, panels = -(-m // plan.rows), -(-n // plan.width)
-    deep = min(k, plan.depth_block or k)
-    if way == "tiles" and plan.depth_block is None:
-        # A tile's rows stay in the first cache, while panels come by, side by side, from the second.
-        cut = max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles))
-        group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if tiles == 1 else 1
-        return replace(plan, panels=max(1, -(-panels // cut)), group=group if cut <= 1 else 1)
-    most_rows = max(1, min(512, target.l2 // 2 // max(1, deep * plan.how.a_bytes)) // plan.rows)
-    most_panels = max(1, 512 // plan.width) if plan.depth_block else panels
-    if plan.depth_block:
-        most_rows = min(most_rows, max(1, 192 // plan.rows))
-    best: tuple[float, int, int] | None = None
-    for cut in range(1, min(tiles, 4 * _MOST_TASKS) + 1):
-        rows = min(-(-tiles // cut), most_rows)
-        row_tasks = -(-tiles // rows)
-        columns = min(most_panels, -(-panels // max(1, -(-wanted // row_tasks))))
-        columns = -(-panels // -(-panels // columns))
-        tasks = row_tasks * -(-panels // columns)
-        height, width = rows * plan.rows, columns * plan.width
-        cost = tasks * (height * width + _WORK_PER_BYTE[way] * (height + width)) * (1 + max(0, wanted - tasks) / wanted)
-        if best is None or cost < best[0]:
-            best = (cost, rows, columns)
-    assert best is not None
-    whole = best[1] >= tiles and best[2] >= panels
-    group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if whole else 1
-    return replace(plan, tile_rows=best[1], panels=best[2], group=group)
-
-
-# -- emission ------------------------------------------------------------------------------------------
 
 
 def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
@@ -349,7 +60,7 @@ class _Emitter:
         self.m = self.c.m[0] if self.c.m else ONE
         self.n, self.k = self.c.n[0], self.c.depth[0][0]
         self.row_dim = self.c.m[1] if self.c.m else None
-        self.row_sums = _needs_row_sums(found)
+        self.row_sums = needs_row_sums(found)
         self.column_sums = self.how.column_factor != 0 or found.a.zero != 0
         self.blocked = plan.depth_block is not None
         self.tile_width = plan.width * (plan.panels if self.blocked else 1)
@@ -358,13 +69,13 @@ class _Emitter:
         self.scratch = max(self.scratch_columns + plan.width * 4, SQUARE)
         self.workspaces: list[Expr] = []
         self.a_workspace = self.b_workspace = self.sums_workspace = -1
-        self.aligns_a = plan.in_place and _worth_aligning(self.c, self.how)
+        self.aligns_a = plan.in_place and worth_aligning(self.c, self.how)
         self._plan_workspaces()
 
     # -- workspaces ----------------------------------------------------------------------------------
 
     def _plan_workspaces(self) -> None:
-        a_outer, b_outer = (_count(_used(self.c.outer, place)) for place in (self.c.a, self.c.b))
+        a_outer, b_outer = (_count(used_loops(self.c.outer, place)) for place in (self.c.a, self.c.b))
         lines = multiply(a_outer, _round_up(self.m.expression, BLOCK))
         deep = _round_up(self.k.expression, DEPTH)
         if not self.plan.in_place or self.aligns_a:
@@ -411,9 +122,9 @@ class _Emitter:
         f.ret_void()
         if (packs := self._pack_phase()) is not None:
             phases.insert(0, packs)
-        flops = 2 * _guess(self.m) * _guess(self.n) * _guess(self.k)
+        flops = 2 * guess(self.m) * guess(self.n) * guess(self.k)
         for size, _ in self.c.outer:
-            flops *= _guess(size)
+            flops *= guess(size)
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
         moved = sum(bytes_of(kernel, index) for index in kernel.externals)
         return KernelCode(
@@ -439,7 +150,7 @@ class _Emitter:
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
-            count = multiply(_count(_used(c.outer, place)), ceildiv(extent.expression, _PACKED_LINES))
+            count = multiply(_count(used_loops(c.outer, place)), ceildiv(extent.expression, _PACKED_LINES))
             counts.append(count if packed else 0)
         if counts == [0, 0]:
             return None
@@ -518,7 +229,7 @@ class _Emitter:
         outer, group = f.idiv(index, groups), f.irem(index, groups)
         at: list[Index] = [0] * self.c.rank
         rest = outer
-        for size, dim in reversed(_used(self.c.outer, place)):
+        for size, dim in reversed(used_loops(self.c.outer, place)):
             at[dim] = f.irem(rest, f.extent(size))
             rest = f.idiv(rest, f.extent(size))
         return at, outer, f.imul(group, _PACKED_LINES)
@@ -531,7 +242,7 @@ class _Emitter:
 
     def _outer_count(self, f: Frame, place: Place) -> Index:
         result: Index = 1
-        for size, _ in _used(self.c.outer, place):
+        for size, _ in used_loops(self.c.outer, place):
             result = f.imul(result, f.extent(size))
         return result
 
@@ -629,7 +340,7 @@ class _Emitter:
 
     def _outer_number(self, f: Frame, at: list[Index], place: Place) -> Index:
         result: Index = 0
-        for size, dim in _used(self.c.outer, place):
+        for size, dim in used_loops(self.c.outer, place):
             result = f.iadd(f.imul(result, f.extent(size)), at[dim])
         return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu import contraction, convolution, depthwise, direct, dot_products, loops
+from motet.compiler.codegen.cpu import contraction, convolution, depthwise, direct, dot_products, dot_reading, loops
 from motet.compiler.codegen.cpu.in_place import find_updates
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget, base_of
@@ -26,7 +26,7 @@ def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
 
 def gains(kernel: Kernel, target: CpuTarget) -> bool:
     """Whether the instructions that `target` has beyond its base make `kernel` faster."""
-    return bool(target.base) and dot_products.takes(kernel, target)
+    return bool(target.base) and dot_reading.takes(kernel, target)
 
 
 def structure(kernel: Kernel) -> Kernel:
