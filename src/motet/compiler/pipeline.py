@@ -23,7 +23,7 @@ from motet.artifact.schema import (
     Variant,
 )
 from motet.compiler.codegen.attention import is_attention
-from motet.compiler.codegen.backend import Backend, Objects, backend_of, launched, units_of
+from motet.compiler.codegen.backend import Backend, NoCode, Objects, backend_of, launched, places_of, units_of
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.objects import Unit
 from motet.compiler.codegen.cpu.packing import apply_packing
@@ -414,7 +414,7 @@ def generate_all(
         for name, kernel in laid_out.items():
             key = structure(kernel)
             if key not in made:
-                made[key] = KernelCode(RENAMING, "", ()) if is_renaming(kernel) else backend.generate(kernel)
+                made[key] = _generated(kernel, kernels.functions[name], backend)
             codes[name] = made[key]
             moved = any(value.order != tuple(range(value.rank)) for value in kernel.values)
             if codes[name] is None and moved:
@@ -422,6 +422,15 @@ def generate_all(
         if not refused:
             return laid_out, {name: codes.get(name) for name in kernels.functions}
         row_major_only |= refused
+
+
+def _generated(kernel: Kernel, function: ir.Operation, backend: Backend) -> KernelCode | None:
+    if is_renaming(kernel):
+        return KernelCode(RENAMING, "", ())
+    try:
+        return backend.generate(kernel)
+    except NoCode as refusal:
+        raise NoCode(refusal.message, refusal.location, places_of(function)) from None
 
 
 def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, tuple[int, ...]]) -> Kernel:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from motet.compiler.targets.family import Target
     from motet.compiler.tuning.kernels import Choice
 
+_FALLBACK = "@"  # in a device expression
 _log = logging.getLogger("motet")
 
 
@@ -75,24 +76,30 @@ def expect(targets: Sequence[str]) -> None:
         start(gpus[0])
 
 
-def _perform(job: Job, folder: Path) -> None:
+def _perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
+    """`left` are locations of operations that are left to what their device falls back to."""
+    from motet.compiler.codegen.backend import NoCode
     from motet.compiler.ir._mlir import ir
 
     try:
         if job.kind == "compile":
-            _compile(job, folder)
+            _compile(job, folder, left)
         elif job.kind == "emit":
-            _emit(job, folder)
+            _emit(job, folder, left)
         elif job.kind == "optimise":
             _optimise(job, folder)
         else:
             _verify(job, folder)
+    except NoCode as refusal:
+        if refusal.places <= left or not any(_FALLBACK in device for device in job.devices):
+            raise CompileError(refusal.message, refusal.location) from None
+        _perform(job, folder, left | refusal.places)
     except ir.MLIRError as error:
         raise CompileError(f"{job.path}: {_one_line(str(error))}") from error
 
 
 @contextlib.contextmanager
-def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
+def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozenset()) -> Generator[Program]:
     """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
@@ -100,7 +107,7 @@ def _loaded(job: Job, place: Place | None = None) -> Generator[Program]:
     from motet.compiler.placement.place import placer
 
     data = _source(job)
-    place = place or placer(job.devices, job.placement == "auto", job.places, _rate_table(job))
+    place = place or placer(job.devices, job.placement == "auto", job.places, _rate_table(job), left)
     program = load_source(data[:].decode() if job.text else data, job.path, job.format, place)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
@@ -167,14 +174,14 @@ def _host_targets(job: Job) -> list[Target]:
     return own or [resolve_target(name) for name in DEFAULT_TARGETS]
 
 
-def _compile(job: Job, folder: Path) -> None:
+def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
     from motet.artifact.writer import EarlyParameters, write_artifact
     from motet.compiler import pipeline
 
     _progress("read", 0.0)
     result = Path(job.result) if job.result else folder / RESULT
     with EarlyParameters(result.with_name(f"{result.name}.early")) as early:
-        with _loaded(job) as program:
+        with _loaded(job, left=left) as program:
             built = pipeline.build(
                 program, _targets(job, program), job.jobs, _progress, job.memory_limit, job.tune_schedule, _choice(job),
                 early.begin,
@@ -208,7 +215,7 @@ def _choice(job: Job) -> Choice:
     return Choice(CANDIDATES if job.tune else 1, parse_tunings(job.tunings, "option tuning"), job.library, job.keeps)
 
 
-def _emit(job: Job, folder: Path) -> None:
+def _emit(job: Job, folder: Path, left: frozenset[str]) -> None:
     from motet.compiler import stages
     from motet.compiler.placement.place import annotator
 
@@ -218,7 +225,7 @@ def _emit(job: Job, folder: Path) -> None:
         with _loaded(job, annotator(job.devices, annotated.append, job.places, table)):
             (folder / RESULT).write_text("".join(annotated))
         return
-    with _loaded(job) as program:
+    with _loaded(job, left=left) as program:
         text = stages.emit(program, job.stage, _targets(job, program), job.jobs)
     (folder / RESULT).write_text(text)
 

@@ -15,6 +15,7 @@ from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.kernels import DEFAULT, Choice
+from motet.errors import CompileError, Location
 
 Objects = dict[tuple[str, object], str]  # by target and unit: the member that holds the unit's code
 
@@ -132,6 +133,21 @@ class CpuBackend:
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         units = units_of(compiled)
         return "\n".join(unit.llvm if stage == "llvm" else assembly(unit, self.target) for unit in units)
+
+
+class NoCode(CompileError):
+    """A kernel that no code can be made for; `places` are the locations of its operations, as text."""
+
+    def __init__(self, message: str, location: Location | None = None, places: frozenset[str] = frozenset()) -> None:
+        super().__init__(message, location)
+        self.places = places
+
+
+def places_of(function: ir.Operation) -> frozenset[str]:
+    """Where the operations of a kernel's function are from, without those that only name extents and numbers."""
+    operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
+    named = ("tensor.empty", "tensor.dim", "arith.constant", "func.return")
+    return frozenset(str(each.location) for each in operations if each.name not in named) - {"loc(unknown)"}
 
 
 def launched(kernel: Kernel, code: KernelCode) -> Compiled:

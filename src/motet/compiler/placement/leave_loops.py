@@ -30,6 +30,7 @@ class LeaveLoops:
 
     name = "leave-loops"
     devices: Sequence[LogicalDevice]
+    left: frozenset[str] = frozenset()  # locations of others that it has turned out to have no code for
 
     def run(self, module: ir.Module) -> None:
         for function in public_functions(module):
@@ -40,12 +41,14 @@ class LeaveLoops:
             for block in function.regions[0].blocks:
                 for entry in block.operations:
                     operation = entry.operation
-                    if operation.name in _CONTROL and len(operation.results) and self._is_left(operation):
+                    if len(operation.results) and self._is_left(operation):
                         operation.attributes[AFFINITY] = ir.StringAttr.get(fallback)
 
     def _is_left(self, operation: ir.Operation) -> bool:
-        said = any(explicit_affinity(each) is not None for each in (operation, *all_operations(operation)))
-        return not said and not is_taken_apart(operation)
+        if any(explicit_affinity(each) is not None for each in (operation, *all_operations(operation))):
+            return False
+        control = operation.name in _CONTROL and not is_taken_apart(operation)
+        return control or (bool(self.left) and str(operation.location) in self.left)
 
     def _fallback(self, name: str) -> str:
         """The device that a GPU falls back to and that is none; empty where `name` is no GPU, or has none."""

@@ -27,11 +27,13 @@ def read_devices(module: ir.Module) -> None:
 
 
 def placer(
-    flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = (), table: RateTable | None = None
+    flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = (), table: RateTable | None = None,
+    left: frozenset[str] = frozenset(),
 ) -> Place:
     """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
     patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
-    else does; `table` says what devices can do."""
+    else does; `table` says what devices can do. Operations from the
+    locations `left` run on what their GPU falls back to."""
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places)
         devices, default, links = devices_of(module)
@@ -53,7 +55,7 @@ def placer(
         from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 
         UnrollPlacedLoops().run(module)
-        LeaveLoops(devices).run(module)
+        LeaveLoops(devices, left).run(module)
         rates = table or rates_of_families()
         if automatic:
             PlaceAutomatically(rates).run(module)

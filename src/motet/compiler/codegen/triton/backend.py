@@ -11,7 +11,7 @@ import msgspec
 
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.attention import match
-from motet.compiler.codegen.backend import Objects, launched
+from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
 from motet.compiler.codegen.computed import read_computed
 from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
@@ -39,7 +39,7 @@ from motet.compiler.ir.translate import source_location
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.kernels import DEFAULT, Choice
-from motet.errors import CompileError, Location
+from motet.errors import Location
 
 _WHOLES = {"scan": scans.emit, "sort": sorts.emit, "scatter": scatters.emit}
 
@@ -79,7 +79,8 @@ class TritonBackend:
         try:
             kernel = read_computed(function)
         except Unreadable as unreadable:
-            self._fail(name, _explained(str(unreadable) or reason), source_location(function))
+            text = _explained(str(unreadable) or reason)
+            self._fail(name, text, source_location(function), places_of(function))
         return launched(kernel, self.generate(kernel))
 
     def _whole(self, function: ir.Operation, name: str) -> Compiled:
@@ -87,13 +88,15 @@ class TritonBackend:
             whole = read_whole(function)
             return launched(whole.kernel, _WHOLES[whole.kind](whole, self.target))
         except (Unreadable, Unsupported) as reason:
-            self._fail(name, str(reason))
+            self._fail(name, str(reason), places=places_of(function))
 
-    def _fail(self, name: str, reason: str, place: Location | None = None) -> NoReturn:
+    def _fail(
+        self, name: str, reason: str, place: Location | None = None, places: frozenset[str] = frozenset()
+    ) -> NoReturn:
         family = self.target.family
-        raise CompileError(
+        raise NoCode(
             f"kernel {name}: no code can be made for {family} devices: {reason}; place its operations on another "
-            "device, such as the host", place,
+            "device, such as the host", place, places,
         )
 
     def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> Begun | None:
