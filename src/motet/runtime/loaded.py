@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Variant
 from motet.runtime.device import Buffer, Device, Executable
+from motet.runtime.timeline import Point
 
 
 @dataclass
@@ -56,24 +57,33 @@ class LoadedDevice:
 
     def _place(self, index: int) -> Buffer:
         """`parameter`, which may still turn out to be damaged."""
+        self._place_all([index])
+        return self._parameters[index]
+
+    def _place_all(self, indices: Iterable[int]) -> None:
+        """Bring those constants here that are not, all on their way together."""
         with self._lock:
-            buffer = self._parameters.get(index)
-            if buffer is None:
-                array = np.ascontiguousarray(self.artifact.unchecked_parameter(index))
-                buffer = self.device.adopt(array) if self.device.info.host_memory else None
-                if buffer is None:
-                    buffer = self.device.allocate(array.nbytes)
-                    self.device.write(buffer, array).wait()
+            begun = {index: self._begin(index) for index in dict.fromkeys(indices) if index not in self._parameters}
+            for index, (buffer, point) in begun.items():
+                if point is not None:
+                    point.wait()
                 self._parameters[index] = buffer
-            return buffer
+
+    def _begin(self, index: int) -> tuple[Buffer, Point | None]:
+        """A constant's memory on the device, and when its content is there, if it has to be written."""
+        array = np.ascontiguousarray(self.artifact.unchecked_parameter(index))
+        adopted = self.device.adopt(array) if self.device.info.host_memory else None
+        if adopted is not None:
+            return adopted, None
+        buffer = self.device.allocate(array.nbytes)
+        return buffer, self.device.write(buffer, array)
 
     def place_parameters(self, regions: Sequence[str]) -> None:
-        """Writes the constants that `regions` use, so that no call has to, while a thread checks them."""
+        """Writes the constants that `regions` use, so that no call has to, while threads check them."""
         self.artifact.begin_check()
         schedules = [self.variant.schedules[region] for region in regions]
-        for buffer in (buffer for schedule in schedules for buffer in schedule.buffers):
-            if buffer.kind == "parameter":
-                self._place(buffer.index)
+        buffers = [buffer for schedule in schedules for buffer in schedule.buffers]
+        self._place_all(buffer.index for buffer in buffers if buffer.kind == "parameter")
         if self._parameters:
             self.artifact.parameter(next(iter(self._parameters)))
 
