@@ -180,6 +180,8 @@ class _Grouper:
             group.role is not Role.ELEMENTWISE or not self._only_reader(group, operation) for group in parts
         ):
             return None
+        if sum(len(group.operations) for group in parts) >= LARGEST_GROUP:
+            return None
         if any(not self._independent(a, b) for a in parts for b in parts if a is not b):
             return None
         host, *others = parts
