@@ -189,3 +189,21 @@ def test_affine_arithmetic_in_bodies_and_outside(count: int) -> None:
     (got,) = interpret(generate(APPLIED), [x, table])
     number = np.float32(count * 3 + count // 2 - 1)
     np.testing.assert_array_equal(got, table[1 : 2 * count + 1 : 2] + number + x)
+
+
+def test_quotients_of_f32_are_rounded_right() -> None:
+    rng = np.random.default_rng(3)
+    x, y = (rng.uniform(-9, 9, 4000).astype(np.float32) for _ in range(2))
+    made = generate(text(lambda x, y: mb.div(x, y), (4000,), (4000,)))
+    assert "tl.div_rn(" in next(iter(made.programs.values())).forms[0].source
+    (got,) = interpret(made, [x, y])
+    np.testing.assert_array_equal(got, x / y)
+
+
+@pytest.mark.parametrize("function, wanted", [(mb.reduce_sum, 1.0), (mb.reduce_prod, float(np.exp(np.float32(1))))])
+def test_rows_of_no_elements_read_nothing(function: Callable[..., mb.Tensor], wanted: float) -> None:
+    made = generate(text(lambda x: mb.exp(function(mb.neg(x), 1)), (3, 0, 2)))
+    sources = [program.forms[0].source for program in made.programs.values()]
+    assert all("mask" in line for source in sources for line in source.splitlines() if "tl.load" in line)
+    (got,) = interpret(made, [np.empty((3, 0, 2), np.float32)])
+    np.testing.assert_allclose(got, np.full((3, 2), wanted), rtol=1e-6)

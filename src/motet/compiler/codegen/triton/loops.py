@@ -146,6 +146,7 @@ def _line(task: Task, parallel: Sequence[Loop], reduction: Sequence[Loop], most:
     count = total(parallel)
     block = most if count.known is None else min(most, power_of_two(count.factor))
     w = Writer(task.kernel, task.buffers, (block,))
+    w.exact_quotients = True
     point = w.define("o", f"{w.program()} * {block} + {w.range(0)}")
     if count.known is None or count.factor % block:
         w.masks[0] = w.define("m", f"{point} < {w.extent(count)}")
@@ -170,6 +171,7 @@ def _square(task: Task, parallel: Sequence[Loop], across: Loop, target: GpuTarge
     side = _side(task, parallel, target)
     sides = [side if size.known is None else min(side, power_of_two(size.factor)) for size, _ in (across, inner)]
     w = Writer(task.kernel, task.buffers, sides)
+    w.exact_quotients = True
     counts: list[Expr] = []
     rest = w.program()
     at: dict[int, Coordinate] = {}

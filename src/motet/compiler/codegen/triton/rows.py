@@ -409,7 +409,7 @@ class _Emitter:
         column = w.define("c", f"{begin}{w.range(1)}")
         w.masks.pop(1, None)
         length = rows.length
-        if last and (length.known is None or length.factor % self.width):
+        if last and (not length.known or length.factor % self.width):  # of no elements all are masked
             w.masks[1] = w.define("m", f"{column} < {w.extent(length)}")
         loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
         self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)

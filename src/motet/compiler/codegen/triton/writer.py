@@ -111,6 +111,7 @@ class Writer:
         self.level = 1
         self.remembered: dict[str, str] = {}  # names of what was read, by the text that reads it
         self.wide = is_wide(kernel)
+        self.exact_quotients = False  # of f32; else off by up to two units of the last place, which takes less
         self._dense: list[tuple[dict[int, Extent], dict[int, Coordinate], Coordinate]] = []
         self._count = 0
 
@@ -304,10 +305,16 @@ class Writer:
                 names.append(self._gather(tables[scalar.operands[0]], indices, ends))
             else:
                 own = [names[o] for o in scalar.operands]
-                text = by_constant(scalar, body, len(operands), own)
+                text = by_constant(scalar, body, len(operands), own) or self._quotient(scalar, own)
                 text = text or expression(scalar, own, [kinds[o] for o in scalar.operands])
                 names.append(self.define("x", text))
         return names
+
+    def _quotient(self, scalar: Scalar, x: Sequence[str]) -> str | None:
+        """A quotient of f32 as it should be rounded: indices and truth values may be made of it."""
+        if not self.exact_quotients or scalar.op != "arith.divf" or scalar.dtype != "f32":
+            return None
+        return f"tl.div_rn({x[0]}, {x[1]})"
 
     def _gather(self, value: int, indices: Sequence[str], ends: Sequence[Size | None]) -> str:
         """The element of a tensor at indices that were calculated; those outside are brought to its border. An index
