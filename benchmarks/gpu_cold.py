@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-ROWS = ("fragment", "resnet50-1", "bert-1")
+ROWS = ("fragment", "bert-1")
 _LIMIT = 60  # seconds for a process
 WAYS = ("Motet", "eager", "compile")
 

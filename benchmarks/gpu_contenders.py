@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import motet
+from benchmarks import gpu_jax
 from benchmarks.gpu_compile import file_of
 from benchmarks.gpu_iree import Iree
 from benchmarks.gpu_rows import Absent, Row, flat
@@ -151,6 +152,7 @@ class Jax:
         if weights:
             for values in self.sets:
                 values.append(weights)
+        gpu_jax.attention_by()
         self.function = self.jax.jit(row.jax(self.jax, self.jnp))
         self.last: Any = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,14 @@ Weights = dict[str, Any]
 
 
 @functools.cache
-def _attention_by() -> str:
-    """`cudnn` where a small attention runs by it, else `xla`."""
+def attention_by() -> str:
+    """`cudnn` where a small attention runs by it, else `xla`. To be asked first where nothing is being traced."""
     jax, jnp = importlib.import_module("jax"), importlib.import_module("jax.numpy")
     x = jnp.zeros((1, 128, 2, 64), jnp.bfloat16)
     try:
         jax.jit(lambda x: jax.nn.dot_product_attention(x, x, x, implementation="cudnn"))(x).block_until_ready()
-    except Exception:  # what it raises without a GPU or without cuDNN is of many kinds
+    except Exception as error:  # what it raises without a GPU or without cuDNN is of many kinds
+        sys.stderr.write(f"JAX's attention is not by cuDNN: {type(error).__name__}: {error}"[:300] + "\n")
         return "xla"
     return "cudnn"
 
@@ -43,7 +45,7 @@ class Layers:
 
     def attend(self, q: Array, k: Array, v: Array, causal: bool) -> Array:
         """Batch × tokens × heads × head."""
-        return self.jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation=_attention_by())
+        return self.jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation=attention_by())
 
     def self_attention(self, name: str, x: Array, heads: int, causal: bool) -> Array:
         b, s, d = x.shape
@@ -131,7 +133,7 @@ def attention(causal: bool) -> Callable[[Any, Any], Callable[..., Array]]:
             fused = kind = None
 
         def function(q: Array, k: Array, v: Array) -> Array:
-            if fused is not None and _attention_by() == "cudnn":
+            if fused is not None and attention_by() == "cudnn":
                 made = fused.dot_product_attention(q, k, v, scale=q.shape[-1] ** -0.5, mask_type=kind,
                                                    qkv_layout="BNTH")
                 return made[0] if isinstance(made, tuple | list) else made
