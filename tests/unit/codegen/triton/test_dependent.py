@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.codegen.triton.building import generate
-from tests.unit.codegen.triton.texts import product
+from tests.unit.codegen.triton.texts import product, softmax
 
 from motet.compiler.codegen.triton.dependent import waiting
 from motet.compiler.codegen.triton.objects import compile_programs
@@ -85,15 +85,30 @@ def test_nothing_else_is_done_before_waiting() -> None:
         assert changed.index("griddepcontrol.wait") < changed.index("%tid.x")
 
 
-def made_for(name: str) -> Made:
+def test_what_the_text_of_a_kernel_says_itself_is_left_to_it() -> None:
+    wait, begin = "\tgriddepcontrol.wait;\n", "\tgriddepcontrol.launch_dependents;\n"
+    waits = PTX.replace("\tret;", wait + "\tret;")
+    changed = waiting(waits)
+    assert changed is not None and changed.count(wait) == 1
+    assert changed.index(begin) < changed.index("ld.param")
+    both = waits.replace("\tret;", begin + "\tret;")
+    assert waiting(both) == both
+
+
+def made_for(name: str, text: str) -> Made:
     target = resolve_target(name)
     assert isinstance(target, GpuTarget)
-    generated = generate(product(128, 128, 64, "f16", "f32"), target)
+    generated = generate(text, target)
     ((made,),) = compile_programs(list(generated.programs.values()), target, 1)
     return made
 
 
 def test_from_hopper_on_kernels_wait() -> None:
-    new, old = made_for("cuda:sm_90a"), made_for("cuda:sm_80")
+    new, old = (made_for(name, softmax(64, 128)) for name in ("cuda:sm_90a", "cuda:sm_80"))
     assert new.waits and new.assembly.count("griddepcontrol.wait") == 1
     assert not old.waits and "griddepcontrol" not in old.assembly
+
+
+def test_products_by_tiles_are_launched_behind_what_they_depend_on() -> None:
+    made = made_for("cuda:sm_90a", product(128, 128, 64, "f16", "f32"))
+    assert not made.waits and "griddepcontrol" not in made.assembly

@@ -4,9 +4,12 @@
     griddepcontrol.wait                until all that the launch depends on has ended, and what it wrote is seen
 
 Both stand before the kernel touches memory; where it makes descriptors for the copy engine, which takes about a
-microsecond and needs nothing of others, it waits behind that. A kernel whose text waits is left to that. Every block
-waits, so that a kernel that has ended means that all those before it have. Launched in any other way a kernel finds
-nothing to wait for. Source: PTX ISA, "griddepcontrol".
+microsecond and needs nothing of others, it waits behind that. A kernel whose text says one of both is left to
+that. Every block waits, so that a kernel that has ended means that all those before it have. Launched in any other way
+a kernel finds nothing to wait for. Source: PTX ISA, "griddepcontrol".
+
+Blocks that begin early take the places that are free then, several on one processor where others still work. Products
+by tiles want all processors alike: they are not launched early, and begin nothing (`Form.early`).
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ def waiting(ptx: str) -> str | None:
     declared = _DECLARATIONS.match(ptx, entries[0].end())
     begin = declared.end() if declared else entries[0].end()
     if _WAIT.strip() in ptx:
-        return ptx[:begin] + _BEGIN + ptx[begin:]
+        return ptx if _BEGIN.strip() in ptx else ptx[:begin] + _BEGIN + ptx[begin:]
     at = _behind_descriptors(ptx, begin)
     return ptx[:begin] + _BEGIN + ptx[begin:at] + _WAIT + ptx[at:]
 

@@ -103,7 +103,8 @@ def begin_programs(
     units = [
         [
             Unit(
-                program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages, form.blocks
+                program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages, form.blocks,
+                form.early,
             )
             for form in program.forms
         ]

@@ -42,7 +42,7 @@ def product_form(c: Contraction, tile: Tile, left: Matrix | None, right: Matrix 
     w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
     _tile(w, c, tile, described)
     tasks = times(times(ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n)), total(c.batch).expression)
-    return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label)
+    return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label, early=False)
 
 
 def stay(tiles: Expr, processors: int) -> Expr:

@@ -40,6 +40,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 '''
 REGISTERS = 24  # of each thread of the warps that fetch
 WAIT = 'gl.inline_asm("griddepcontrol.wait;", "~{memory}")'
+NEXT = 'gl.inline_asm("griddepcontrol.launch_dependents;", "~{memory}")'  # before a tile's ending
 _SLICE = 8  # products of the sum that threads multiply at a time
 
 
@@ -207,12 +208,13 @@ def _multiply_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Seque
         setting.append(_described(w, "c", "outs", parts.result, (ring.m, ring.piece)))
     setting.append(WAIT)
     if parts.by_threads:
-        turn, closing = _turn_of_threads(parts, ring), [f"acc{i} = r{i}" for i in range(len(ring.widths))]
+        turn, closing = _turn_of_threads(parts, ring), [NEXT, *(f"acc{i} = r{i}" for i in range(len(ring.widths)))]
     else:
         turn = _turn(parts, ring, "k > 0", *(("x", "y") if parts.in_registers else ()))
         if parts.in_registers:
             turn += _turn(parts, ring, "True", "y", "x")
         closing = [
+            NEXT,
             f"{_names('acc', ring)} = warpgroup_mma_wait(0, deps=[{_names('r', ring)}])",
             "mbarrier.arrive(empty.index(last))",
         ]

@@ -39,6 +39,7 @@ class Unit(msgspec.Struct, frozen=True):
     warps: int
     stages: int
     blocks: int = 1
+    early: bool = True
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -105,7 +106,7 @@ def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Ma
     from triton import knobs
     from triton.backends.compiler import GPUTarget
 
-    hook: Any = _change_stages if _can_wait(target) else None
+    hook: Any = _change_stages if unit.early and _can_wait(target) else None
     knobs.runtime.add_stages_inspection_hook = hook
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
     if unit.blocks > 1:
