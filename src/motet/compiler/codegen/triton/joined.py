@@ -34,9 +34,10 @@ _GUESS = 1024  # a dynamic extent
 _LEAST_SIDE = 16  # of a tile
 _LEAST = 8  # rows, columns and products of each result
 _HOPPER = 90
-_AT_ONCE = False
+_HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, beside rings
 _PIECES = (64, 32)
-_LONG, _SIDE = 1024, 64  # sums so long are parted where there are few tiles of this side, which joined products are not
+_LONG, _PARTED = 1024, (64, 64)  # sums so long are parted where there are few such tiles, but not those that are joined
+_KEPT = (64, 128)  # the largest tile that registers hold beside another: larger ones took four times as long
 _LAUNCH = 1500  # cycles that a launch behind another takes
 _HANDED_ON = 4  # bytes that are written and read of each result between launches, as numbers of 16 bits
 _MEMORY = 2000  # bytes that all processors together read or write in a cycle
@@ -54,19 +55,21 @@ def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
     if factor not in RATES or min(m, n, *depths) < _LEAST:
         return False
     together = len(set(depths)) == 1 and any(len({side(shape) for shape in products}) == 1 for side in (_left, _right))
-    parted_sums = max(depths) >= _LONG and _tiles_of(first.batch or 1, m, n) < target.processors // 2
-    if parted_sums or (together and not _AT_ONCE):
+    batch = first.batch or 1
+    if max(depths) >= _LONG and _tiles_of(_PARTED, batch, m, n) < target.processors // 2:
+        return False
+    if not together and _tiles_of(_KEPT, batch, m, n) > target.processors:
         return False
     columns = 1 << (len(products) - 1).bit_length() if together else 1
-    one = Problem(m, n * columns, depths[0] if together else sum(depths), first.batch or 1, factor, False)
+    one = Problem(m, n * columns, depths[0] if together else sum(depths), batch, factor, False)
     apart = sum(_least(replace(one, n=n, k=k), every_ring(_items(factor), _PIECES, target), target) for k in depths)
     between = (len(products) - 1) * (_LAUNCH + one.batch * m * n * _HANDED_ON / _MEMORY)
     around = joined_ring.fits(len(products), together, _items(factor), one, target)
     return _least(one, [fit.ring for fit in around], target) < apart + between
 
 
-def _tiles_of(batch: int, m: int, n: int) -> int:
-    return batch * -(-m // _SIDE) * -(-n // _SIDE)
+def _tiles_of(sides: tuple[int, int], batch: int, m: int, n: int) -> int:
+    return batch * -(-m // sides[0]) * -(-n // sides[1])
 
 
 def _left(shape: ProductShape) -> int:
@@ -104,7 +107,8 @@ def emit(j: Joined, target: GpuTarget) -> tuple[Form, ...]:
     turned = replace(problem, m=m, n=n * _columns(j))
     fits = joined_ring.fits(len(j.products), j.together, _sizes(j), turned, target)[:_RINGS]
     around = tuple(joined_ring.form(way, factors, fit, target) for fit in fits)
-    if not fits or ring_cycles(fits[0].ring, turned, target) > cycles(problem, _wide(j, tiles[0]), target):
+    hoped = _HOPED * cycles(problem, _wide(j, tiles[0]), target)
+    if not fits or not j.together or ring_cycles(fits[0].ring, turned, target) > hoped:
         return (*forms[:1], *around, *forms[1:])
     return (*around, *forms)
 
