@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 from tests.integration import onnx_forms, onnx_more_forms
+from tests.integration.bundled_forms import bundles, check
 from tests.integration.onnx_forms import Form, faults, together
 
 import motet
-from motet.errors import MotetError, WorkerCrash
 
-_AT_ONCE = 12  # forms in one model
 _QUICK = 61  # of as many forms the quick test takes one
 GROUPS: dict[str, Callable[[], Iterator[Form]]] = {
     "unary": onnx_forms.unary, "binary": onnx_forms.binary, "casts": onnx_forms.casts,
@@ -42,56 +41,35 @@ def cases(group: str) -> list[Case]:
     return found
 
 
-def wrong(found: Sequence[Case]) -> tuple[list[str], int]:
-    """What is wrong with the results, by form, and how many were calculated: forms are compiled together, and by
-    halves where one of them is refused."""
-    if not found:
-        return [], 0
+def wrong(found: Sequence[Case]) -> list[str]:
+    """What is wrong with the results, by form, all compiled together. Raises MotetError where one is refused."""
     feeds = [array for form, _, _ in found for array in form.feeds()]
-    try:
-        model = together([form for form, _, _ in found], [declared for _, declared, _ in found])
-        results = motet.load(motet.compile(model, cache=False))(*feeds)
-    except MotetError as error:
-        if len(found) == 1:
-            return [f"{found[0][0].name}: {error}"] if isinstance(error, WorkerCrash) else [], 0
-        halves = [wrong(found[: len(found) // 2]), wrong(found[len(found) // 2 :])]
-        return halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
+    model = together([form for form, _, _ in found], [declared for _, declared, _ in found])
+    results = motet.load(motet.compile(model, cache=False))(*feeds)
     given = [np.asarray(a) for a in (results if isinstance(results, (tuple, list)) else [results])]
     texts: list[str] = []
     for form, declared, exact in found:
         mine, given = given[: len(declared)], given[len(declared) :]
         what = faults(form, mine, declared, exact)
         texts += [f"{form.name}: {what}"] if what else []
-    return texts, len(found)
+    return texts
 
 
-def bundles(found: Sequence[Case]) -> Iterator[list[Case]]:
-    """Cases of one operator set, `_AT_ONCE` at a time."""
+def calculated(found: Sequence[Case]) -> int:
+    """How many of `found` were calculated; bundles are of one operator set each."""
     by_version: dict[int, list[Case]] = {}
     for case in found:
         by_version.setdefault(case[0].version, []).append(case)
-    for alike in by_version.values():
-        for start in range(0, len(alike), _AT_ONCE):
-            yield alike[start : start + _AT_ONCE]
-
-
-def check(found: Sequence[Case]) -> int:
-    texts: list[str] = []
-    calculated = 0
-    for bundle in bundles(found):
-        more, count = wrong(bundle)
-        texts += more
-        calculated += count
-    assert not texts, "\n".join(texts)
-    return calculated
+    alike = (bundle for cases in by_version.values() for bundle in bundles(cases))
+    return check(alike, wrong, lambda case: case[0].name)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_some_forms_are_calculated_right(group: str) -> None:
-    assert check(cases(group)[5::_QUICK]) > 0
+    assert calculated(cases(group)[5::_QUICK]) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_forms_are_calculated_right_or_refused(group: str) -> None:
-    assert check(cases(group)) >= CALCULATED[group]
+    assert calculated(cases(group)) >= CALCULATED[group]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import motet
-from motet.errors import MotetError
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
 from tests.integration import torch_forms  # noqa: E402
+from tests.integration.bundled_forms import bundles, check  # noqa: E402
 from tests.integration.torch_forms import TorchForm, faults  # noqa: E402
 
-_AT_ONCE = 12  # forms in one module
 _QUICK = 83  # of as many forms the quick test takes one
 GROUPS = {group.__name__: group for group in torch_forms.GROUPS}
 # At least as many forms of each group are calculated; the others are refused, or torch itself cannot run them.
@@ -52,17 +51,10 @@ def forms(group: str) -> list[TorchForm]:
     return found
 
 
-def wrong(found: Sequence[TorchForm]) -> tuple[list[str], int]:
-    """What is wrong with the results, by form, and how many were calculated: forms are compiled together, and by
-    halves where one of them is refused."""
+def wrong(found: Sequence[TorchForm]) -> list[str]:
+    """What is wrong with the results, by form, all compiled together. Raises MotetError where one is refused."""
     inputs = [tensor for form in found for tensor in form.inputs]
-    try:
-        session = motet.load(motet.compile(Together(found).eval(), inputs=inputs, cache=False))
-    except MotetError:
-        if len(found) == 1:
-            return [], 0
-        halves = [wrong(found[: len(found) // 2]), wrong(found[len(found) // 2 :])]
-        return halves[0][0] + halves[1][0], halves[0][1] + halves[1][1]
+    session = motet.load(motet.compile(Together(found).eval(), inputs=inputs, cache=False))
     results = session(*inputs)
     given = list(results) if isinstance(results, (tuple, list)) else [results]
     texts: list[str] = []
@@ -71,31 +63,19 @@ def wrong(found: Sequence[TorchForm]) -> tuple[list[str], int]:
         mine, given = given[:count], given[count:]
         what = faults(form, mine)
         texts += [f"{form.name}: {what}"] if what else []
-    return texts, len(found)
+    return texts
 
 
-def bundles(found: Sequence[TorchForm]) -> Iterator[Sequence[TorchForm]]:
-    for start in range(0, len(found), _AT_ONCE):
-        yield found[start : start + _AT_ONCE]
-
-
-def check(found: Sequence[TorchForm]) -> int:
-    texts: list[str] = []
-    calculated = 0
-    for bundle in bundles(found):
-        more, count = wrong(bundle)
-        texts += more
-        calculated += count
-    assert not texts, "\n".join(texts)
-    return calculated
+def calculated(found: Sequence[TorchForm]) -> int:
+    return check(bundles(found), wrong, lambda form: form.name)
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_some_operators_are_calculated_right(group: str) -> None:
-    assert check(forms(group)[3::_QUICK]) > 0
+    assert calculated(forms(group)[3::_QUICK]) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_operators_are_calculated_right_or_refused(group: str) -> None:
-    assert check(forms(group)) >= CALCULATED[group]
+    assert calculated(forms(group)) >= CALCULATED[group]
