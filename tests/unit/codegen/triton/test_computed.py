@@ -207,3 +207,10 @@ def test_rows_of_no_elements_read_nothing(function: Callable[..., mb.Tensor], wa
     assert all("mask" in line for source in sources for line in source.splitlines() if "tl.load" in line)
     (got,) = interpret(made, [np.empty((3, 0, 2), np.float32)])
     np.testing.assert_allclose(got, np.full((3, 2), wanted), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape, axis", [((3, 1000, 101), 1), ((1000, 101), 0), ((1, 1024, 128), 1), ((700, 33), 0)])
+def test_sums_of_columns_have_all_rows(shape: tuple[int, ...], axis: int) -> None:
+    x = random(*shape)
+    (got,) = interpret(generate(text(lambda x: mb.reduce_sum(x, axis), shape)), [x])
+    np.testing.assert_allclose(got, x.astype("f8").sum(axis), rtol=1e-4, atol=1e-3)

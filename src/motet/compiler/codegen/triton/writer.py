@@ -189,7 +189,7 @@ class Writer:
             extent = self.extent(size)
             found[dim] = Coordinate(self.define("i", f"{rest} % ({extent})"), linear.axes)
             rest = self.define("q", f"{rest} // ({extent})")
-        return found
+        return dict(found)  # callers change theirs: coordinates that they move are no longer those of `linear`
 
     def affine(self, entry: Affine, at: Mapping[int, Coordinate]) -> Coordinate:
         known = entry.constant
