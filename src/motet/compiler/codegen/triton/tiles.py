@@ -10,7 +10,8 @@ Programs that go around a ring, a third kind, have tiles of their own (`ring.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from motet.compiler.codegen.kernel import item_bytes
@@ -34,6 +35,9 @@ _NARROW = 4  # times as long take loads of single elements
 _ENGINE = 0.93  # of the time of threads that load takes the copy engine
 _SHORT = 16  # turns, for which a deep pipeline takes longer to fill than it gains
 _HOPPER = 90
+_MOST_DEEP = 6  # places of a small tile's ring
+_LATENCY = 1100  # cycles until what is asked for has come from memory
+_IN_WARPS = 1.4  # times as long take products of tiles that are not high enough for groups of warps
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,27 @@ def _tiles(problem: Problem, m: int, n: int, kind: Kind, target: GpuTarget) -> l
         half = min(stages[0], (target.shared // 2 - 2048) // one)
         if 2 <= half < stages[0]:
             stages.append(half)
-    return [Tile(m, n, k, warps, count, kind) for count in stages if count >= 1]
+    tiles = [Tile(m, n, k, warps, count, kind) for count in stages if count >= 1]
+    return [*tiles, *_deep(tiles, problem, target)]
+
+
+def _deep(tiles: Sequence[Tile], problem: Problem, target: GpuTarget) -> list[Tile]:
+    """Small ones of `tiles` with more on their way: of a short product all that there is, or most of it, is asked for
+    at once."""
+    found: list[Tile] = []
+    for tile in tiles:
+        k = max(tile.k, min(2 * _DEPTHS[problem.factor], power_of_two(problem.k)))
+        room = (target.shared - 4096) // ((tile.m + tile.n) * k * item_bytes(stored_as(problem.factor)))
+        deep = replace(tile, k=k, stages=min(_MOST_DEEP, -(-problem.k // k), room))
+        if _is_short(problem, tile, target) and deep.stages * k > tile.stages * tile.k:
+            found.append(deep)
+    return found
+
+
+def _is_short(problem: Problem, tile: Tile, target: GpuTarget) -> bool:
+    """Whether what a product takes is mostly waiting for the first of its factors."""
+    small = tile.kind == "pointers" and tile.m * tile.n <= 64 * 64 and problem.factor in ("f16", "bf16")
+    return small and target.architecture == _HOPPER and problem.k <= _SHORT * _DEPTHS[problem.factor]
 
 
 def _depth(problem: Problem, m: int, n: int) -> int:
@@ -149,6 +173,9 @@ def cycles(problem: Problem, tile: Tile, target: GpuTarget) -> float:
         reading *= _ENGINE
     elif problem.narrow:
         reading *= _NARROW
+    if _is_short(problem, tile, target):
+        arithmetic *= _IN_WARPS if tile.m < 64 <= problem.m else 1
+        reading = max(reading, _LATENCY / max(1, tile.stages - 1))
     step = max(1.1 * arithmetic, reading) + 0.1 * min(arithmetic, reading) + 20
     ending = tile.m * tile.n * 4 / _CACHE_BYTES + 500
     beside = 2 if _two_fit(tile, size, target) else 1
