@@ -120,7 +120,7 @@ def _expected(value: _Value, plain: np.ndarray, exact: np.ndarray) -> Expected |
         safe = np.isfinite(mine) & np.isfinite(best) & (np.abs(best) < largest(value.dtype) / 2)
         alike = safe | (np.isnan(mine) & np.isnan(best)) | ((mine == best) & np.isinf(best))
         relative = _UNIT[value.dtype]
-        tiny = relative * float(np.median(np.abs(best[safe]))) + 1e-37 if safe.any() else 1e-37
+        tiny = relative * (float(np.median(np.abs(best[safe]))) + 0.25) + 1e-37 if safe.any() else 1e-37
         off = np.abs(mine - best)[safe] / (relative * np.abs(best)[safe] + tiny)
     scale = max(1.0, 4 * float(off.max(initial=0)))
     if relative * scale > _LOOSEST and value.dtype not in ("f8E4M3FN", "f8E5M2"):
