@@ -1,9 +1,10 @@
-"""Convolutions that are rewritten on their way: transposed ones, phase by phase, and ones in groups, against PyTorch."""
+"""Convolutions that are rewritten on their way, against PyTorch: transposed ones, by phases, and ones in groups."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 import motet  # noqa: E402
 
 nn = torch.nn
+Make = Callable[[], Any]
 
 TRANSPOSED = [
     (lambda: nn.ConvTranspose2d(10, 7, 2, 2), (2, 10, 9, 7), ["contraction"]),
@@ -34,7 +36,7 @@ IN_GROUPS = [
 ]
 
 
-def compiled(module: "torch.nn.Module", shape: tuple[int, ...]) -> list[str]:
+def compiled(module: Any, shape: tuple[int, ...]) -> list[str]:
     """The kinds of the kernels that are run; fails unless the results are PyTorch's."""
     torch.manual_seed(0)
     network = nn.Sequential(module, nn.ReLU()).eval().requires_grad_(False)
@@ -49,11 +51,13 @@ def compiled(module: "torch.nn.Module", shape: tuple[int, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize(("make", "shape", "kinds"), TRANSPOSED)
-def test_transposed_convolutions_read_no_zeros(make: Callable[[], "torch.nn.Module"], shape: tuple[int, ...], kinds: list[str] | None) -> None:
+def test_transposed_convolutions_read_no_zeros(
+    make: Make, shape: tuple[int, ...], kinds: list[str] | None
+) -> None:
     found = compiled(make(), shape)
     assert kinds is None or found == kinds
 
 
 @pytest.mark.parametrize(("make", "shape"), IN_GROUPS)
-def test_groups_are_one_kernel(make: Callable[[], "torch.nn.Module"], shape: tuple[int, ...]) -> None:
+def test_groups_are_one_kernel(make: Make, shape: tuple[int, ...]) -> None:
     assert len(compiled(make(), shape)) == 1

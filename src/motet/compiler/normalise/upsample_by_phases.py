@@ -1,7 +1,7 @@
 """upsample-by-phases: a transposed convolution, written as one of an image with zeros between pixels, reads no zeros.
 
     %z = tensor.insert_slice %x into zeros … [1, 1, 2, 2]         y[n, f, h * 2 + p, w * 2 + r] +=
-    %r = convolution of %z                                   →        x[n, c, h + i, w + j] * k'[f, p, r, c, i, j]
+    %r = convolution of %z                                   →        x[n, c, h + i, w + j] * k'[p, r, f, c, i, j]
         y[n, f, h, w] += z[n, c, h + i, w + j] * k[f, c, i, j]
 
 Points of the result that are a step of the zeros apart meet the same places of the window, those of each phase `p`, `r`
@@ -243,8 +243,8 @@ def _zero(element: ir.Type) -> ir.Attribute:
 
 
 def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:
-    """The filters with axes for phases, and places of the window, one after the other as pixels are, where those of all
-    phases stand: filters, phases, the others, places."""
+    """The filters phase by phase: axes of phases, then those of the filters, places of the window as pixels that a phase
+    reads. So filters of one phase lie side by side, as channels of the result do."""
     structure = structure_of(operation)
     filters = operation.operands[found.filters]
     shape = _shape(filters)
@@ -256,11 +256,10 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
         low[own[axis.place]] = max(0, axis.step - 1 - axis.base)
         high[own[axis.place]] = max(0, axis.step * (axis.taps - 1) + axis.base - (axis.window - 1))
     padded = _padded(filters, low, high, at)
-    # The new axes: those of the filters in their order, a place of the window as its tap, and all phases at the end.
     walked = {own[axis.place]: axis for axis in found.axes}
     phased = [axis for axis in found.axes if axis.step > 1]
-    extents = [walked[a].taps if a in walked else size for a, size in enumerate(shape)]
-    extents += [axis.step for axis in phased]
+    extents = [axis.step for axis in phased]
+    extents += [walked[a].taps if a in walked else size for a, size in enumerate(shape)]
     result = ir.RankedTensorType.get(extents, kind.element_type)
     empty = ir.Operation.create("tensor.empty", results=[result], ip=at).result
     rank = len(extents)
@@ -293,12 +292,12 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
     for a in range(len(shape)):
         axis = walked.get(a)
         if axis is None:
-            indices.append(point(a))
+            indices.append(point(len(phased) + a))
             continue
-        place = binary("arith.muli", point(a), number(axis.step))
+        place = binary("arith.muli", point(len(phased) + a), number(axis.step))
         place = binary("arith.addi", place, number(axis.base + low[a]))
         if axis in phased:
-            place = binary("arith.subi", place, point(len(shape) + phased.index(axis)))
+            place = binary("arith.subi", place, point(phased.index(axis)))
         indices.append(place)
     taken = ir.Operation.create("tensor.extract", results=[kind.element_type], operands=[padded, *indices], ip=inside)
     ir.Operation.create("linalg.yield", operands=[taken.result], ip=inside)
@@ -327,7 +326,7 @@ def _nest(operation: ir.Operation, found: _Upsampling) -> tuple[list[ir.AffineMa
     for number, entries in enumerate(structure.maps):
         results = [expression(entry) for entry in entries]
         if number == found.filters:
-            results += [ir.AffineExpr.get_dim(order.index(axis), context) for axis in phased]
+            results = [*(ir.AffineExpr.get_dim(order.index(axis), context) for axis in phased), *results]
         elif number != found.image:
             phases = {axis.dim: ir.AffineExpr.get_dim(order.index(axis), context) for axis in phased}
             results = [

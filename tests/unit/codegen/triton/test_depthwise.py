@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from tests.unit.codegen.triton.building import check, generate, random
 from tests.unit.codegen.triton.texts import tensor
@@ -37,8 +36,8 @@ func.func @main(%x: {x}, %k: {k}) -> {y} {{
 
 
 CASES = [
-    ((2, 5, 9, 13), 3, 1, 1, 1), ((1, 24, 17, 7), 3, 2, 1, 1), ((2, 3, 11, 19), 5, 1, 2, 1), ((1, 7, 13, 10), 2, 1, 0, 3),
-    ((1, 4, 12, 9), 7, 1, 3, 1), ((3, 40, 1, 1), 3, 1, 1, 1),
+    ((2, 5, 9, 13), 3, 1, 1, 1), ((1, 24, 17, 7), 3, 2, 1, 1), ((2, 3, 11, 19), 5, 1, 2, 1),
+    ((1, 7, 13, 10), 2, 1, 0, 3), ((1, 4, 12, 9), 7, 1, 3, 1), ((3, 40, 1, 1), 3, 1, 1, 1),
 ]
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
-from motet.compiler.codegen.triton.loops import Task
+from motet.compiler.codegen.triton.loops import Task, power_of_two
 from motet.compiler.codegen.triton.matrices import matrix_of
 from motet.compiler.codegen.triton.writer import is_windowed, source_of
 from motet.compiler.targets.gpu import GpuTarget
@@ -25,6 +25,9 @@ from motet.compiler.targets.gpu import GpuTarget
 _ALIGNMENT = 16  # bytes
 _OFTEN = 256  # times that each element is used
 _CHANNELS = 16  # of an image, for which another layout pays
+_FEW = 8  # channels that one access moves
+_TOGETHER = 4  # elements of 16 bits that the processor copies without looking at them, at least
+_LARGE = 25  # places of a window
 _HOPPER = 90
 
 
@@ -124,7 +127,9 @@ def _channels_last(
     pixels = {d for entry in access.map for d, c in enumerate(entry.coefficients) if c} | set(classes[0])
     window = [d for d in classes[3] if d != dim]
     often = _count(stage, [d for d in (*classes[1], *classes[2]) if d not in pixels]) * _count(stage, window)
-    if _count(stage, [dim]) < _CHANNELS or (item_bytes(factor) == 2 and often < _OFTEN):
+    if _count(stage, [dim]) < _CHANNELS:
+        return _few_channels(kernel, stage, image, channel, window) if item_bytes(factor) == 2 else kernel
+    if item_bytes(factor) == 2 and often < _OFTEN:
         return kernel
     kernel, stage = _reordered(kernel, stage, image, (*(a for a in range(value.rank) if a != axis), axis))
     product = match_product(stage)
@@ -138,6 +143,43 @@ def _channels_last(
     read = {d for entry in filters.map for d, c in enumerate(entry.coefficients) if c}
     dims = [*(d for d in (*m, *n) if d in read), *(d for d in k if d != dim), dim]
     return _copied(kernel, stage, other, dims)[0]
+
+
+def _few_channels(
+    kernel: Kernel, stage: Stage, image: int, channel: tuple[int, int], window: Sequence[int]
+) -> Kernel:
+    """`kernel` with an image of few channels copied so that they lie side by side, with channels of zeros until an
+    access moves them all, where windows are large and overlap: one access instead of one for each channel."""
+    access = stage.inputs[image]
+    value = kernel.values[access.value]
+    axis, dim = channel
+    count = _count(stage, [dim])
+    wanted = max(_TOGETHER, power_of_two(count))
+    last = access.map[value.order[-1]]
+    steps = [c for d, c in enumerate(last.coefficients) if c and stage.iterators[d] == "parallel"]
+    overlap = _count(stage, [d for d in window if last.coefficients[d]]) > max(steps, default=1)
+    if not 1 < count <= _FEW or _count(stage, window) < _LARGE or not overlap or access.padding not in (None, 0):
+        return kernel
+    shape = tuple(wanted if a == axis else size for a, size in enumerate(value.shape))
+    order = (*(a for a in range(value.rank) if a != axis), axis)
+    here = tuple(_unit(value.rank, a) for a in range(value.rank))
+    index = len(kernel.values)
+    copy = Stage(
+        shape, ("parallel",) * value.rank, (Access(access.value, here, 0),), (Access(index, here),), (None,), (), (0,),
+        f"a layout for {stage.source}" if stage.source else "",
+    )
+    product = match_product(stage)
+    if product is None:
+        return kernel
+    other = product.rhs.input if product.lhs.input == image else product.lhs.input
+    filters = stage.inputs[other]
+    wide = replace(
+        stage, sizes=tuple(wanted if d == dim else size for d, size in enumerate(stage.sizes)),
+        inputs=tuple(replace(a, padding=0) if a is filters else a for a in stage.inputs),
+    )
+    kernel = replace(kernel, stages=tuple(wide if each is stage else each for each in kernel.stages))
+    temporary = Value(shape, value.dtype, "temporary", order)
+    return _before(kernel, wide, copy, temporary, image, replace(access, value=index))[0]
 
 
 def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]) -> tuple[Kernel, Stage]:

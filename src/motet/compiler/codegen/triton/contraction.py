@@ -260,7 +260,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     forms = [*spread.emit(found, target), *(product_form(found, tile, left, right) for tile in tiles)]
     expected, images = image_forms(found, target)
     if images:
-        return (*images, *forms) if expected < cycles(problem, tiles[0], target) else (*forms, *images)
+        return (*images, *forms) if expected < cycles(problem, tiles[0], target) else (*forms[:2], *images, *forms[2:])
     turned = _through_registers(found)
     if turned is not None:
         way, left, right = turned

@@ -2,10 +2,11 @@
 
     y[n, c, h, w] = sum over i, j of x[n, c, h + i, w + j] * k[c, i, j]
 
-What takes time is moving data, first of all between the first-level cache and registers: windows of neighbours overlap.
-So a thread makes a patch of `rows` × `columns` points, for as many channels (or pixels, where these lie side by side) as
-one access moves. It goes over the lines of the image that the patch needs, reads every element once, and adds it to all
-points whose windows have it, in the order of the window. Tall windows are a loop in the program, for patches of one row.
+What takes time is moving data, first of all between the first-level cache and registers: windows of neighbours
+overlap. So a thread makes a patch of `rows` × `columns` points, for as many channels (or pixels, where these lie side by
+side) as one access moves. It goes over the lines of the image that the patch needs, reads every element once, and adds
+it to all points whose windows have it, in the order of the window. Tall windows are a loop in the program, for patches
+of one row.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from motet.compiler.targets.gpu import GpuTarget
 
 _WARPS = 4
 _MOST = 121  # places of a window
-_UNROLLED = 25  # places of a window, that patches of several rows go over
-_WAVES = 4  # programs for each processor, for which patches may be large
+_UNROLLED = 25  # places of a window, up to which patches of several rows go over them
+_FEW = 9  # places of a window, for which patches along lines are as good
 
 
 @dataclass(frozen=True)
@@ -153,17 +154,20 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
 def _patches(found: Depthwise, target: GpuTarget) -> list[Patch]:
     """The best first."""
     windows = found.windows
-    item = max(item_bytes(place.dtype) for place in found.task.places)
-    shapes = [(2, 4), (1, 4), (4, 2)] if found.is_channels_last else [(4, 1), (8, 1), (4, 2)]
+    image = windows.stage.inputs[windows.image]
+    item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))
+    last = found.is_channels_last
+    turns = last and windows.places > _UNROLLED
+    shapes = [(1, 4), (1, 8)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2)]
+    if last and windows.places <= _FEW:
+        shapes = [(2, 4), (4, 2), (1, 4)]
     if windows.row is None:
         shapes = [(1, max(rows, columns)) for rows, columns in shapes]
-    result: list[Patch] = []
-    for rows, columns in shapes:
-        for each in ((4, 2, 8) if found.is_channels_last and item <= 2 else (2, 1)):
-            result.append(Patch(min(rows, windows.size(windows.row)), min(columns, windows.size(windows.column)), each))
-            if windows.places > _UNROLLED and rows == 1:
-                result.append(replace(result[-1], turns=True))
-    return list(dict.fromkeys(result))
+    sides = windows.size(windows.row), windows.size(windows.column)
+    return list(dict.fromkeys(
+        Patch(min(rows, sides[0]), min(columns, sides[1]), each, turns)
+        for rows, columns in shapes for each in ((4, 2, 8) if last and item <= 2 else (2, 1))
+    ))
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -264,10 +268,8 @@ class _Patches:
         factors = {d: factor for part in parts for d, factor in enumerate(part.coefficients) if factor}
         others = [d for d in stage.reductions if d not in (found.down, found.along)]
         pairs = [(row, down) for row in range(self.patch.rows) for down in downs]
-        pairs.sort(key=lambda pair: (
-            sum(step * factors[dim] for dim, step in zip((found.row, found.down), pair, strict=True) if dim is not None),
-            pair[1],
-        ))
+        both = [dim for dim in (found.row, found.down) if dim is not None]
+        pairs.sort(key=lambda pair: (sum(step * factors[dim] for dim, step in zip(both, pair, strict=False)), pair[1]))
         for rest in product(*(range(found.size(d)) for d in others)):
             for row, down in pairs:
                 for along in range(found.size(found.along)):
