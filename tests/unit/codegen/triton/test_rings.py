@@ -123,6 +123,7 @@ def test_rings_have_room_and_places_for_all_pieces(factor: str, size: int, resul
     ((4096, 2304, 768), "128x192"), ((4096, 3072, 768), "128x256"), ((4096, 768, 3072), "128x192"),
     ((12608, 768, 3072), "128x192"), ((256, 6144, 4096), "128x96"), ((256, 4096, 4096), "128x64"),
     ((256, 14336, 4096), "128x256"), ((256, 4096, 14336), "128x64"), ((4096, 4096, 4096), "128x256"),
+    ((1536, 768, 768), "64x192"), ((2048, 1024, 1024), "64x256"), ((2048, 768, 3072), "64x192"),  # these on an H100
 ])
 def test_tiles_leave_few_processors_without_work(shape: tuple[int, int, int], tile: str) -> None:
     program = last(generate(product(*shape, "bf16", "f32", right="j, k")))

@@ -34,6 +34,7 @@ _LONG = 1024  # products of each result, from which on they are parted
 _GUESS = 1024  # a dynamic extent
 _FORMS = 8
 _HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, as measured beside rings
+_LAUNCH = 5200  # cycles of a launch behind another one, which the model of rings counts, and that of tiles does not
 _LOAD = 8  # bytes that a load should have at least
 _LINE = 16  # bytes that lines should begin at multiples of
 _BYTES = ("i8", "f8E4M3FN", "f8E5M2")
@@ -270,7 +271,7 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     around = rings(found, left, right, problem, target)
     if left is None or right is None or not around:
         return tuple(forms)
-    first = ring_cycles(around[0], problem, target) < _HOPED * cycles(problem, tiles[0], target)
+    first = ring_cycles(around[0], problem, target) < _HOPED * cycles(problem, tiles[0], target) + _LAUNCH
     own = [ring_form(found, left, right, ring, target) for ring in around]
     return (*own, *forms) if first else (*forms[:1], *own, *forms[1:])
 
