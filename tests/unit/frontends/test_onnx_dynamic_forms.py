@@ -79,3 +79,28 @@ def test_largest_unsigned_numbers_of_64_bits() -> None:
     whole = model("ReduceMax", inputs, {"a": np.array([1])}, ["x", "a"], ["n", 1], 20)
     session = motet.load(motet.compile(whole, cache=False))
     np.testing.assert_array_equal(session(x), [[2**64 - 1], [2**63]])
+
+
+def test_averages_of_whole_windows_over_any_number_of_images() -> None:
+    x = RNG.standard_normal((2, 3, 9, 8)).astype(np.float32)
+    made = model(
+        "AveragePool", {"x": (x, ["n", 3, 9, 8])}, {}, ["x"], [None] * 4, 19, kernel_shape=[2, 3], strides=[3, 2],
+        pads=[1, 0, 0, 1], ceil_mode=1, count_include_pad=1,
+    )
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
+    got = motet.load(motet.compile(made, devices="host"))(x)
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op, attributes, what", [
+    ("MaxPool", {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}, "auto_pad"),
+    ("AveragePool", {"kernel_shape": [3, 3], "ceil_mode": 1, "count_include_pad": 1}, "ceil_mode"),
+    ("ArgMax", {"axis": 2, "select_last_index": 1}, "select_last_index"),
+])
+def test_forms_that_depend_on_extents_of_a_call_are_refused(op: str, attributes: dict[str, Any], what: str) -> None:
+    x = np.zeros((2, 3, 9, 8), np.float32)
+    made = model(op, {"x": (x, ["n", 3, "h", "w"])}, {}, ["x"], [None] * 4, 19, **attributes)
+    if op == "ArgMax":
+        made.graph.output[0].type.tensor_type.elem_type = 7
+    with pytest.raises(motet.errors.CompileError, match=what):
+        motet.compile(made, devices="host")

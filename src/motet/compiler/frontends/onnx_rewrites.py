@@ -19,7 +19,7 @@ their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ from motet.compiler.frontends.onnx_bodies import each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, ranks, static_shapes
 from motet.compiler.frontends.onnx_writing import Chain, Facts, Rule, Writer, copy, element_types
+from motet.errors import CompileError
 
 if TYPE_CHECKING:
     import onnx
@@ -56,7 +57,10 @@ def rewrite_forms(model: OnnxModel) -> bool:
     nodes: list[onnx.NodeProto] = []
     changed = False
     for node in model.proto.graph.node:
-        rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        known = node.domain in ("", "ai.onnx")
+        if known and (check := _CHECKS.get(node.op_type)) is not None:
+            check(node, facts)
+        rule = _RULES.get(node.op_type) if known else None
         made = rule(node, facts) if rule is not None else None
         nodes += [node] if made is None else made
         changed |= made is not None
@@ -117,8 +121,32 @@ def _windows(node: onnx.NodeProto, sizes: Sequence[int]) -> _Windows:
 
 
 def _spatial(node: onnx.NodeProto, facts: Facts) -> Sequence[int] | None:
-    shape = facts.shapes.get(node.input[0])
-    return None if shape is None or node.input[0] not in facts.types else shape[2:]
+    """The extents of an image behind batch and channels, where they are known."""
+    extents = facts.extents(node.input[0])
+    known = [extent for extent in (extents or [])[2:] if extent is not None]
+    return None if extents is None or len(known) != len(extents[2:]) or node.input[0] not in facts.types else known
+
+
+def _check_pool(node: onnx.NodeProto, facts: Facts) -> None:
+    """Raise CompileError for windows that depend on extents only a call knows, which the wheel gets wrong."""
+    if _spatial(node, facts) is not None or facts.extents(node.input[0]) is None:
+        return
+    if attribute(node, "auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
+        raise _refused(node, facts, "with auto_pad over extents that only a call knows", "pads")
+    if node.op_type == "AveragePool" and attribute(node, "ceil_mode", 0) and attribute(node, "count_include_pad", 0):
+        what = "with ceil_mode and count_include_pad over extents that only a call knows"
+        raise _refused(node, facts, what, "one of them, or known extents")
+
+
+def _check_arg_extreme(node: onnx.NodeProto, facts: Facts) -> None:
+    """Raise CompileError where the last one of equals is asked for along an axis whose extent only a call knows."""
+    extents = facts.extents(node.input[0])
+    if attribute(node, "select_last_index", 0) and extents is not None and extents[attribute(node, "axis", 0)] is None:
+        raise _refused(node, facts, "with select_last_index over an extent that only a call knows", "a known one")
+
+
+def _refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+    return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")
 
 
 def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
@@ -318,6 +346,10 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     return [*casts, *chain.then("Cast", to=int(kind)).done()]
 
 
+_CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
+    "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme,
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _check_pool),
+}  # fmt: skip
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
     **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
