@@ -115,8 +115,9 @@ def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
 
 def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[str]) -> str | None:
     """A power or quotient whose second operand is a constant, as what takes less and gives the same: squares, and
-    products with reciprocals where these are exact or the result is rounded to a short float; quotients of f32 by others
-    are rounded as they should be. `first` is the number of the body's first operation. A square root would differ for -0 and -inf."""
+    products with reciprocals where these are exact or the result is rounded to a short float; quotients of f32 by
+    others are rounded as they should be. `first` is the number of the body's first operation. A square root would
+    differ for -0 and -inf."""
     if scalar.op not in ("math.powf", "math.fpowi", "arith.divf") or scalar.operands[1] < first:
         return None
     constant_ = body[scalar.operands[1] - first]
