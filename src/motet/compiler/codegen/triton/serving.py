@@ -11,6 +11,7 @@ All that is forked has Triton loaded. Programs that look longest to compile are 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
     die_with_parent(int(arguments[0]))
     clients = socket.socket(fileno=int(arguments[1]))
     prepare(msgspec.json.decode(arguments[2], type=GpuTarget))
+    gc.freeze()  # what forks have of this process is no garbage, and little of what they make, as they end soon
+    gc.set_threshold(100_000, 50, 50)
     while True:
         message, handles, _, _ = socket.recv_fds(clients, 1, 1)
         while _reaped():
