@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
+from tests.integration.closeness import misses
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16, F32, F64 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)
@@ -115,17 +116,6 @@ def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape))
 
 
-def tolerance(form: Form, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """How far each element of `result` may be from `exact`: two units of the type's last place, for narrow types."""
-    kind = result.dtype
-    units = {F16: 2.0**-9, BF16: 2.0**-6}.get(kind, form.relative if kind == F32 else 1e-12 + form.relative * 1e-6)
-    tiny = {F16: 2.0**-23, BF16: 1e-38, F32: 1e-37}.get(kind, 1e-300)
-    size = np.abs(np.where(np.isfinite(exact), exact, 0).astype(np.float64))
-    if form.mixed and size.size:
-        size = np.maximum(size, size.max())
-    return units * size + tiny
-
-
 def faults(form: Form, found: Sequence[np.ndarray], declared: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> str:
     """What is wrong with the results of a form; empty when nothing is."""
     if len(found) != len(declared):
@@ -144,18 +134,7 @@ def faults(form: Form, found: Sequence[np.ndarray], declared: Sequence[np.ndarra
 def _wrong(form: Form, mine: np.ndarray, kind: np.ndarray, want: np.ndarray) -> np.ndarray:
     if mine.dtype.kind not in "fV" and mine.dtype != BF16:
         return mine != want.astype(mine.dtype)
-    with np.errstate(all="ignore"):
-        limit = _largest(mine.dtype)
-        far = np.abs(want) > limit  # may round to infinity or to the largest
-        value, target = mine.astype(np.float64), want.astype(np.float64)
-        close = np.abs(value - target) <= tolerance(form, mine, want)
-        same = (value == target) | (np.isnan(value) & np.isnan(target))
-        over = far & ((value == np.sign(target) * INF) | (np.abs(value) >= limit * 0.99))
-    return ~(close | same | over)
-
-
-def _largest(dtype: np.dtype[Any]) -> float:
-    return float(ml_dtypes.finfo(dtype).max)
+    return misses(mine, want, form.relative, form.mixed)
 
 
 # -- values ----------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Together(torch.nn.Module):
     def forward(self, *inputs: Any) -> Any:
         found: list[Any] = []
         for form in self.forms:
-            found += torch_forms._results(form.function(*inputs[: len(form.inputs)]))
+            found += torch_forms.results_of(form.function(*inputs[: len(form.inputs)]))
             inputs = inputs[len(form.inputs) :]
         return tuple(found)
 

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import torch
+from tests.integration.closeness import misses
 
 F = torch.nn.functional
 INF, NAN = float("inf"), float("nan")
@@ -32,14 +35,14 @@ class TorchForm:
     def expected(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The results as torch has them, and in float64 where that may be asked for."""
         with torch.no_grad():
-            plain = _results(self.function(*self.inputs))
+            plain = results_of(self.function(*self.inputs))
             if not self.wide:
                 return plain, plain
             function = self.function
             if isinstance(function, torch.nn.Module):
                 function = _copy(function).double()
             with _WideConstants():
-                exact = _results(function(*(_widened(x) for x in self.inputs)))
+                exact = results_of(function(*(_widened(x) for x in self.inputs)))
         return plain, exact
 
 
@@ -57,10 +60,10 @@ class _WideConstants:
         torch.set_default_dtype(torch.float32)
 
 
-def _results(found: Any) -> list[torch.Tensor]:
+def results_of(found: Any) -> list[torch.Tensor]:
     if isinstance(found, torch.Tensor):
         return [found]
-    return [tensor for part in found for tensor in _results(part)]
+    return [tensor for part in found for tensor in results_of(part)]
 
 
 def _widened(x: torch.Tensor) -> torch.Tensor:
@@ -88,17 +91,11 @@ def faults(form: TorchForm, found: Sequence[torch.Tensor]) -> str:
 def _wrong(form: TorchForm, mine: torch.Tensor, kind: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     if not mine.dtype.is_floating_point:
         return mine != kind
-    value, target = mine.double(), want.double()
-    units = {torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6, torch.float64: 1e-12}.get(mine.dtype, form.relative)
-    tiny = {torch.float16: 2.0**-23, torch.float64: 1e-300}.get(mine.dtype, 1e-37)
-    size = torch.where(target.isfinite(), target.abs(), 0)
-    if form.mixed and size.numel():
-        size = torch.clamp(size, min=size.max().item())
-    close = (value - target).abs() <= units * size + tiny
-    same = (value == target) | (value.isnan() & target.isnan())
-    limit = torch.finfo(mine.dtype).max
-    over = (target.abs() > limit) & (value.abs() >= limit * 0.99) & (value.sign() == target.sign())
-    return ~(close | same | over)
+    if mine.dtype == torch.bfloat16:
+        numbers = mine.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    else:
+        numbers = mine.numpy()
+    return torch.from_numpy(np.asarray(misses(numbers, want.double().numpy(), form.relative, form.mixed)))
 
 
 class Values:
