@@ -104,3 +104,22 @@ def test_forms_that_depend_on_extents_of_a_call_are_refused(op: str, attributes:
         made.graph.output[0].type.tensor_type.elem_type = 7
     with pytest.raises(motet.errors.CompileError, match=what):
         motet.compile(made, devices="host")
+
+
+@pytest.mark.parametrize("start, axis", [(100, 1), (2**31 - 1, 2), (-1, 1), (4, 1)])
+def test_slices_from_beyond_the_end_backwards(start: int, axis: int) -> None:
+    x = RNG.standard_normal((3, 4, 5)).astype(np.float32)
+    constants = {
+        "s": np.array([start]), "e": np.array([-100]), "a": np.array([axis]), "t": np.array([-1]),
+    }  # fmt: skip
+    made = model("Slice", {"x": (x, ["n", 4, 5])}, constants, ["x", "s", "e", "a", "t"], [None] * 3, 13)
+    got = motet.load(motet.compile(made, devices="host"))(x)
+    np.testing.assert_array_equal(np.asarray(got), np.flip(x, axis))
+
+
+def test_slices_backwards_that_may_begin_outside_are_refused() -> None:
+    constants = {"s": np.array([7]), "e": np.array([-100]), "a": np.array([0]), "t": np.array([-1])}
+    x = np.zeros((3, 4, 5), np.float32)
+    made = model("Slice", {"x": (x, ["n", 4, 5])}, constants, ["x", "s", "e", "a", "t"], [None] * 3, 13)
+    with pytest.raises(motet.errors.CompileError, match="from element 7 backwards"):
+        motet.compile(made, devices="host")

@@ -45,8 +45,9 @@ from motet.errors import CompileError
 if TYPE_CHECKING:
     import onnx
 
+_LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
 _IN_FLOAT32 = frozenset({
-    "Mod", "Gelu", "Selu", "Celu", "Elu", "Swish", "Mish", "HardSigmoid", "HardSwish", "Softplus", "LogSoftmax",
+    "Mod", "Gelu", "Celu", "Elu", "Swish", "Mish", "HardSigmoid", "HardSwish", "Softplus", "LogSoftmax",
 })  # fmt: skip
 
 
@@ -288,18 +289,26 @@ def _hardmax(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
 
 def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     found = [facts.model.constants.get(name) for name in node.input[1:]]
-    shape, known = facts.shapes.get(node.input[0]), [array.astype(np.int64) for array in found if array is not None]
-    if len(found) != 4 or len(known) != 4 or shape is None:
+    extents, known = facts.extents(node.input[0]), [a.astype(np.int64) for a in found if a is not None]
+    if node.input[0] in facts.shapes:
+        extents = list(facts.shapes[node.input[0]])
+    if len(found) != 4 or len(known) != 4 or extents is None:
         return None
     starts, _, axes, steps = known
-    sizes = np.array([shape[axis] for axis in axes], np.int64)
-    beyond = (steps < 0) & (starts >= sizes)
-    if not beyond.any():
+    changed = starts.copy()
+    for number, (start, axis, step) in enumerate(zip(starts.tolist(), axes.tolist(), steps.tolist(), strict=True)):
+        extent = extents[axis]
+        if step < 0 and start >= _LARGE:
+            changed[number] = -1
+        elif step < 0 and extent is not None and start >= extent:
+            changed[number] = extent - 1
+        elif step < 0 and start > 0 and extent is None:
+            raise _refused(node, facts, f"from element {start} backwards, where there may be fewer", "a negative start")
+    if (changed == starts).all():
         return None
-    changed = copy(node)
-    kind = facts.dtype(node.input[1])
-    changed.input[1] = facts.constant(node, "starts", np.where(beyond, sizes - 1, starts).astype(kind))
-    return [changed]
+    sliced = copy(node)
+    sliced.input[1] = facts.constant(node, "starts", changed.astype(facts.dtype(node.input[1])))
+    return [sliced]
 
 
 def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -329,6 +338,19 @@ def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return chain.done() if chain.nodes else chain.then("Identity").done()
 
 
+def _selu(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Before operator set 18, from which on it is defined by others: the wheel rounds its factors to five digits."""
+    import onnx
+
+    wide = facts.types.get(node.input[0]) in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    if facts.version >= 18 or not wide:
+        return _in_float32(node, facts)
+    w = Writer(node, facts)
+    gamma = attribute(node, "gamma", 1.05070102214813232421875)
+    bent = w.add("Elu", node.input[0], alpha=attribute(node, "alpha", 1.67326319217681884765625))
+    return w.done([w.add("Mul", bent, w.constant(np.array(gamma, facts.dtype(node.input[0])), "gamma"))])
+
+
 def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
@@ -356,5 +378,5 @@ _RULES: dict[str, Rule] = {
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
     "Hardmax": _hardmax, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
-    **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32),
+    **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32), "Selu": _selu,
 }
