@@ -227,7 +227,7 @@ def normalise(program: Program) -> None:
     for function in public_functions(program.module):
         slice_after_splitting(function)
     functions = public_functions(program.module)
-    if any([*map(upsample_by_phases, functions), *map(split_groups, functions)]):
+    if any([*(upsample_by_phases(each, phases=False) for each in functions), *map(split_groups, functions)]):
         run_pipeline(program.module, CLEAN)
     hoist_constants(program)
 
@@ -255,7 +255,7 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
 
     if len(those) == len(targets):
         unroll_loops(program)
-        upsample_windows(program)
+        upsample(program)
         merge_groups(program)
         narrow_factors(program)
         fuse_attention(program, accepts)
@@ -269,7 +269,7 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     text = program.module.operation.get_asm(enable_debug_info=True)
     apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
     changed = [
-        unroll_loops(apart), upsample_windows(apart), merge_groups(apart), narrow_factors(apart),
+        unroll_loops(apart), upsample(apart), merge_groups(apart), narrow_factors(apart),
         fuse_attention(apart, accepts), refine_rows(apart), narrow_readers(apart), distribute_concats(apart),
         sink_expansions(apart), inline_indices(apart), join_products(apart, joins),
     ]
@@ -277,9 +277,10 @@ def attending(program: Program, targets: Sequence[Target]) -> Program | None:
     return apart if any(changed) else None
 
 
-def upsample_windows(program: Program) -> bool:
-    """All transposed convolutions phase by phase, in place; whether there were any."""
-    found = [upsample_by_phases(function, windows=True) for function in public_functions(program.module)]
+def upsample(program: Program) -> bool:
+    """Transposed convolutions phase by phase, in place; whether there were any. On the host what this makes of them is
+    slower than zeros: vectors of results do not lie side by side."""
+    found = [upsample_by_phases(function, phases=True) for function in public_functions(program.module)]
     if any(found):
         run_pipeline(program.module, CLEAN)
     return any(found)

@@ -21,21 +21,21 @@ from motet.compiler.normalise.splitting import Split
 from motet.compiler.partition.roles import Role, role_of, structure_of
 
 
-def upsample_by_phases(function: ir.Operation, windows: bool = False) -> bool:
+def upsample_by_phases(function: ir.Operation, phases: bool) -> bool:
     """In place, in a public function; whether anything was found. What has extents that are not known stays, and,
-    unless `windows`, what has several pixels in the window of a phase."""
+    without `phases`, what has more than one: then zeros stand around an image alone, as a border."""
     found = False
     for block in function.regions[0].blocks:
-        while (upsampling := _first(block, windows)) is not None:  # what is rewritten takes others along
+        while (upsampling := _first(block, phases)) is not None:  # what is rewritten takes others along
             _rewrite(*upsampling)
             found = True
     return found
 
 
-def _first(block: ir.Block, windows: bool) -> tuple[ir.Operation, _Upsampling] | None:
+def _first(block: ir.Block, phases: bool) -> tuple[ir.Operation, _Upsampling] | None:
     for each in block.operations:
         found = _match(each.operation)
-        if found is not None and (windows or all(axis.taps == 1 or axis.step == 1 for axis in found.axes)):
+        if found is not None and (phases or all(axis.step == 1 for axis in found.axes)):
             return each.operation, found
     return None
 
