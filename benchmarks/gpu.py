@@ -12,8 +12,9 @@ fastest round, per call; the JSON lines have the median, whole calls by the cloc
 of a row is the larger of its operations over the GPU's peak and its bytes over the bandwidth of a copy, measured in the
 same run.
 Rows run in a process of their own, which is started anew if it dies. Then come passes of their own: for IREE, whose
-driver may end the process, cold starts, in fresh processes (`benchmarks.gpu_cold`), JAX's networks, and max-autotune,
-which searches long and, as reduce-overhead, is given some rows alone. What the limit of time leaves out has no number.
+driver may end the process, cold starts, in fresh processes (`benchmarks.gpu_cold`), and JAX's networks with max-
+autotune, which searches long and, as reduce-overhead, is given some rows alone. What the limit of time leaves out has
+no number.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ PEERS = {
     "max-autotune": "torch.compile that searches, in a CUDA graph; of some rows, with a limit of time for each",
 }
 RESULTS = "results.jsonl"
-_ALONE = {"IREE": 40.0, "JAX": 60.0, "max-autotune": 60.0}  # seconds without a result after which a row is given up
-_SHARE = {"JAX": 0.6}  # of the time that is left then
+_ALONE = (("IREE",), ("JAX", "max-autotune"))  # what has passes of its own
+_PATIENCE = 50.0  # seconds without a result after which a row of such a pass is given up
+_SHARE = 0.6  # of the time that is left for IREE
 _DEATHS = 3  # rows one after the other with which the process ends, after which a pass does
 
 
@@ -66,13 +68,14 @@ class Pass:
 
 def passes(options: argparse.Namespace) -> Iterator[Pass]:
     chosen = _chosen(options)
-    together = [name for name in options.peers if name not in _ALONE or name == "JAX"]
-    if set(together) - set(_ALONE) or not options.peers:
+    together = [name for name in options.peers if name == "JAX" or not any(name in group for group in _ALONE)]
+    if together or not options.peers:
         yield Pass((OWN[0], *together, OWN[1]), tuple(row.name for row in chosen), options.patience)
-    for name in (name for name in _ALONE if name in options.peers):
-        theirs = tuple(row.name for row in chosen if _has_alone(name, row))
+    for group in _ALONE:
+        names = tuple(name for name in group if name in options.peers)
+        theirs = tuple(row.name for row in chosen if any(_has_alone(name, row) for name in names))
         if theirs:
-            yield Pass((name,), theirs, _ALONE[name], _SHARE.get(name, 1.0))
+            yield Pass(names, theirs, _PATIENCE, _SHARE if "IREE" in names else 1.0)
 
 
 def _has_alone(contender: str, row: Row) -> bool:
