@@ -54,7 +54,9 @@ def test_zeros_between_pixels_change_nothing(
     check(text, [random(*image), random(filters, image[1], window, window, seed=1), random(filters, seed=2)])
 
 
-@pytest.mark.parametrize(("window", "step", "padding", "is_spread"), [(2, 2, 0, False), (4, 2, 1, False), (3, 2, 1, True)])
+@pytest.mark.parametrize(
+    ("window", "step", "padding", "is_spread"), [(2, 2, 0, False), (4, 2, 1, False), (3, 2, 1, True)]
+)
 def test_no_zeros_are_made_where_phases_are_of_one_size(window: int, step: int, padding: int, is_spread: bool) -> None:
     program = load_mlir(transposed((1, 8, 5, 7), 8, window, step, padding), "test.mlir")
     with program.module.context, ir.Location.unknown():
