@@ -97,6 +97,9 @@ def _end(outcome: Outcome, times: bool) -> None:
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = 0  # who reads has seen enough
     os._exit(status)  # a check that hangs has left a thread inside a driver, which an orderly end would wait for
