@@ -4,7 +4,8 @@
     %1 = tensor.extract_slice %0[0, 0, 1] [2, 12, 8] …    →    %1 = tensor.empty() : tensor<2x12x8xf32>
     %2 = tensor.insert_slice %x into %1 …                      %2 = tensor.insert_slice %x into %1 …
 
-PyTorch writes tensors piece by piece so. Nothing has to be copied, and no schedule reads memory that is yet to be written.
+PyTorch writes tensors piece by piece so. Nothing has to be copied, and no schedule reads memory that is yet to be
+written.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import motet
+from motet.compiler import pipeline
+from motet.compiler.frontends.mlir import load_mlir
+from motet.compiler.ir._mlir import ir
+from motet.compiler.normalise.slice_nothing import slice_nothing
 
 STATIC = """
 func.func @main(%x: tensor<3x5xf32>) -> tensor<4x9xf32> {
@@ -47,3 +51,18 @@ def test_extents_that_are_computed_stay_with_dropped_dimensions() -> None:
     for n in (1, 7, 33):
         x = np.arange(n, dtype=np.float32)[None]
         np.testing.assert_array_equal(session(x), x[0])
+
+
+def test_other_shapes_of_what_nothing_has_written_are_written_nowhere_else() -> None:
+    program = load_mlir("""
+func.func @main() -> tensor<2x3xf32> {
+  %e = tensor.empty() : tensor<6xf32>
+  %s = tensor.expand_shape %e [[0, 1]] output_shape [2, 3] : tensor<6xf32> into tensor<2x3xf32>
+  %c = arith.constant 2.0 : f32
+  %f = linalg.fill ins(%c : f32) outs(%s : tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %f : tensor<2x3xf32>
+}""", "test.mlir")
+    with program.module.context, ir.Location.unknown():
+        for function in pipeline.public_functions(program.module):
+            slice_nothing(function)
+        assert "expand_shape" not in str(program.module)

@@ -1,4 +1,4 @@
-"""Sorts that `sorts.py` has no keys of 32 bits for: by numbers of 64 bits or without a sign, of lines of unknown length.
+"""Sorts that `sorts.py` has no keys of 32 bits for: by 64 bits or without a sign, of lines of unknown length.
 
 Every element finds its rank, how many elements of its line come before it, by comparing with all of them, and is
 written there. Equal elements keep their order, and NaNs are larger than all else. That takes the square of a line's
