@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _CLASSES = {
     "contraction": "contraction", "convolution": "convolution", "depthwise": "convolution", "loops": "elementwise",
-    "rows": "reduction", "generic": "generic",
+    "rows": "reduction", "generic": "generic", "products": "contraction",
 }
 
 
