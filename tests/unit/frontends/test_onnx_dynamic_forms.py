@@ -96,6 +96,7 @@ def test_averages_of_whole_windows_over_any_number_of_images() -> None:
     ("MaxPool", {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}, "auto_pad"),
     ("AveragePool", {"kernel_shape": [3, 3], "ceil_mode": 1, "count_include_pad": 1}, "ceil_mode"),
     ("ArgMax", {"axis": 2, "select_last_index": 1}, "select_last_index"),
+    ("LRN", {"size": 3}, "LRN over extents"),
 ])
 def test_forms_that_depend_on_extents_of_a_call_are_refused(op: str, attributes: dict[str, Any], what: str) -> None:
     x = np.zeros((2, 3, 9, 8), np.float32)

@@ -146,6 +146,12 @@ def _check_arg_extreme(node: onnx.NodeProto, facts: Facts) -> None:
         raise _refused(node, facts, "with select_last_index over an extent that only a call knows", "a known one")
 
 
+def _check_response_norm(node: onnx.NodeProto, facts: Facts) -> None:
+    """Raise CompileError where an extent is unknown: the wheel takes two of its reshape's for unknown then."""
+    if None in (facts.extents(node.input[0]) or []):
+        raise _refused(node, facts, "over extents that only a call knows", "known ones")
+
+
 def _refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")
 
@@ -369,7 +375,7 @@ def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
 
 
 _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
-    "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme,
+    "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _check_pool),
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
