@@ -38,6 +38,8 @@ _HOPED = 1.12  # times as long as the model says take tiles that do not go aroun
 _PIECES = (64, 32)
 _LONG, _PARTED = 1024, (64, 64)  # sums so long are parted where there are few such tiles, but not those that are joined
 _KEPT = (64, 128)  # the largest tile that registers hold beside another: larger ones took four times as long
+_AT_ONCE = ("bf16",)  # factors; of f16 the assembler has every multiplication wait for the one before
+_IN_TURN = ("bf16", "f16")
 _LAUNCH = 1500  # cycles that a launch behind another takes
 _HANDED_ON = 4  # bytes that are written and read of each result between launches, as numbers of 16 bits
 _MEMORY = 2000  # bytes that all processors together read or write in a cycle
@@ -50,13 +52,15 @@ def pays(products: Sequence[ProductShape], target: GpuTarget) -> bool:
     alike = {shape.dtypes[:2] for shape in products} == {first.dtypes[:2]} and first.dtypes[0] == first.dtypes[1]
     if len(products) > MOST or not alike:
         return False
-    factor = target.precision if first.dtypes[0] == "f32" and target.precision != "ieee" else first.dtypes[0]
+    factor = first.dtypes[0]
     m, n, *depths = (size or _GUESS for size in (first.m, first.n, *(shape.k for shape in products)))
     if factor not in RATES or min(m, n, *depths) < _LEAST:
         return False
     together = len(set(depths)) == 1 and any(len({side(shape) for shape in products}) == 1 for side in (_left, _right))
     batch = first.batch or 1
     if max(depths) >= _LONG and _tiles_of(_PARTED, batch, m, n) < target.processors // 2:
+        return False
+    if first.dtypes[0] not in (_AT_ONCE if together else _IN_TURN):
         return False
     if not together and _tiles_of(_KEPT, batch, m, n) > target.processors:
         return False
