@@ -176,6 +176,14 @@ def test_a_factor_in_common_is_read_once(m: int, n: int, k: int, dtype: str) -> 
 
 
 @pytest.mark.usefixtures("always")
+def test_sums_are_rounded_to_bf16_so_that_nobody_multiplies_16_bits_with_them() -> None:
+    (program,) = generate(gated(256, 384, 256, "bf16")).programs.values()
+    for form in program.forms:
+        assert form.source.count("tl.int16, bitcast=True") >= 2
+        assert "acc0).to(tl.bfloat16).to(tl.float32)" not in form.source
+
+
+@pytest.mark.usefixtures("always")
 def test_three_products_and_what_follows_are_one_launch() -> None:
     m, n, k = 20, 36, 48
     body = "".join(product(f"%p{i}", f"%a{i}", f"%b{i}", m, n, k, "f32") for i in range(3))
