@@ -214,3 +214,66 @@ def test_sums_of_columns_have_all_rows(shape: tuple[int, ...], axis: int) -> Non
     x = random(*shape)
     (got,) = interpret(generate(text(lambda x: mb.reduce_sum(x, axis), shape)), [x])
     np.testing.assert_allclose(got, x.astype("f8").sum(axis), rtol=1e-4, atol=1e-3)
+
+
+ANY = """
+func.func @main(%x: tensor<{rows}x{columns}xf32>) -> tensor<{rows}xi1> {{
+  %z = arith.constant 0.0 : f32
+  %f = arith.constant {begin}
+  %e = tensor.empty() : tensor<{rows}xi1>
+  %i = linalg.fill ins(%f : i1) outs(%e : tensor<{rows}xi1>) -> tensor<{rows}xi1>
+  %r = linalg.generic {{indexing_maps = [affine_map<(a, b) -> (a, b)>, affine_map<(a, b) -> (a)>],
+      iterator_types = ["parallel", "reduction"]}} ins(%x : tensor<{rows}x{columns}xf32>)
+      outs(%i : tensor<{rows}xi1>) {{
+  ^bb0(%a: f32, %o: i1):
+    %c = arith.cmpf une, %a, %z : f32
+    %d = {op} %c, %o : i1
+    linalg.yield %d : i1
+  }} -> tensor<{rows}xi1>
+  return %r : tensor<{rows}xi1>
+}}"""
+
+
+@pytest.mark.parametrize("rows, columns", [(5, 7), (3, 64), (1, 20000)])
+@pytest.mark.parametrize("op, begin", [("arith.ori", "false"), ("arith.andi", "true"), ("arith.minui", "true")])
+def test_reductions_of_truth_values(rows: int, columns: int, op: str, begin: str) -> None:
+    x = np.where(random(rows, columns) > (1.5 if op == "arith.ori" else -1.5), 1, 0).astype(np.float32)
+    x[-1] = op != "arith.ori"
+    (got,) = interpret(generate(ANY.format(rows=rows, columns=columns, op=op, begin=begin)), [x])
+    np.testing.assert_array_equal(got, (x != 0).any(1) if op == "arith.ori" else (x != 0).all(1))
+
+
+AVERAGES = """
+func.func @main(%x: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %one = arith.constant dense<1.0> : tensor<5xf32>
+  %zero = arith.constant 0.0 : f32
+  %p = tensor.pad %one low[1] high[1] {
+  ^bb0(%i: index):
+    tensor.yield %zero : f32
+  } : tensor<5xf32> to tensor<7xf32>
+  %w = tensor.empty() : tensor<3xf32>
+  %e = tensor.empty() : tensor<3xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<3xf32>) -> tensor<3xf32>
+  %c = linalg.generic {indexing_maps = [affine_map<(i, k) -> (i * 2 + k)>, affine_map<(i, k) -> (k)>,
+      affine_map<(i, k) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%p, %w : tensor<7xf32>, tensor<3xf32>) outs(%f : tensor<3xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %s = arith.addf %a, %o : f32
+    linalg.yield %s : f32
+  } -> tensor<3xf32>
+  %n = tensor.empty() : tensor<4x3xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>,
+      affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %c : tensor<4x3xf32>, tensor<3xf32>) outs(%n : tensor<4x3xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %d = arith.divf %a, %b : f32
+    linalg.yield %d : f32
+  } -> tensor<4x3xf32>
+  return %y : tensor<4x3xf32>
+}"""
+
+
+def test_counts_over_padded_constants() -> None:
+    x = random(4, 3)
+    (got,) = interpret(generate(AVERAGES), [x])
+    np.testing.assert_allclose(got, x / np.array([2, 3, 2], np.float32), rtol=1e-6)
