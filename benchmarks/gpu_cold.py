@@ -32,7 +32,7 @@ def starts(chosen: list[Any], folder: Path, end: float) -> Iterator[dict[str, An
                 return
             try:
                 found[way] = _start(way, row.name, folder)
-            except (subprocess.SubprocessError, ValueError) as error:
+            except (subprocess.SubprocessError, ValueError, IndexError) as error:
                 found[f"{way}, error"] = str(error)[-300:]
         yield {"cold": row.name, **found}
 
