@@ -215,7 +215,12 @@ def _fmin(a: Any, b: Any) -> Any:
 
 def _pad(x: Any, pad: Sequence[Any], mode: str = "constant", value: float | None = None) -> Any:
     """By what is on the other side: PyTorch's own way writes the result piece by piece."""
-    if mode != "circular" or not all(isinstance(extent, int) for extent in pad):
+    if mode == "constant":
+        return torch.ops.aten.constant_pad_nd.default(x, pad, value or 0)
+    if mode != "circular":
+        kind = "reflection" if mode == "reflect" else "replication"
+        return getattr(torch.ops.aten, f"{kind}_pad{len(pad) // 2}d").default(x, pad)
+    if not all(isinstance(extent, int) for extent in pad):
         return NotImplemented
     for number in range(len(pad) // 2):
         before, after = pad[2 * number : 2 * number + 2]
