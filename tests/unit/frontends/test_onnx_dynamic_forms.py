@@ -124,3 +124,16 @@ def test_slices_backwards_that_may_begin_outside_are_refused() -> None:
     made = model("Slice", {"x": (x, ["n", 4, 5])}, constants, ["x", "s", "e", "a", "t"], [None] * 3, 13)
     with pytest.raises(motet.errors.CompileError, match="from element 7 backwards"):
         motet.compile(made, devices="host")
+
+
+@pytest.mark.parametrize("op, attributes", [
+    ("InstanceNormalization", {"epsilon": 0.1}), ("GroupNormalization", {"num_groups": 3}),
+])
+@pytest.mark.parametrize("dims", [["n", 6, "h", "w"], [2, 6, 5, "w"]])
+def test_normalisations_of_images_of_any_size(op: str, attributes: dict[str, Any], dims: list[Any]) -> None:
+    x = RNG.standard_normal((2, 6, 5, 7)).astype(np.float32)
+    constants = {name: RNG.standard_normal(6).astype(np.float32) for name in "sb"}
+    made = model(op, {"x": (x, dims)}, constants, ["x", "s", "b"], [None] * 4, 21, **attributes)
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
+    got = motet.load(motet.compile(made, devices="host"))(x)
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4, atol=1e-5)

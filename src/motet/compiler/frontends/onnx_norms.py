@@ -2,7 +2,8 @@
 
 GroupNormalization, but for images since operator set 21, and MeanVarianceNormalization are lowered as they are
 defined, by E[x²] − E[x]², which has no digit left where the mean is large beside the spread; here it is the mean of
-squared differences from the mean. LRN over an even number of channels sums windows of the wrong place.
+squared differences from the mean. InstanceNormalization and GroupNormalization of images whose extents only a call
+knows give wrong numbers, and are written so too. LRN over an even number of channels sums windows of the wrong place.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ def _deviations(w: Writer, value: str, axes: list[int]) -> tuple[str, str]:
 
 
 def _group_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    rank = facts.rank(node.input[0])
-    if rank is None or node.input[0] not in facts.types or (facts.version >= 21 and rank == 4):
+    rank, extents = facts.rank(node.input[0]), facts.extents(node.input[0])
+    image = facts.version >= 21 and rank == 4 and (extents is None or None not in extents[2:])
+    if rank is None or node.input[0] not in facts.types or image:
         return None
     w = Writer(node, facts)
     value, kind = _in_float32(w, node.input[0])
@@ -56,10 +58,23 @@ def _group_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodePr
     of_channels = facts.version >= 21  # before, there is a scale for each group
     if of_channels:
         unit = w.like(unit, node.input[0])
-    extents = [-1, *[1] * (rank - 2)] if of_channels else [-1, 1]
-    scale, shift = (w.reshape(_in_float32(w, name)[0], extents) for name in node.input[1:3])
+    places = [-1, *[1] * (rank - 2)] if of_channels else [-1, 1]
+    scale, shift = (w.reshape(_in_float32(w, name)[0], places) for name in node.input[1:3])
     result = w.add("Add", w.add("Mul", unit, scale), shift)
     return w.done([w.cast(result if of_channels else w.like(result, node.input[0]), kind)])
+
+
+def _instance_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    extents = facts.extents(node.input[0])
+    if extents is None or None not in extents[2:] or node.input[0] not in facts.types:
+        return None
+    w = Writer(node, facts)
+    value, kind = _in_float32(w, node.input[0])
+    apart, variance = _deviations(w, value, list(range(2, len(extents))))
+    root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
+    places = [-1, *[1] * (len(extents) - 2)]
+    scale, shift = (w.reshape(_in_float32(w, name)[0], places) for name in node.input[1:3])
+    return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", apart, root), scale), shift), kind)])
 
 
 def _mean_variance(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -92,6 +107,7 @@ def _local_response(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] 
 
 RULES: dict[str, Rule] = {
     "GroupNormalization": _group_normalization,
+    "InstanceNormalization": _instance_normalization,
     "LRN": _local_response,
     "MeanVarianceNormalization": _mean_variance,
 }
