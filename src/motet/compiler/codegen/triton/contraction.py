@@ -31,6 +31,9 @@ _LEAST = 8  # of M, N and K, for which matrix units pay
 _SIDE = 64  # of the tiles that small results are made of
 _LEAST_DEPTH = 128  # of one piece of a product
 _LONG = 1024  # products of each result, from which on they are parted
+_LONGER = 2049  # the same where there are enough slim tiles of 16-bit floats, as measured on an H100
+_SLIM, _ENOUGH = 16, 64  # columns of a slim tile, and how many there are then
+_HOPPER = 90
 _GUESS = 1024  # a dynamic extent
 _FORMS = 8
 _HOPED = 1.12  # times as long as the model says take tiles that do not go around a ring, as measured beside rings
@@ -215,7 +218,9 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     if any(not isinstance(size, int) for size in stage.sizes):
         return 1
     batch, m, n, k = (_known(stage, dims) for dims in classes)
-    if k < _LONG:
+    fast = target.architecture == _HOPPER and _factor_dtype(kernel, stage) in ("f16", "bf16")
+    enough = fast and batch * -(-m // _SIDE) * -(-n // _SLIM) >= _ENOUGH
+    if k < (_LONGER if enough else _LONG):
         return 1
     tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
     return min(k // _LEAST_DEPTH, 2 * target.processors // tiles)

@@ -18,7 +18,7 @@ from motet.compiler.codegen.triton.matrices import Matrix, matrix_of, short
 from motet.compiler.codegen.triton.products import group_of, leaving, stay, times
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import Ring, ring_cycles
-from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, RingWriter
+from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, WAIT, RingWriter
 from motet.compiler.codegen.triton.scalars import storage_type
 from motet.compiler.codegen.triton.tiles import Problem, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, symbol_name
@@ -164,7 +164,7 @@ class _Text:
         others = 0 if self.fit.at_once else len(self.j.products) - 1
         functions = [self._keep(number) for number in range(others)]
         functions += [self._finish(), _tile_function(group_of(self.ring.m, self.fit.width))]
-        functions += [self._fetch(), self._multiply(), self._main(symbol)]
+        functions += [self._fetch(True), self._fetch(False), self._multiply(), self._main(symbol)]
         body = "\n\n\n".join(functions)
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         return f'"""{about}\n\n{self.w.described()}"""\n\n{HEAD}{library}\n\n{body}\n'
@@ -227,31 +227,33 @@ class _Text:
     def _depth(self, number: int) -> str:
         return short(self.w, total(self.j.products[number].k))
 
-    def _fetch(self) -> str:
-        """The warp that fetches: places are filled in the order in which they are used."""
+    def _fetch(self, left: bool) -> str:
+        """A warp that fetches one side's factors: places are filled in the order in which they are used."""
+        matrices = self.factors.lefts if left else self.factors.rights
+        shared = left and self.fit.at_once  # by all products
         making: list[str] = []
-        for number, (left, right) in enumerate(zip(self.factors.lefts, self.factors.rights, strict=True)):
-            if number == 0 or not self.fit.at_once:
-                making.append(self._described(f"a{number}", left, (self.ring.m, self.ring.k), "lefts"))
-            place = f"rights{number if self.fit.at_once else 0}"
-            making.append(self._described(f"b{number}", right, (self.ring.k, self.fit.width), place))
+        for number, matrix in enumerate(matrices[:1] if shared else matrices):
+            place = "lefts" if left else f"rights{number if self.fit.at_once else 0}"
+            size = (self.ring.m, self.ring.k) if left else (self.ring.k, self.fit.width)
+            making.append(self._described(f"m{number}", matrix, size, place))
+        at = (f"pm * {self.ring.m}", "k") if left else ("k", f"pn * {self.fit.width}")
+        corner = self._corner(matrices[0], *at)
         loops: list[str] = []
         for turn in self._turns():
-            parts = [f"a{turn[0]}", *(f"b{number}" for number in turn)]
-            left = self._corner(self.factors.lefts[0], f"pm * {self.ring.m}", "k")
-            right = self._corner(self.factors.rights[0], "k", f"pn * {self.fit.width}")
-            places = ["lefts", *(f"rights{position}" for position in range(len(turn)))]
+            parts = [f"m{number}" for number in (turn[:1] if shared else turn)]
+            places = ["lefts"] if left else [f"rights{position}" for position in range(len(turn))]
             loops += [
                 f"for k in range(0, {self._depth(turn[0])}, {self.ring.k}):",
                 "    mbarrier.wait(empty.index(place), phase)",
                 f"    mbarrier.expect(full.index(place), {' + '.join(f'{part}.nbytes_per_cta' for part in parts)})",
                 *(f"    tma.async_load({part}, {corner}, full.index(place), {each}.index(place))"
-                  for part, corner, each in zip(parts, [left, *[right] * len(turn)], places, strict=True)),
+                  for part, each in zip(parts, places, strict=True)),
                 *_indented(self._onwards()),
             ]
+        name = "fetch_left" if left else "fetch_right"
         return "\n".join([
-            "@gluon.jit", f"def fetch({', '.join([*self.shared, *self.arguments])}):",
-            *_indented([*making, "place = 0", "phase = 1", *self._tiles(loops)]),
+            "@gluon.jit", f"def {name}({', '.join([*self.shared, *self.arguments])}):",
+            *_indented([*making, WAIT, "place = 0", "phase = 1", *self._tiles(loops)]),
         ])
 
     def _multiply(self) -> str:
@@ -262,6 +264,7 @@ class _Text:
             f"instr_shape=[16, {self.fit.width}, {step}])",
             "c = 0" if self.result is None
             else self._described("c", self.result, (self.ring.m, self.ring.piece), "outs"),
+            WAIT,
         ]
         loops: list[str] = []
         for turn in self._turns():
@@ -356,12 +359,13 @@ class _Text:
         lines += [
             *(f"{each} = mbarrier.allocate_mbarrier(batch={ring.stages})" for each in ("full", "empty")),
             f"for i in gl.static_range({ring.stages}):",
-            "    mbarrier.init(full.index(i), count=1)",
+            "    mbarrier.init(full.index(i), count=2)",
             "    mbarrier.init(empty.index(i), count=1)",
             "fence_async_shared()",
             f"rows = tl.cdiv({short(self.w, total(self.last.m))}, {ring.m})",
             f"columns = tl.cdiv({short(self.w, total(self.last.n))}, {self.fit.width})",
-            f"gl.warp_specialize([(multiply, (outs, {given})), (fetch, ({given}))], [1], [{REGISTERS}])",
+            f"gl.warp_specialize([(multiply, (outs, {given})), (fetch_left, ({given})), (fetch_right, ({given}))], "
+            f"[1, 1], [{REGISTERS}, {REGISTERS}])",
         ]
         return "\n".join(["@gluon.jit", f"def {symbol}({', '.join(self.arguments)}):", *_indented(lines)])
 

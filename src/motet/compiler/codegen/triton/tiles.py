@@ -139,7 +139,8 @@ def _deep(tiles: Sequence[Tile], problem: Problem, target: GpuTarget) -> list[Ti
 def _is_short(problem: Problem, tile: Tile, target: GpuTarget) -> bool:
     """Whether what a product takes is mostly waiting for the first of its factors."""
     small = tile.kind == "pointers" and tile.m * tile.n <= 64 * 64 and problem.factor in ("f16", "bf16")
-    return small and target.architecture == _HOPPER and problem.k <= _SHORT * _DEPTHS[problem.factor]
+    alone = problem.batch == 1 and problem.k <= _SHORT * _DEPTHS[problem.factor]
+    return small and alone and target.architecture == _HOPPER
 
 
 def _depth(problem: Problem, m: int, n: int) -> int:
