@@ -169,3 +169,22 @@ def test_full_precision_agrees_with_numpy(ring: Ring, shape: tuple[int, int, int
 @pytest.mark.parametrize("ring", WIDE, ids=str)
 def test_factors_through_registers_agree_with_numpy(ring: Ring, shape: tuple[int, int, int], tmp_path: Path) -> None:
     multiplied(shape, "f32", ",precision=tf32", tmp_path)
+
+
+@pytest.mark.parametrize("ring", BF16[:1], ids=str)
+def test_what_is_added_is_loaded_when_a_tile_begins(ring: Ring) -> None:
+    kind = "tensor<512x384xbf16>"
+    made = generate(f"""
+func.func @main(%a: tensor<512x256xbf16>, %b: tensor<256x384xbf16>, %r: {kind}, %q: {kind}) -> {kind} {{
+  %z = arith.constant 0.0 : bf16
+  %e = tensor.empty() : {kind}
+  %f = linalg.fill ins(%z : bf16) outs(%e : {kind}) -> {kind}
+  %p = linalg.matmul ins(%a, %b : tensor<512x256xbf16>, tensor<256x384xbf16>) outs(%f : {kind}) -> {kind}
+  %s = linalg.add ins(%p, %r : {kind}, {kind}) outs(%e : {kind}) -> {kind}
+  %u = linalg.mul ins(%s, %q : {kind}, {kind}) outs(%e : {kind}) -> {kind}
+  return %u : {kind}
+}}""")
+    source = last(made).forms[0].source
+    before, ending = source[source.index("def ahead(") :].split("def finish(")
+    assert before.count("tl.load") == 1 and ending.count("tl.load") == 1  # of two there is room for one
+    compiled(last(made), SM_90A)

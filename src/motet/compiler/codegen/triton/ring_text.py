@@ -19,8 +19,8 @@ from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import group_of
-from motet.compiler.codegen.triton.scalars import storage_type, to_storage
-from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
+from motet.compiler.codegen.triton.scalars import from_storage, storage_type, to_storage
+from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, symbol_name
 
 if TYPE_CHECKING:
     from motet.compiler.codegen.triton.ring import Ring
@@ -54,6 +54,24 @@ class RingWriter(Writer):
         super().__init__(kernel, buffers, shape)
         self.result = result
         self.outs = outs
+        self.points = 0  # lines, the first ones, that say where a piece is
+        self.ahead: list[str] | None = None  # the load of what is read of every point, to be made before a tile is
+
+    def read_ahead(self) -> None:
+        """From here on, what is read of every point is loaded when the tile begins, if it is short, and the first:
+        registers have no room for more."""
+        self.points, self.ahead = len(self.lines), []
+
+    def read(self, source: Source, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+        offset = self.offset(source.place, at)
+        mask = " & ".join(self.mask_of(offset.axes))
+        text = f"tl.load(v{source.place.value} + ({offset.text}){f', mask={mask}' if mask else ''})"
+        whole = not source.bounds and len(offset.axes) == len(self.shape)
+        short = item_bytes(source.place.dtype) <= 2
+        if self.ahead is None or not whole or not short or (self.ahead and text not in self.ahead):
+            return super().read(source, at, other, raw)
+        self.ahead = [text]
+        return "e0" if raw else self.define("x", from_storage("e0", source.place.dtype))
 
     def range(self, axis: int) -> str:
         inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
@@ -102,15 +120,28 @@ def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> 
     body = body.replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` asks for a layout
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
-        _finish_function(arguments, body), _tile_function(group_of(ring.m, ring.n)),
+        *_ahead_function(w, ring, arguments), _finish_function(w, arguments, body),
+        _tile_function(group_of(ring.m, ring.n)),
         *_fetch_functions(w, parts, ring, arguments), _multiply_function(w, parts, ring, arguments),
         _main_function(w, parts, ring, symbol, arguments),
     ]
     return f'"""{about}\n\n{w.described()}"""\n\n{HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
 
 
-def _finish_function(arguments: Sequence[str], body: str) -> str:
-    given = ", ".join(["acc", "m_at", "n_at", "c", "out", "L: gl.constexpr", *arguments])
+def _ahead_function(w: RingWriter, ring: Ring, arguments: Sequence[str]) -> list[str]:
+    """What loads, for `width` columns of a tile, what its ending reads of every point."""
+    if not w.ahead:
+        return []
+    given = ", ".join(["m_at", "n_at", "width: gl.constexpr", "L: gl.constexpr", *arguments])
+    columns = f"arange(0, {ring.piece}, gl.SliceLayout(0"
+    points = [line.replace(columns, "arange(0, width, gl.SliceLayout(0") for line in w.lines[: w.points]]
+    body = "\n".join([*points, f"    return {', '.join(w.ahead)}"])
+    return [f"@gluon.jit\ndef ahead({given}):\n{body}"]
+
+
+def _finish_function(w: RingWriter, arguments: Sequence[str], body: str) -> str:
+    early = [f"e{number}" for number in range(len(w.ahead or ()))]
+    given = ", ".join(["acc", *early, "m_at", "n_at", "c", "out", "L: gl.constexpr", *arguments])
     return f"@gluon.jit\ndef finish({given}):\n{body}"
 
 
@@ -225,11 +256,11 @@ def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
     phase = 0
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
         pm, pn = tile(number, rows, columns)
-{_indented(begin, 2)}
+{_indented([*begin, *_ahead(w, ring, arguments)], 2)}
         last = 0
         for k in range(0, depth, {_together(parts, ring)}):
 {_indented(turn, 3)}
-{_indented([*closing, *_ending(parts, ring, arguments)], 2)}
+{_indented([*closing, *_ending(w, parts, ring, arguments)], 2)}
     tma.store_wait(0)'''
 
 
@@ -299,21 +330,34 @@ def _names(name: str, ring: Ring) -> str:
     return ", ".join(f"{name}{i}" for i in range(len(ring.widths)))
 
 
-def _ending(parts: Parts, ring: Ring, arguments: Sequence[str]) -> list[str]:
+def _ahead(w: RingWriter, ring: Ring, arguments: Sequence[str]) -> list[str]:
+    """The lines that load what the ending of a tile reads of every point, part by part along N."""
+    lines: list[str] = []
+    for i, (width, begin) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
+        names = ", ".join(f"e{number}_{i}" for number in range(len(w.ahead or ())))
+        given = [f"pm * {ring.m}", f"pn * {ring.n} + {begin}", str(width), f"layout{i}", *arguments]
+        lines += [f"{names} = ahead({', '.join(given)})"] if names else []
+    return lines
+
+
+def _ending(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -> list[str]:
     """The lines that take a tile apart along N, and finish its pieces."""
     lines: list[str] = []
     number = 0
+    early = range(len(w.ahead or ()))
     for i, (width, begin) in enumerate(zip(ring.widths, _begins(ring), strict=True)):
-        names, size = [f"acc{i}"], width
+        names, size = [str(i)], width
         while size > ring.piece:
             size //= 2
-            for each in names:
-                lines.append(f"{each}0, {each}1 = {each}.reshape(({ring.m}, 2, {size})).permute((0, 2, 1)).split()")
+            halves = f".reshape(({ring.m}, 2, {size})).permute((0, 2, 1)).split()"
+            for which in ("acc", *(f"e{e}_" for e in early)):
+                lines += [f"{which}{each}0, {which}{each}1 = {which}{each}{halves}" for each in names]
             names = [f"{each}{half}" for each in names for half in (0, 1)]
         for position, each in enumerate(names):
             out = f"outs.index({number % ring.outs})" if parts.result is not None else "outs"
             at = f"pm * {ring.m}", f"pn * {ring.n} + {begin + position * size}"
-            lines.append(f"finish({', '.join([each, *at, 'c', out, f'{each}.type.layout', *arguments])})")
+            given = [f"acc{each}", *(f"e{e}_{each}" for e in early), *at, "c", out, f"acc{each}.type.layout"]
+            lines.append(f"finish({', '.join([*given, *arguments])})")
             number += 1
     return lines
 
