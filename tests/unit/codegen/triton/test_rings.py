@@ -173,6 +173,7 @@ def test_factors_through_registers_agree_with_numpy(ring: Ring, shape: tuple[int
 
 @pytest.mark.parametrize("ring", BF16[:1], ids=str)
 def test_what_is_added_is_loaded_when_a_tile_begins(ring: Ring) -> None:
+    assert isinstance(SM_90A, GpuTarget)
     kind = "tensor<512x384xbf16>"
     made = generate(f"""
 func.func @main(%a: tensor<512x256xbf16>, %b: tensor<256x384xbf16>, %r: {kind}, %q: {kind}) -> {kind} {{
