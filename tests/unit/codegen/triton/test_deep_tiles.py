@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.codegen.triton.building import SM_90A, check, random
+from tests.unit.codegen.triton.building import SM_90A, check, generate, random
 from tests.unit.codegen.triton.texts import product
 
 from motet.artifact.dtypes import DTYPES
@@ -36,3 +36,12 @@ def test_the_sum_ends_where_it_ends(m: int, n: int, k: int) -> None:
     inputs = [random(m, k).astype(dtype), random(k, n, seed=1).astype(dtype), random(n, seed=2)]
     made = check(product(m, n, k, "bf16", "f32"), inputs, 2e-3)
     assert any("x128 " in form.label for program in made.programs.values() for form in program.forms)
+
+
+WHOLE, PARTED = ((64, 1024, 1024), (16, 2048, 2048)), ((64, 64, 1024), (64, 1024, 4096))
+
+
+@pytest.mark.parametrize(("m", "n", "k", "launches"), [*((*s, 1) for s in WHOLE), *((*s, 2) for s in PARTED)])
+def test_sums_are_parted_where_there_are_too_few_slim_tiles(m: int, n: int, k: int, launches: int) -> None:
+    made = generate(product(m, n, k, "bf16", "f32"))
+    assert len(made.schedule.commands) == launches
