@@ -158,7 +158,7 @@ def _patches(found: Depthwise, target: GpuTarget) -> list[Patch]:
     item = max(item_bytes(dtype) for dtype in (found.task.kernel.values[image.value].dtype, found.place.dtype))
     last = found.is_channels_last
     turns = last and windows.places > _UNROLLED
-    shapes = [(1, 4), (1, 8)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2)]
+    shapes = [(1, 8), (1, 4)] if turns else [(4, 2), (2, 4), (1, 4)] if last else [(8, 1), (4, 1), (4, 2)]
     if last and windows.places <= _FEW:
         shapes = [(2, 4), (4, 2), (1, 4)]
     if windows.row is None:
