@@ -243,8 +243,8 @@ def _zero(element: ir.Type) -> ir.Attribute:
 
 
 def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:
-    """The filters phase by phase: axes of phases, then those of the filters, places of the window as pixels that a phase
-    reads. So filters of one phase lie side by side, as channels of the result do."""
+    """The filters phase by phase: axes of phases, then those of the filters, places of the window as pixels that a
+    phase reads. So filters of one phase lie side by side, as channels of the result do."""
     structure = structure_of(operation)
     filters = operation.operands[found.filters]
     shape = _shape(filters)
