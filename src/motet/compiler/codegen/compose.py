@@ -151,10 +151,22 @@ def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
 
 
 def _without_unit_dimensions(kernel: Kernel) -> Kernel:
-    """Loops of one trip and temporaries' axes of extent 1 are gone: `1x128x1` and `128` become the same space."""
+    """Loops of one trip and temporaries' axes of extent 1 are gone: `1x128x1` and `128` become the same space. An axis
+    that is read beyond its one element, as padding, stays."""
     whole = {access.value for stage in kernel.stages for access in tables(stage)}
+    beyond = {
+        (access.value, axis)
+        for stage in kernel.stages
+        for access in (*stage.inputs, *(init for init in stage.inits if isinstance(init, Access)))
+        if access.padding is not None
+        for axis, entry in enumerate(access.map)
+        if entry.constant or any(c for c, size in zip(entry.coefficients, stage.sizes, strict=True) if size != 1)
+    }
     kept_axes = [
-        [axis for axis, size in enumerate(value.shape) if size != 1 or value.role != "temporary" or number in whole]
+        [
+            axis for axis, size in enumerate(value.shape)
+            if size != 1 or value.role != "temporary" or number in whole or (number, axis) in beyond
+        ]
         for number, value in enumerate(kernel.values)
     ]
     values = tuple(
