@@ -48,6 +48,7 @@ def load_torch(
     without_sign = unsigned(kinds.inputs), unsigned(kinds.results)
     try:
         with context, ir.Location.unknown():
+            _forget_devices(module)
             run_pipeline(module, _TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)
@@ -88,6 +89,13 @@ def _refuse_unknown(module: ir.Module, file: str) -> None:
     found = find_operations(module, "torch.operator")
     if found:
         raise _no_lowering(ir.StringAttr(found[0].attributes["name"]).value, found[0].location, file)
+
+
+def _forget_devices(module: ir.Module) -> None:
+    """The program was traced on some device. The lowering knows none but the processor, and not all tensors that are
+    made on another; where the program runs is nothing that it says."""
+    for op in find_operations(module, "torch.constant.device"):
+        op.attributes["value"] = ir.StringAttr.get("cpu")
 
 
 def _without_lowering(error: ir.MLIRError, file: str) -> CompileError:
