@@ -4,9 +4,9 @@
 
 What takes time is moving data, first of all between the first-level cache and registers: windows of neighbours
 overlap. So a thread makes a patch of `rows` × `columns` points, for as many channels (or pixels, where these lie side
-by side) as one access moves. It goes over the lines of the image that the patch needs, reads every element once, and adds
-it to all points whose windows have it, in the order of the window. Tall windows are a loop in the program, for patches
-of one row.
+by side) as one access moves. It goes over the lines of the image that the patch needs, reads every element once, and
+adds it to all points whose windows have it, in the order of the window. Tall windows are a loop in the program, for
+patches of one row.
 """
 
 from __future__ import annotations
