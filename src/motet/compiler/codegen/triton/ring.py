@@ -28,6 +28,7 @@ _PLACES = (8, 3)  # most and least of a ring
 _FORMS = 3
 _ASIDE = 2048  # bytes of shared memory for barriers, and descriptors while they are made
 _BEGIN = 8570  # cycles until a program multiplies
+_SOONER = 150  # cycles less where one group of four warps multiplies
 _CACHE_BYTES = 90  # that one processor reads from the second-level cache in a cycle
 _SHAPES = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (128, (64, 32)), (128, (64,)), (64, (256,)),
@@ -113,7 +114,8 @@ def ring_cycles(ring: Ring, problem: Problem, target: GpuTarget) -> float:
     reading = (ring.m + ring.n) * ring.k * size / _CACHE_BYTES
     step = max(1.07 * arithmetic, reading) + 0.06 * min(arithmetic, reading) + 74
     ending = ring.m * ring.n / 16 + 500
-    return _BEGIN + waves * (-(-problem.k // ring.k) * step + 0.53 * ending)
+    begin = _BEGIN - (_SOONER if ring.warps == 4 else 0)
+    return begin + waves * (-(-problem.k // ring.k) * step + 0.53 * ending)
 
 
 def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: GpuTarget) -> Form:
