@@ -250,3 +250,26 @@ def test_products_of_bytes_wrap(shapes: tuple[tuple[int, ...], tuple[int, ...]])
     torch.manual_seed(0)
     a, b = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in shapes)
     check(Function(torch.matmul), [a, b])
+
+
+def test_what_was_traced_on_a_gpu_is_compiled(monkeypatch):
+    """Tensors that the program makes carry the device's name."""
+    from motet.pytorch import export
+
+    write, seen = export.write_serialized, []
+
+    def as_on_a_gpu(text, parameters, interface):
+        seen.append(text.count('constant.device "cpu"'))
+        return write(text.replace('constant.device "cpu"', 'constant.device "cuda:0"'), parameters, interface)
+
+    class Causal(torch.nn.Module):
+        def forward(self, q, k, v):
+            scores = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return scores + torch.arange(8, device=q.device) + torch.full((8,), 0.5, device=q.device)
+
+    monkeypatch.setattr(export, "write_serialized", as_on_a_gpu)
+    torch.manual_seed(5)
+    inputs = [torch.randn(2, 3, 7, 8) for _ in range(3)]
+    session = motet.load(motet.compile(Causal(), inputs=inputs, devices="host"))
+    assert seen and seen[0]
+    torch.testing.assert_close(session(*inputs), Causal()(*inputs), rtol=1e-5, atol=1e-5)
