@@ -47,9 +47,9 @@ _GATHERED = 1.25  # times as long as `tiles.py` thinks take programs whose threa
 _ROWS_OF_PIXELS = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (256, (64,)), (128, (64,)), (64, (256,)),
 )
-_COLUMNS_OF_PIXELS = (
-    (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (64, (256,)), (64, (128, 64)), (64, (128,)),
-)
+# Not with 64 filters: the one program that had such tiles, a block of a U-Net, once ended in a launch failure on an H100
+# whose cause is not known, in a kernel that is not known either.
+_COLUMNS_OF_PIXELS = ((128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)))
 _FACTORS = ("f16", "bf16")
 
 
