@@ -47,8 +47,8 @@ _GATHERED = 1.25  # times as long as `tiles.py` thinks take programs whose threa
 _ROWS_OF_PIXELS = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (256, (64,)), (128, (64,)), (64, (256,)),
 )
-# Not with 64 filters: the one program that had such tiles, a block of a U-Net, once ended in a launch failure on an H100
-# whose cause is not known, in a kernel that is not known either.
+# Not with 64 filters: the one program that had such tiles, a block of a U-Net, once ended in a launch failure on an
+# H100, of which neither the kernel nor the cause is known.
 _COLUMNS_OF_PIXELS = ((128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)))
 _FACTORS = ("f16", "bf16")
 
