@@ -84,6 +84,8 @@ def test_a_call_waits_for_nothing_and_is_ordered_by_the_current_stream():
     for stream in (torch.cuda.Stream(), torch.cuda.Stream(), torch.cuda.default_stream()):
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
+            fast(x)  # the first call on a stream takes memory for it, and PyTorch may trace again
+            torch.cuda.synchronize()
             y = torch.zeros_like(x)
             torch.cuda._sleep(50_000_000)
             y.copy_(x)
