@@ -144,6 +144,25 @@ def test_extents_that_meet_in_a_sum_must_be_equal(target: CpuTarget) -> None:
             session(random(rows[0], 10), random(rows[1], 10))
 
 
+CAST_SUM = """
+func.func @main(%a: tensor<?x10xf32>, %b: tensor<4x10xf32>) -> tensor<4x10xf32> {
+  %known = tensor.cast %a : tensor<?x10xf32> to tensor<4x10xf32>
+  %e = tensor.empty() : tensor<4x10xf32>
+  %s = linalg.add ins(%known, %b : tensor<4x10xf32>, tensor<4x10xf32>) outs(%e : tensor<4x10xf32>) -> tensor<4x10xf32>
+  return %s : tensor<4x10xf32>
+}"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_extent_is_what_a_cast_takes_it_for(target: CpuTarget) -> None:
+    session = build(CAST_SUM, target)
+    a, b = random(4, 10), random(4, 10, seed=1)
+    np.testing.assert_array_equal(session(a, b), a + b)
+    for rows in (1, 3, 5):
+        with pytest.raises(CallError, match=f"must be equal, they are {rows} and 4; axis 0 of arg0 is {rows}"):
+            session(random(rows, 10), b)
+
+
 def test_extents_of_one_name_must_be_equal() -> None:
     with mb.Graph("named") as graph:
         x, y = (graph.input(name, ("batch", 4), "f32") for name in "xy")

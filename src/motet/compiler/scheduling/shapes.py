@@ -92,7 +92,11 @@ class Shapes:
         elif name == "affine.apply":
             self._read_apply(operation)
         elif name == "tensor.cast":
-            self.tensors[results[0]] = self._declared(results[0], self.tensors[operation.operands[0]])
+            source = self.tensors[operation.operands[0]]
+            declared = self._declared(results[0], source)
+            self.tensors[results[0]] = declared
+            for extent, known in zip(source, declared, strict=True):  # a cast takes for granted what its type says
+                self._expect_equal(extent, known)
         elif name == "tensor.collapse_shape":
             source = self.tensors[operation.operands[0]]
             groups = reassociation(operation)
