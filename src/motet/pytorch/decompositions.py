@@ -154,7 +154,7 @@ def _divide(a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
     of_narrow = _narrow(a) and (isinstance(b, int) or (isinstance(b, torch.Tensor) and b.dtype == a.dtype))
     if not of_narrow or rounding_mode is None:
         return NotImplemented
-    wide = b.to(torch.int32) if isinstance(b, torch.Tensor) else b
+    wide = b if isinstance(b, int) else b.to(torch.int32)
     return torch.div(a.to(torch.int32), wide, rounding_mode=rounding_mode).to(a.dtype)
 
 

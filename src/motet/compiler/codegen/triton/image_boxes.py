@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from motet.compiler.codegen.triton.tiles import Stayed
 from motet.compiler.targets.gpu import GpuTarget
 
 UNIT = 64  # pixels of a box, channels of a turn, and columns of the pieces in which results leave
@@ -68,22 +69,13 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Boxes:
+class Boxes(Stayed):
     """Tiles of `m` rows and `widths` columns, `stages` places in the ring; pixels are boxes of `shape`."""
 
     shape: tuple[int, ...]
     m: int
     widths: tuple[int, ...]
     stages: int
-
-    @property
-    def n(self) -> int:
-        return sum(self.widths)
-
-    @property
-    def warps(self) -> int:
-        """Those that multiply, which is what a form asks for."""
-        return 8 if self.m >= 128 else 4
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.image_boxes import UNIT, Boxes, Image, corner_of, tiles_of
 from motet.compiler.codegen.triton.products import Contraction, group_of
-from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS
+from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, tile_function
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 
@@ -125,7 +125,7 @@ class Text:
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         given = ", ".join(["acc", "m_at", "n_at", "c", "out", "out_boxes", "L: gl.constexpr", *arguments])
         functions = [
-            f"@gluon.jit\ndef finish({given}):\n{body}", _tile_function(group_of(self.boxes.m, self.boxes.n)),
+            f"@gluon.jit\ndef finish({given}):\n{body}", tile_function(group_of(self.boxes.m, self.boxes.n)),
             self._fetch(), self._multiply(arguments), self._main(symbol, arguments),
         ]
         return f'"""{about}\n\n{self.w.described()}"""\n\n{HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
@@ -343,16 +343,6 @@ def _left(names: Sequence[str]) -> str:
 def _waited(count: int, names: Sequence[str]) -> str:
     """Products behind a wait until at most `count` of them are under way."""
     return f"warpgroup_mma_wait({count}, deps=[{', '.join(names)}])"
-
-
-def _tile_function(group: int) -> str:
-    """Which tile a number stands for: groups of rows of tiles go over their columns together."""
-    return f'''@gluon.jit
-def tile(number, rows, columns):
-    first = number // ({group} * columns) * {group}
-    height = tl.minimum(rows - first, {group})
-    rest = number % ({group} * columns)
-    return first + rest % height, rest // height'''
 
 
 def _indented(lines: Sequence[str], level: int) -> str:

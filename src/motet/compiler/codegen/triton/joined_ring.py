@@ -18,7 +18,7 @@ from motet.compiler.codegen.triton.matrices import Matrix, matrix_of, short
 from motet.compiler.codegen.triton.products import group_of, leaving, stay, times
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import Ring, ring_cycles
-from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, WAIT, RingWriter
+from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
 from motet.compiler.codegen.triton.scalars import storage_type
 from motet.compiler.codegen.triton.tiles import Problem, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, symbol_name
@@ -163,7 +163,7 @@ class _Text:
     def module(self, symbol: str, about: str) -> str:
         others = 0 if self.fit.at_once else len(self.j.products) - 1
         functions = [self._keep(number) for number in range(others)]
-        functions += [self._finish(), _tile_function(group_of(self.ring.m, self.fit.width))]
+        functions += [self._finish(), tile_function(group_of(self.ring.m, self.fit.width))]
         functions += [self._fetch(True), self._fetch(False), self._multiply(), self._main(symbol)]
         body = "\n\n\n".join(functions)
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
@@ -377,15 +377,6 @@ def _places(name: str, kind: str, count: int, size: tuple[int, int], matrix: Mat
         f"{name}_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([{shape}], {kind})",
         f"{name} = gl.allocate_shared_memory({kind}, [{count}, {shape}], {name}_layout)",
     ]
-
-
-def _tile_function(group: int) -> str:
-    return f"""@gluon.jit
-def tile(number, rows, columns):
-    first = number // ({group} * columns) * {group}
-    height = tl.minimum(rows - first, {group})
-    rest = number % ({group} * columns)
-    return first + rest % height, rest // height"""
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from motet.compiler.codegen.triton.matrices import Matrix
 from motet.compiler.codegen.triton.products import Contraction, finish, leaving, stay, times
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring_text import Parts, RingWriter, module
-from motet.compiler.codegen.triton.tiles import RATES, Problem, stored_as
+from motet.compiler.codegen.triton.tiles import RATES, Problem, Stayed, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -38,7 +38,7 @@ _BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers
 
 
 @dataclass(frozen=True)
-class Ring:
+class Ring(Stayed):
     """Tiles of `m` rows and `widths` columns, `k` along the sum at a time, `stages` places in the ring; results leave
     in pieces of `piece` columns, `outs` of which may be on their way, and which divide the number of pieces."""
 
@@ -48,15 +48,6 @@ class Ring:
     stages: int
     piece: int
     outs: int = 1
-
-    @property
-    def n(self) -> int:
-        return sum(self.widths)
-
-    @property
-    def warps(self) -> int:
-        """Those that multiply, which is what a form asks for."""
-        return 8 if self.m >= 128 else 4
 
     @property
     def label(self) -> str:

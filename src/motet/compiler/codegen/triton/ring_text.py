@@ -121,7 +121,7 @@ def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> 
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
         *_ahead_function(w, ring, arguments), _finish_function(w, arguments, body),
-        _tile_function(group_of(ring.m, ring.n)),
+        tile_function(group_of(ring.m, ring.n)),
         *_fetch_functions(w, parts, ring, arguments), _multiply_function(w, parts, ring, arguments),
         _main_function(w, parts, ring, symbol, arguments),
     ]
@@ -145,7 +145,7 @@ def _finish_function(w: RingWriter, arguments: Sequence[str], body: str) -> str:
     return f"@gluon.jit\ndef finish({given}):\n{body}"
 
 
-def _tile_function(group: int) -> str:
+def tile_function(group: int) -> str:
     """Which tile a number stands for: groups of rows of tiles go over their columns together."""
     return f'''@gluon.jit
 def tile(number, rows, columns):

@@ -40,6 +40,22 @@ _LATENCY = 1100  # cycles until what is asked for has come from memory
 _IN_WARPS = 1.4  # times as long take products of tiles that are not high enough for groups of warps
 
 
+class Stayed:
+    """What tiles of programs that stay for one after the other have in common: `m` rows and `widths` columns."""
+
+    m: int
+    widths: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        return sum(self.widths)
+
+    @property
+    def warps(self) -> int:
+        """Those that multiply, which is what a form asks for."""
+        return 8 if self.m >= 128 else 4
+
+
 @dataclass(frozen=True)
 class Tile:
     m: int
