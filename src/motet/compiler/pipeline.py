@@ -33,7 +33,16 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.launches import LAUNCH
-from motet.compiler.ir.program import DESTINATION, DEVICE, NAME, PARAMETER, Placement, Program, caller_dtype
+from motet.compiler.ir.program import (
+    DESTINATION,
+    DEVICE,
+    NAME,
+    PARAMETER,
+    Placement,
+    Program,
+    caller_dtype,
+    public_functions,
+)
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.drop_casts import drop_casts
 from motet.compiler.normalise.hoist_constants import hoist_constants
@@ -309,14 +318,6 @@ def read_kernels(program: Program) -> Kernels:
         except Unreadable as reason:
             kernels.reasons[name] = str(reason)
     return kernels
-
-
-def public_functions(module: ir.Module) -> list[ir.Operation]:
-    return [
-        entry.operation
-        for entry in module.body.operations
-        if entry.operation.name == "func.func" and "sym_visibility" not in entry.operation.attributes
-    ]
 
 
 # -- one target ----------------------------------------------------------------------------------

@@ -17,17 +17,15 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER, Program, public_functions
 from motet.errors import CompileError
 
 
 def hoist_constants(program: Program) -> None:
     """Hoist in every public function of `program`, in place."""
     parameters = dict(program.parameters)
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name == "func.func" and "sym_visibility" not in function.attributes:
-            _hoist(function, parameters)
+    for function in public_functions(program.module):
+        _hoist(function, parameters)
     program.parameters = parameters
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Program, public_functions
 from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK, TOGETHER
 
@@ -25,10 +25,7 @@ _MOST = 4  # parts
 def distribute_concats(program: Program) -> bool:
     """In place, in every public function; whether anything was found."""
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         for block in function.regions[0].blocks:
             found |= _mark(block)
             made = [_distribute(operation) for operation in _generics(block)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Program, public_functions
 from motet.compiler.partition.attention import FunctionView
 from motet.compiler.partition.group import JOINED, MARK
 from motet.compiler.partition.roles import Role, Structure, structure_of
@@ -27,10 +27,7 @@ Accepts = Callable[[Sequence[ProductShape]], bool]
 def join_products(program: Program, accepts: Accepts) -> bool:
     """In place, in every public function; whether there were any such products that `accepts` takes."""
     number = 0
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         f = FunctionView(function, program)
         for members in _found(f, accepts):
             for position in members:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER, Program, public_functions
 from motet.compiler.normalise.hoist_constants import add_parameter, fresh_key
 from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.roles import Role, role_of, structure_of
@@ -27,10 +27,7 @@ _LEAST = 2  # channels of a group: single ones have kernels of their own
 def merge_groups(program: Program) -> bool:
     """In place, in every public function; whether anything was found."""
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         for block in function.regions[0].blocks:
             merged = [_merge(program, each.operation) for each in list(block.operations)]
             if any(merged):

@@ -15,7 +15,7 @@ makes it would write it twice as wide for a normalisation to read, or in both wi
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Program, public_functions
 from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK
 
@@ -37,10 +37,7 @@ def narrow_readers(program: Program) -> bool:
 
 def _narrow_all(program: Program, whole: bool) -> bool:
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         for block in function.regions[0].blocks:
             readers = [e.operation for e in block.operations if e.operation.name == "linalg.generic"]
             readers = [reader for reader in readers if MARK not in reader.attributes and _body(reader) != _MOVING]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Program, public_functions
 from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK
 
@@ -24,10 +24,7 @@ from motet.compiler.partition.group import MARK
 def sink_expansions(program: Program) -> bool:
     """In place, in every public function; whether anything was found."""
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         for block in function.regions[0].blocks:
             sunk = [_sink(each.operation) for each in list(block.operations)]
             if any(sunk):

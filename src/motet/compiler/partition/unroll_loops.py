@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import arith, ir, run_pipeline
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Program, public_functions
 from motet.compiler.ir.remap import remap
 
 FOR = "scf.for"
@@ -27,10 +27,7 @@ _TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", 
 def unroll_loops(program: Program) -> bool:
     """In place, in every public function; whether there were any."""
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         for block in function.regions[0].blocks:
             for operation in [each.operation for each in block.operations]:
                 if is_taken_apart(operation):

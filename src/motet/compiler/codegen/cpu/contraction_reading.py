@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.cpu.amounts import GUESS
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, merge, place_of
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, initial_of, merge, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Product, match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Stage
 
@@ -59,7 +59,7 @@ def match(kernel: Kernel) -> Contraction | None:
     factors = [stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]]
     places = [place_of(kernel, access, rank) for access in factors]
     epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
-    init = _match_init(kernel, stage)
+    init = initial_of(kernel, stage)
     output = place_of(kernel, stage.outputs[0], rank)
     if epilogue is None or init is None or output is None or places[0] is None or places[1] is None:
         return None
@@ -87,15 +87,6 @@ def match(kernel: Kernel) -> Contraction | None:
         kernel, product, a, b, init, dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue,
         rank, factors[1],
     )
-
-
-def _match_init(kernel: Kernel, stage: Stage) -> Place | float | int | None:
-    init = stage.inits[0]
-    if not isinstance(init, Access):
-        return init
-    if init.padding is not None or kernel.values[init.value].role == "temporary":
-        return None
-    return place_of(kernel, init, len(stage.sizes))
 
 
 def _classify(stage: Stage, a: Place, b: Place, output: Place) -> tuple[list[int], ...] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
+from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, initial_of, memory_strides, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Product, match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Stage
 
@@ -142,15 +142,6 @@ def _siblings(kernel: Kernel, stage: Stage, product: Product) -> tuple[int, Stag
         return 0, stage
     output = replace(stage.outputs[0], value=total.outputs[0].value)
     return 2, replace(stage, outputs=(output,))
-
-
-def initial_of(kernel: Kernel, stage: Stage) -> Place | float | int | None:
-    init = stage.inits[0]
-    if not isinstance(init, Access):
-        return init
-    if init.padding is not None or kernel.values[init.value].role == "temporary":
-        return None
-    return place_of(kernel, init, len(stage.sizes))
 
 
 def _geometry(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.kernel import Access, Kernel, Size, Value
+from motet.compiler.codegen.kernel import Access, Kernel, Size, Stage, Value
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,16 @@ def place_of(kernel: Kernel, access: Access, rank: int) -> Place | None:
                 return None
             strides[dim] = total
     return Place(access.value, value.dtype, tuple(offset), tuple(strides))
+
+
+def initial_of(kernel: Kernel, stage: Stage) -> Place | float | int | None:
+    """What the sums of `stage` begin with; None for a padded tensor and for one that the kernel itself makes."""
+    init = stage.inits[0]
+    if not isinstance(init, Access):
+        return init
+    if init.padding is not None or kernel.values[init.value].role == "temporary":
+        return None
+    return place_of(kernel, init, len(stage.sizes))
 
 
 def _sum(a: Extent, b: Extent) -> Extent | None:
