@@ -81,6 +81,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
         )
     _refuse_extents_of_data(program, name)
     settle_views(program.graph)
+    _name_results(program)
     parameters: dict[str, np.ndarray] = {}
     context = ir.Context()
     register_torch_dialect(context)
@@ -142,6 +143,14 @@ def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
                 "follow from those of the inputs; choose with torch.where, or take the first k by topk or sort",
                 Location(name),
             )
+
+
+def _name_results(program: ExportedProgram) -> None:
+    """Has the signature name the nodes that the graph gives back now: of those rewritten it still has the old names."""
+    returned: Any = program.graph.output_node().args[0]
+    for node, spec in zip(returned, program.graph_signature.output_specs, strict=True):
+        if isinstance(node, torch.fx.Node) and isinstance(spec.arg, TensorArgument):
+            spec.arg.name = node.name
 
 
 def _hooks(parameters: dict[str, np.ndarray]) -> Any:

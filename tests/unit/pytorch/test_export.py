@@ -273,3 +273,12 @@ def test_what_was_traced_on_a_gpu_is_compiled(monkeypatch):
     session = motet.load(motet.compile(Causal(), inputs=inputs, devices="host"))
     assert seen and seen[0]
     torch.testing.assert_close(session(*inputs), Causal()(*inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_a_view_of_dynamic_extents_is_the_result() -> None:
+    torch.manual_seed(60)
+    batch = ({0: torch.export.Dim("batch", max=64)},)
+    x, other = torch.randn(3, 5, 6), torch.randn(7, 5, 6)
+    check(torch.nn.Linear(6, 4), [x], [[other]], batch)  # of three dimensions: torch makes one of the first two
+    check(OfOne(lambda x: (x.view(-1, 6), (x + 1).reshape(x.shape[0], 10, 3), x)), [x], [[other]], batch)
+    check(OfOne(lambda x: x.view(x.shape[0], 5, 6)), [x], [[other]], batch)
