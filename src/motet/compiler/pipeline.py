@@ -30,7 +30,8 @@ from motet.compiler.codegen.cpu.packing import apply_packing
 from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode
-from motet.compiler.codegen.reader import Unreadable, dtype_of, read_kernel
+from motet.compiler.codegen.reader import read_kernel
+from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import (

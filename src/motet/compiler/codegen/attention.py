@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.micro import match_product
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage
-from motet.compiler.codegen.reader import substitute
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, substitute
 
 FLOATS = ("f16", "bf16", "f32")
 LARGEST_HEAD = 256

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage
-from motet.compiler.codegen.reader import identity_map, substitute
+from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage, identity_map, substitute
 
 
 def compose(kernel: Kernel) -> Kernel:

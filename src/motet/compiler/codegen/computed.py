@@ -16,22 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from motet.compiler.codegen.body_reader import BodyReader
 from motet.compiler.codegen.compose import compose
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage
-from motet.compiler.codegen.reader import (
-    EXTENT,
-    Body,
-    Reader,
-    Source,
-    Unreadable,
-    View,
-    dtype_of,
-    identity_map,
-    kept_dimensions,
-    padding_value,
-    static_or_none,
-)
+from motet.compiler.codegen.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, identity_map
+from motet.compiler.codegen.reader import Reader, kept_dimensions, padding_value
+from motet.compiler.codegen.reading import Source, Unreadable, View, dtype_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import static_or_none
 
 
 def read_computed(function: ir.Operation) -> Kernel:
@@ -85,7 +76,7 @@ class _Computed(Reader):
         """The names of the arguments' extents, by what was found to be equal to them."""
         found: dict[str, str] = {}
         for name in self.symbols:
-            root = self._find(name)
+            root = self.find(name)
             if name.startswith("a") and isinstance(root, str):
                 found.setdefault(root, name)
         return found
@@ -110,7 +101,7 @@ class _Computed(Reader):
     def _grown(self, size: Size, by: int) -> Size:
         if isinstance(size, int):
             return size + by
-        key = (self._find(size), by)
+        key = (self.find(size), by)
         if key not in self._grown_extents:
             self._grown_extents[key] = self._new_extent()
         return self._grown_extents[key]
@@ -172,15 +163,15 @@ class _Computed(Reader):
         if isinstance(extent, int):
             self.sources[value] = extent
             return
-        target = self._new((), "index")
+        target = self.new_value((), "index")
         self._add((), [], target, [Scalar(EXTENT, (), "index", None, extent)], 1, "tensor.dim")
         self.sources[value] = View(target, (), ())
 
     def _read_apply(self, operation: ir.Operation) -> None:
-        body = Body(self, 0)
+        body = BodyReader(self, 0)
         for operand in operation.operands:
-            body.bind(operand, self.sources[operand], (), operand, [])
-        target = self._new((), "index")
+            body.bind(operand, self.sources[operand], (), operand)
+        target = self.new_value((), "index")
         yielded = body.read_apply(operation)
         self._add((), body.accesses, target, body.scalars, yielded, operation.name)
         self.sources[operation.results[0]] = View(target, (), ())
@@ -238,7 +229,7 @@ class _Computed(Reader):
         found = writing.add("arith.select", (inside, 0, 1), dtype)
         origin = tuple(Affine((0,) * rank, entry.constant) for entry in number.map)
         inputs = [Access(padded.base, padded.map, padded.padding), Access(number.base, origin, number.padding)]
-        target = self._new(padded.shape, dtype)
+        target = self.new_value(padded.shape, dtype)
         self._add(padded.shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
         self.sources[operation.results[0]] = View(target, identity_map(rank), padded.shape)
 
@@ -267,7 +258,7 @@ class _Computed(Reader):
             inside = writing.add("arith.cmpi", (places[axis], start), "i1", None, "sge")
             found = writing.add("arith.select", (inside, taken, found), dtype_of(kind))
         inputs = [Access(part.base, (Affine((0,) * rank),) * rank) for part in parts]
-        target = self._new(shape, dtype_of(kind))
+        target = self.new_value(shape, dtype_of(kind))
         self._add(shape, inputs, target, writing.body, found, f"{operation.name} {operation.location}")
         self.sources[operation.results[0]] = View(target, identity_map(rank), shape)
 
@@ -286,9 +277,9 @@ class _Computed(Reader):
         computed = iter(given[segments[1] : segments[1] + segments[2]])
         extents = [self._slice_extent(next(computed)) if size is None else size for size in sizes]
         shape = tuple(extents[axis] for axis in kept)
-        body = Body(self, len(shape))
+        body = BodyReader(self, len(shape))
         origin = (Affine((0,) * len(shape)),) * len(source.shape)
-        body.bind(operation.operands[0], source, origin, operation.operands[0], [])
+        body.bind(operation.operands[0], source, origin, operation.operands[0])
         moves = iter(given[: segments[1]])
         begins: list[Callable[[_Writing], int]] = []
         for offset in offsets:
@@ -304,11 +295,11 @@ class _Computed(Reader):
                 place = writing.add("arith.addi", (step, place), "index")
             places.append(place)
         found = writing.add("tensor.extract", (0, *places), dtype_of(result))
-        target = self._new(shape, dtype_of(result))
+        target = self.new_value(shape, dtype_of(result))
         self._add(shape, body.accesses, target, writing.body, found, f"{operation.name} {operation.location}")
         self.sources[operation.results[0]] = View(target, identity_map(len(shape)), shape)
 
-    def _begin_of(self, body: Body, offset: ir.Value | int) -> Callable[[_Writing], int]:
+    def _begin_of(self, body: BodyReader, offset: ir.Value | int) -> Callable[[_Writing], int]:
         """What gives the number of a slice's offset in a body."""
         source = offset if isinstance(offset, int) else self.source_of(offset)
         if isinstance(source, int):
@@ -316,7 +307,7 @@ class _Computed(Reader):
             return lambda writing: writing.extent(number)
         if not isinstance(source, View) or source.shape or isinstance(offset, int):
             raise Unreadable("a slice with a computed offset")
-        body.bind(offset, source, (), offset, [])
+        body.bind(offset, source, (), offset)
         position = body.names[offset][1]
         return lambda _: position
 

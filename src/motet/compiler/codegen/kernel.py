@@ -24,6 +24,8 @@ from motet.artifact.schema import Expr
 
 Size = int | str
 
+EXTENT = "tensor.dim"  # a scalar: the dynamic extent that its `predicate` names
+
 ITEM_BITS = {
     "i1": 8, "i8": 8, "ui8": 8, "i16": 16, "ui16": 16, "i32": 32, "ui32": 32, "i64": 64, "ui64": 64, "index": 64,
     "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "f8E4M3FN": 8, "f8E5M2": 8,
@@ -71,6 +73,15 @@ class Affine:
         if self.constant == 0 and sum(map(abs, self.coefficients)) == 1 and 1 in self.coefficients:
             return self.coefficients.index(1)
         return None
+
+    def __add__(self, other: Affine) -> Affine:
+        return Affine(
+            tuple(a + b for a, b in zip(self.coefficients, other.coefficients, strict=True)),
+            self.constant + other.constant,
+        )
+
+    def scaled(self, factor: int) -> Affine:
+        return Affine(tuple(factor * a for a in self.coefficients), factor * self.constant)
 
 
 @dataclass(frozen=True)
@@ -193,6 +204,19 @@ class KernelCode:
     flops: int = 0
     bytes: int = 0
     updates: tuple[tuple[int, int], ...] = ()
+
+
+def identity_map(rank: int) -> tuple[Affine, ...]:
+    return tuple(Affine(tuple(int(i == j) for j in range(rank))) for i in range(rank))
+
+
+def substitute(outer: Affine, inner: Sequence[Affine], rank: int) -> Affine:
+    """`outer(inner_0(d), inner_1(d), …)` over `rank` dimensions."""
+    result = Affine((0,) * rank, outer.constant)
+    for coefficient, expression in zip(outer.coefficients, inner, strict=True):
+        if coefficient:
+            result += expression.scaled(coefficient)
+    return result
 
 
 def row_major(rank: int) -> tuple[int, ...]:

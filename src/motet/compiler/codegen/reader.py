@@ -9,14 +9,15 @@ such a kernel takes the generic path.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
+from motet.compiler.codegen.body_reader import BodyReader
+from motet.compiler.codegen.generic_reader import read_generic
 from motet.compiler.codegen.kernel import (
-    ITEM_BITS,
+    EXTENT,
     Access,
     Affine,
     Kernel,
@@ -24,36 +25,13 @@ from motet.compiler.codegen.kernel import (
     Size,
     Stage,
     Value,
+    identity_map,
     row_major,
+    substitute,
 )
+from motet.compiler.codegen.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
 from motet.compiler.ir._mlir import ir
-
-EXTENT = "tensor.dim"  # a scalar: the dynamic extent that `predicate` names
-CONSTANT = "motet.constant"  # argument attribute: its data is known when compiling
-
-FLOAT_PREDICATES = (
-    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
-)
-INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
-
-
-class Unreadable(Exception):
-    """The function has something that stages cannot say; the text names it."""
-
-
-@dataclass(frozen=True)
-class View:
-    """Elements of value `base` under another numbering: element `d` is `base[map(d)]`, or `padding` outside.
-    `limits` are the extents that the view itself has."""
-
-    base: int
-    map: tuple[Affine, ...]
-    shape: tuple[Size, ...]
-    padding: float | int | None = None
-
-
-Number = float | int
-Source = View | Number | None  # what an SSA value stands for; None: contents undefined
+from motet.compiler.ir.attributes import CONSTANT, constant_number, reassociation, static_or_none
 
 
 def read_kernel(function: ir.Operation) -> Kernel:
@@ -64,90 +42,10 @@ def read_kernel(function: ir.Operation) -> Kernel:
     return Reader(function).read()
 
 
-def dtype_of(kind: ir.Type) -> str:
-    """The element type of a tensor type, or of a scalar, in MLIR's spelling."""
-    if isinstance(kind, ir.RankedTensorType):
-        kind = ir.RankedTensorType(kind).element_type
-    name = str(kind)
-    if name not in ITEM_BITS:
-        raise Unreadable(f"element type {name}")
-    return name
-
-
-def affine_of(expression: ir.AffineExpr, rank: int) -> Affine:
-    """A linear map's result; `floordiv`, `mod` and symbols are `Unreadable`."""
-    if isinstance(expression, ir.AffineConstantExpr):
-        return Affine((0,) * rank, ir.AffineConstantExpr(expression).value)
-    if isinstance(expression, ir.AffineDimExpr):
-        position = ir.AffineDimExpr(expression).position
-        return Affine(tuple(int(i == position) for i in range(rank)))
-    if isinstance(expression, ir.AffineAddExpr):
-        pair = ir.AffineBinaryExpr(expression)
-        left, right = affine_of(pair.lhs, rank), affine_of(pair.rhs, rank)
-        return _add(left, right)
-    if isinstance(expression, ir.AffineMulExpr):
-        pair = ir.AffineBinaryExpr(expression)
-        left, right = affine_of(pair.lhs, rank), affine_of(pair.rhs, rank)
-        if left.is_constant:
-            left, right = right, left
-        if right.is_constant:
-            return _scale(left, right.constant)
-    raise Unreadable(f"indexing expression {expression}")
-
-
-def _add(a: Affine, b: Affine) -> Affine:
-    return Affine(
-        tuple(x + y for x, y in zip(a.coefficients, b.coefficients, strict=True)), a.constant + b.constant
-    )
-
-
-def _scale(a: Affine, factor: int) -> Affine:
-    return Affine(tuple(x * factor for x in a.coefficients), a.constant * factor)
-
-
-def substitute(outer: Affine, inner: Sequence[Affine], rank: int) -> Affine:
-    """`outer(inner_0(d), inner_1(d), …)` over `rank` dimensions."""
-    result = Affine((0,) * rank, outer.constant)
-    for coefficient, expression in zip(outer.coefficients, inner, strict=True):
-        if coefficient:
-            result = _add(result, _scale(expression, coefficient))
-    return result
-
-
-def identity_map(rank: int) -> tuple[Affine, ...]:
-    return tuple(Affine(tuple(int(i == j) for j in range(rank))) for i in range(rank))
-
-
-def constant_number(operation: ir.Operation) -> Number | None:
-    """The number that an `arith.constant` holds, if it is a scalar or a splat."""
-    attribute = operation.attributes["value"]
-    if isinstance(attribute, ir.DenseElementsAttr):
-        dense = ir.DenseElementsAttr(attribute)
-        if not dense.is_splat:
-            return None
-        attribute = dense.get_splat_value()
-    if isinstance(attribute, ir.FloatAttr):
-        return float(ir.FloatAttr(attribute).value)
-    if isinstance(attribute, ir.BoolAttr):
-        return int(ir.BoolAttr(attribute).value)
-    if isinstance(attribute, ir.IntegerAttr):
-        return int(ir.IntegerAttr(attribute).value)
-    return None
-
-
-class Reader:
-    """With `gathers`, bodies may have `tensor.extract` (see `Scalar`)."""
-
-    gathers = False
-
+class Reader(Reading):
     def __init__(self, function: ir.Operation) -> None:
+        super().__init__()
         self.function = function
-        self.values: list[Value] = []
-        self.stages: list[Stage] = []
-        self.sources: dict[ir.Value, Source] = {}
-        self.symbols: dict[str, Size] = {}  # union-find over symbol names
-        self.extents: dict[ir.Value, Size] = {}  # index values that are known to be an extent
-        self.shapes: dict[ir.Value, tuple[Size | None, ...]] = {}  # of tensors without contents
 
     def read(self) -> Kernel:
         block = self.function.regions[0].blocks[0]
@@ -189,7 +87,7 @@ class Reader:
         elif name.startswith(("arith.", "math.")) and self._is_scalar(operation):
             self._read_scalar(operation)
         elif name == "linalg.generic":
-            self._read_generic(operation)
+            read_generic(self, operation)
         elif name == "linalg.fill":
             self.sources[operation.results[0]] = self._number(operation.operands[0])
         elif name == "tensor.pad":
@@ -231,7 +129,7 @@ class Reader:
     def _shape_at(self, operand: ir.Value) -> tuple[Size, ...]:
         """The extents of a tensor that is no view."""
         kind = ir.RankedTensorType(operand.type)
-        return tuple(_known(_extent(kind, axis)) for axis in range(kind.rank))
+        return tuple(_known(extent_of(kind, axis)) for axis in range(kind.rank))
 
     def _read_dim(self, operation: ir.Operation) -> None:
         source, axis = (self.sources.get(operand) for operand in operation.operands)
@@ -270,21 +168,16 @@ class Reader:
             with np.errstate(over="ignore"):
                 self.sources[operation.results[0]] = float(np.float64(source).astype(DTYPES[dtype]))
             return
-        body = Body(self, 0)
+        body = BodyReader(self, 0)
         for operand in operation.operands:
-            body.bind(operand, self.sources[operand], (), operand, [])
-        target = self._new((), dtype)
+            body.bind(operand, self.sources[operand], (), operand)
+        target = self.new_value((), dtype)
         body.read_one(operation)
         self.stages.append(Stage(
             sizes=(), iterators=(), inputs=tuple(body.accesses), outputs=(Access(target, ()),), inits=(None,),
             body=tuple(body.scalars), yields=tuple(body.yields), source=operation.name,
         ))
         self.sources[operation.results[0]] = View(target, (), ())
-
-    def source_of(self, value: ir.Value) -> Source:
-        if value not in self.sources:
-            raise Unreadable(f"value of type {value.type} from outside")
-        return self.sources[value]
 
     def _number(self, value: ir.Value) -> Number:
         source = self.source_of(value)
@@ -334,7 +227,7 @@ class Reader:
         offsets, strides = _static(operation, "static_offsets"), _static(operation, "static_strides")
         sizes = static_or_none(operation, "static_sizes")
         result = ir.RankedTensorType(operation.results[0].type)
-        kept = kept_dimensions(sizes, [_extent(result, i) for i in range(result.rank)])
+        kept = kept_dimensions(sizes, [extent_of(result, i) for i in range(result.rank)])
         inner: list[Affine] = []
         for axis, (offset, stride) in enumerate(zip(offsets, strides, strict=True)):
             coefficients = tuple(stride if dimension == axis else 0 for dimension in kept)
@@ -363,7 +256,7 @@ class Reader:
         result = ir.RankedTensorType(operation.results[0].type)
         wide = result if expands else ir.RankedTensorType(operation.operands[0].type)
         groups = reassociation(operation)
-        real = [[axis for axis in group if _extent(wide, axis) != 1] for group in groups]
+        real = [[axis for axis in group if extent_of(wide, axis) != 1] for group in groups]
         if any(len(axes) > 1 for axes in real):
             raise Unreadable("a reshape that merges or splits dimensions")
         zero = Affine((0,) * result.rank)
@@ -386,7 +279,7 @@ class Reader:
         target = self._writable(destination, operation.operands[1])
         kind = ir.RankedTensorType(operation.operands[0].type)
         known = [size if isinstance(size, int) else None for size in sizes]
-        kept = kept_dimensions(known, [_extent(kind, i) for i in range(kind.rank)])
+        kept = kept_dimensions(known, [extent_of(kind, i) for i in range(kind.rank)])
         map_ = tuple(
             Affine(tuple(strides[axis] if d == axis else 0 for d in kept), offsets[axis])
             for axis in range(result.rank)
@@ -406,7 +299,7 @@ class Reader:
         shapes = [self._shape_of(operand, part) for operand, part in zip(operation.operands, parts, strict=True)]
         total = sum(_known(shape[axis]) for shape in shapes)
         shape = tuple(total if i == axis else shapes[0][i] for i in range(result.rank))
-        target = self._new(shape, dtype_of(result))
+        target = self.new_value(shape, dtype_of(result))
         start = 0
         for part, extents in zip(parts, shapes, strict=True):
             map_ = tuple(
@@ -422,198 +315,7 @@ class Reader:
             return source.shape
         return self._shape_at(value)
 
-    # -- linalg.generic --------------------------------------------------------------------------
-
-    def _read_generic(self, operation: ir.Operation) -> None:
-        maps = [ir.AffineMapAttr(a).value for a in ir.ArrayAttr(operation.attributes["indexing_maps"])]
-        iterators: list[Literal["parallel", "reduction"]] = [
-            "reduction" if "reduction" in str(a) else "parallel"
-            for a in ir.ArrayAttr(operation.attributes["iterator_types"])
-        ]
-        rank = len(iterators)
-        segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
-        operands = list(operation.operands)
-        inputs, outputs = operands[: segments[0]], operands[segments[0] :]
-        linear = [tuple(affine_of(result, rank) for result in map_.results) for map_ in maps]
-        sources = [self.source_of(operand) for operand in operands]
-        if self._is_fill(operation, sources):
-            self.sources[operation.results[0]] = sources[0]
-            self.shapes[operation.results[0]] = self.shapes.get(operands[-1], ())
-            return
-        sizes = self._loop_sizes(rank, operands, sources, linear)
-        block = operation.regions[0].blocks[0]
-        if self._is_view(block, iterators, inputs, outputs, linear, sizes):
-            self._view(operation, sources[0], linear[0], linear[-1], sizes)
-            return
-        body = Body(self, rank)
-        accesses: list[Access] = []
-        for operand, source, map_, argument in zip(
-            inputs, sources, linear, list(block.arguments)[: len(inputs)], strict=False
-        ):
-            body.bind(argument, source, map_, operand, accesses)
-        inits = self._inits(block, outputs, sources, linear, segments[0], iterators, body, accesses)
-        body.read(block, len(outputs))
-        targets = [
-            self._new(self._output_shape(linear[segments[0] + k], sizes, outputs[k]), dtype_of(outputs[k].type))
-            for k in range(len(outputs))
-        ]
-        self.stages.append(
-            Stage(
-                sizes=tuple(sizes), iterators=tuple(iterators), inputs=tuple(body.accesses),
-                outputs=tuple(Access(t, linear[segments[0] + k]) for k, t in enumerate(targets)),
-                inits=tuple(inits), body=tuple(body.scalars), yields=tuple(body.yields), source=_describe(operation),
-            )
-        )
-        for result, target in zip(operation.results, targets, strict=True):
-            shape = self.values[target].shape
-            self.sources[result] = View(target, identity_map(len(shape)), shape)
-
-    def _inits(
-        self,
-        block: ir.Block,
-        outputs: Sequence[ir.Value],
-        sources: Sequence[Source],
-        linear: Sequence[tuple[Affine, ...]],
-        first: int,
-        iterators: Sequence[str],
-        body: Body,
-        accesses: list[Access],
-    ) -> list[Access | Number | None]:
-        inits: list[Access | Number | None] = []
-        for k, output in enumerate(outputs):
-            argument = block.arguments[first + k]
-            source = sources[first + k]
-            if not any(True for _ in argument.uses):
-                inits.append(None)
-            elif "reduction" not in iterators:
-                body.bind(argument, source, linear[first + k], output, accesses)  # read like an input
-                inits.append(None)
-                continue
-            elif isinstance(source, View):
-                map_ = tuple(substitute(e, linear[first + k], len(iterators)) for e in source.map)
-                inits.append(Access(source.base, map_, source.padding))
-            elif source is None:
-                raise Unreadable("a reduction into undefined contents")
-            else:
-                inits.append(source)
-            body.bind_output(argument, k)
-        return inits
-
-    def _loop_sizes(
-        self,
-        rank: int,
-        operands: Sequence[ir.Value],
-        sources: Sequence[Source],
-        maps: Sequence[tuple[Affine, ...]],
-    ) -> list[Size]:
-        sizes: list[Size | None] = [None] * rank
-        for operand, source, map_ in zip(operands, sources, maps, strict=True):
-            for axis, expression in enumerate(map_):
-                dimension = expression.single
-                if dimension is None:
-                    continue
-                extent: Size | None
-                if isinstance(source, View):
-                    extent = source.shape[axis]
-                elif isinstance(operand.type, ir.RankedTensorType):
-                    made = self.shapes.get(operand, ())
-                    extent = made[axis] if axis < len(made) else _extent(ir.RankedTensorType(operand.type), axis)
-                else:
-                    extent = None
-                if extent is not None:
-                    sizes[dimension] = self._unify(sizes[dimension], extent)
-        if any(size is None for size in sizes):
-            raise Unreadable("a loop whose extent no operand gives")
-        return [self._find(size) for size in sizes if size is not None]
-
-    def _unify(self, known: Size | None, extent: Size) -> Size:
-        if known is None or known == extent:
-            return extent
-        known, extent = self._find(known), self._find(extent)
-        if known == extent:
-            return known
-        if isinstance(extent, str):
-            self.symbols[extent] = known
-            return known
-        if isinstance(known, str):
-            self.symbols[known] = extent
-            return extent
-        raise Unreadable(f"extents {known} and {extent} in one loop")
-
-    def _find(self, size: Size) -> Size:
-        while isinstance(size, str) and self.symbols.get(size, size) != size:
-            size = self.symbols[size]
-        return size
-
-    def _output_shape(self, map_: Sequence[Affine], sizes: Sequence[Size], output: ir.Value) -> tuple[Size, ...]:
-        kind = ir.RankedTensorType(output.type)
-        shape: list[Size] = []
-        for axis, expression in enumerate(map_):
-            extent = _extent(kind, axis)
-            if extent is None:
-                if expression.single is None:
-                    raise Unreadable("a dynamic extent that no loop gives")
-                extent = sizes[expression.single]
-            shape.append(extent)
-        return tuple(shape)
-
-    def _is_fill(self, operation: ir.Operation, sources: Sequence[Source]) -> bool:
-        block = operation.regions[0].blocks[0]
-        operations = list(block.operations)
-        return (
-            len(sources) == 2
-            and isinstance(sources[0], (int, float))
-            and len(operations) == 1
-            and operations[0].operation.operands[0] == block.arguments[0]
-        )
-
-    def _is_view(
-        self,
-        block: ir.Block,
-        iterators: Sequence[str],
-        inputs: Sequence[ir.Value],
-        outputs: Sequence[ir.Value],
-        linear: Sequence[tuple[Affine, ...]],
-        sizes: Sequence[Size],
-    ) -> bool:
-        operations = list(block.operations)
-        if len(inputs) != 1 or len(outputs) != 1 or "reduction" in iterators or len(operations) != 1:
-            return False
-        if operations[0].operation.operands[0] != block.arguments[0]:
-            return False
-        targets = [expression.single for expression in linear[1]]
-        unit_gaps = all(
-            e.single is not None or (e.is_constant and e.constant == 0) for e in linear[1]
-        )
-        covered = {t for t in targets if t is not None}
-        return unit_gaps and all(i in covered or sizes[i] == 1 for i in range(len(iterators)))
-
-    def _view(
-        self,
-        operation: ir.Operation,
-        source: Source,
-        read: tuple[Affine, ...],
-        written: tuple[Affine, ...],
-        sizes: Sequence[Size],
-    ) -> None:
-        if not isinstance(source, View):
-            self.sources[operation.results[0]] = source
-            return
-        rank = len(written)
-        inverse = [Affine((0,) * rank)] * len(sizes)
-        for axis, expression in enumerate(written):
-            if expression.single is not None:
-                inverse[expression.single] = identity_map(rank)[axis]
-        shape = tuple(1 if e.single is None else sizes[e.single] for e in written)
-        moved = tuple(substitute(expression, inverse, rank) for expression in read)
-        map_ = tuple(substitute(expression, moved, rank) for expression in source.map)
-        self.sources[operation.results[0]] = View(source.base, map_, shape, source.padding)
-
     # -- writing ---------------------------------------------------------------------------------
-
-    def _new(self, shape: tuple[Size, ...], dtype: str) -> int:
-        self.values.append(Value(shape, dtype, "temporary", row_major(len(shape))))
-        return len(self.values) - 1
 
     def _copy(self, source: Source, extents: tuple[Size, ...], target: Access, operation: ir.Operation) -> None:
         if source is None:
@@ -631,18 +333,6 @@ class Reader:
             )
         )
 
-    def materialised(self, view: View, dtype: str) -> View:
-        """`view` as a value of its own."""
-        target = self._new(view.shape, dtype)
-        rank = len(view.shape)
-        self.stages.append(
-            Stage(
-                sizes=view.shape, iterators=("parallel",) * rank, inputs=(Access(view.base, view.map, view.padding),),
-                outputs=(Access(target, identity_map(rank)),), inits=(None,), body=(), yields=(0,), source="copy",
-            )
-        )
-        return View(target, identity_map(rank), view.shape)
-
     def _writable(self, source: Source, operand: ir.Value) -> int:
         """A value that may be written over what `source` holds."""
         if isinstance(source, View):
@@ -651,7 +341,7 @@ class Reader:
             if value.role == "temporary" and only_use and source.map == identity_map(value.rank):
                 return source.base
             return self.materialised(source, value.dtype).base
-        target = self._new(self._shape_at(operand), dtype_of(operand.type))
+        target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
         if source is not None:
             self._copy_number(source, target)
         return target
@@ -659,7 +349,7 @@ class Reader:
     def _spread(self, number: Number, operand: ir.Value) -> View:
         """A value like `operand`, which is no view, that holds `number` everywhere."""
         shape = self._shape_at(operand)
-        target = self._new(shape, dtype_of(operand.type))
+        target = self.new_value(shape, dtype_of(operand.type))
         self._copy_number(number, target)
         return View(target, identity_map(len(shape)), shape)
 
@@ -681,7 +371,7 @@ class Reader:
             if value.role == "temporary" and plain and source.shape == value.shape:
                 return source.base
             return self.materialised(source, value.dtype).base
-        target = self._new(self._shape_at(operand), dtype_of(operand.type))
+        target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
         if source is not None:
             self._copy_number(source, target)
         return target
@@ -699,7 +389,7 @@ class Reader:
             replace(
                 self.values[i],
                 role="result" if i in results else self.values[i].role,
-                shape=tuple(self._find(size) for size in self.values[i].shape),
+                shape=tuple(self.find(size) for size in self.values[i].shape),
             )
             for i in order
         )
@@ -716,167 +406,21 @@ class Reader:
 
         return replace(
             stage,
-            sizes=tuple(self._find(size) for size in stage.sizes),
+            sizes=tuple(self.find(size) for size in stage.sizes),
             body=tuple(self._resolved(scalar) for scalar in stage.body),
             inputs=tuple(map(move, stage.inputs)),
             outputs=tuple(map(move, stage.outputs)),
             inits=tuple(move(init) if isinstance(init, Access) else init for init in stage.inits),
         )
 
-
     def _resolved(self, scalar: Scalar) -> Scalar:
         """`scalar` with the extent that it is, where it is one."""
         if scalar.op != EXTENT:
             return scalar
-        size = self._find(scalar.predicate)
+        size = self.find(scalar.predicate)
         if isinstance(size, int):
             return Scalar("arith.constant", (), scalar.dtype, size)
         return replace(scalar, predicate=size)
-
-
-class Body:
-    """Reads a region of scalar operations. Body values are numbered: inputs, outputs, then operations; while
-    reading, outputs and operations have provisional numbers that `read` resolves."""
-
-    def __init__(self, reader: Reader, rank: int) -> None:
-        self.reader = reader
-        self.rank = rank
-        self.accesses: list[Access] = []
-        self.names: dict[ir.Value, tuple[str, int]] = {}
-        self.constants: list[tuple[ir.Value, Number, str]] = []
-        self.scalars: list[Scalar] = []
-        self.yields: list[int] = []
-
-    def bind(
-        self, argument: ir.Value, source: Source, map_: Sequence[Affine], operand: ir.Value, accesses: list[Access]
-    ) -> None:
-        if isinstance(source, View):
-            composed = tuple(substitute(expression, map_, self.rank) for expression in source.map)
-            access = Access(source.base, composed, source.padding)
-            if access in self.accesses:
-                self.names[argument] = ("input", self.accesses.index(access))
-                return
-            self.names[argument] = ("input", len(self.accesses))
-            self.accesses.append(access)
-        else:
-            self.constants.append((argument, 0 if source is None else source, dtype_of(operand.type)))
-
-    def bind_output(self, argument: ir.Value, k: int) -> None:
-        self.names[argument] = ("output", k)
-
-    def read_one(self, operation: ir.Operation) -> None:
-        """An operation on what was bound, as a body with one output."""
-        position = self._begin(1)
-        self.scalars.append(self._scalar(operation, tuple(position[operand] for operand in operation.operands)))
-        self.yields = [len(self.accesses) + len(self.scalars)]
-
-    def read_apply(self, operation: ir.Operation) -> int:
-        """An `affine.apply` of what was bound, as a body with one output; the number of what it yields."""
-        position = self._begin(1)
-        return self._applied(operation, [position[operand] for operand in operation.operands], len(self.accesses) + 1)
-
-    def _begin(self, outputs: int) -> dict[ir.Value, int]:
-        """The numbers of what was bound."""
-        position: dict[ir.Value, int] = {}
-        for value, (kind, index) in self.names.items():
-            position[value] = index if kind == "input" else len(self.accesses) + index
-        for value, number, dtype in self.constants:
-            position[value] = len(self.accesses) + outputs + len(self.scalars)
-            self.scalars.append(Scalar("arith.constant", (), dtype, number))
-        return position
-
-    def read(self, block: ir.Block, outputs: int) -> None:
-        self._capture(block)
-        base = len(self.accesses) + outputs
-        position = self._begin(outputs)
-        for operation in block.operations:
-            op = operation.operation
-            if op.name == "linalg.yield":
-                self.yields = [position[operand] for operand in op.operands]
-                return
-            if op.name == "cf.assert" and self.reader.gathers:
-                continue  # that an index is inside: gathers bring those that are not to the border
-            if op.name == "affine.apply" and self.reader.gathers:
-                position[op.results[0]] = self._applied(op, [position[operand] for operand in op.operands], base)
-                continue
-            scalar = self._scalar(op, tuple(position[operand] for operand in op.operands))
-            position[op.results[0]] = base + len(self.scalars)
-            self.scalars.append(scalar)
-
-    def _applied(self, op: ir.Operation, operands: Sequence[int], base: int) -> int:
-        """The number of what an `affine.apply` calculates, as arithmetic on indices."""
-        map_ = ir.AffineMapAttr(op.attributes["map"]).value
-
-        def add(name: str, *parts: int, value: int | None = None) -> int:
-            self.scalars.append(Scalar(name, parts, "index", value))
-            return base + len(self.scalars) - 1
-
-        def emitted(expression: ir.AffineExpr) -> int:
-            if isinstance(expression, ir.AffineConstantExpr):
-                return add("arith.constant", value=ir.AffineConstantExpr(expression).value)
-            if isinstance(expression, ir.AffineDimExpr):
-                return operands[ir.AffineDimExpr(expression).position]
-            if isinstance(expression, ir.AffineSymbolExpr):
-                return operands[map_.n_dims + ir.AffineSymbolExpr(expression).position]
-            for kind, name in _AFFINE.items():
-                if isinstance(expression, kind):
-                    pair = ir.AffineBinaryExpr(expression)
-                    return add(name, emitted(pair.lhs), emitted(pair.rhs))
-            raise Unreadable(f"indexing expression {expression}")
-
-        return emitted(map_.results[0])
-
-    def _capture(self, block: ir.Block) -> None:
-        """Values of the enclosing function that the region uses: scalars, known or read from a tensor."""
-        inside = set(block.arguments)
-        for operation in block.operations:
-            op = operation.operation
-            if len(op.regions):
-                raise Unreadable(f"{op.name} inside a linalg body")
-            for operand in op.operands:
-                if operand in inside or operand in self.names:
-                    continue
-                source = self.reader.source_of(operand)
-                table = self._table(op, operand)
-                if table is not None:
-                    self.bind(operand, table, tuple(Affine((0,) * self.rank) for _ in table.shape), operand, [])
-                    continue
-                if isinstance(source, View) and source.shape:
-                    raise Unreadable(f"{op.name} of a whole tensor inside a linalg body")
-                if isinstance(source, View):
-                    self.bind(operand, source, (), operand, [])
-                elif all(value != operand for value, _, _ in self.constants):
-                    self.constants.append((operand, 0 if source is None else source, dtype_of(operand.type)))
-            inside.update(op.results)
-
-    def _table(self, op: ir.Operation, operand: ir.Value) -> View | None:
-        """The tensor that `op` gathers from, which `operand` is."""
-        source = self.reader.source_of(operand)
-        if not self.reader.gathers or op.name != "tensor.extract" or operand != op.operands[0]:
-            return None
-        if not isinstance(source, View):
-            return None
-        value = self.reader.values[source.base]
-        whole = source.map == identity_map(value.rank) and source.shape == value.shape and source.padding is None
-        return source if whole else self.reader.materialised(source, dtype_of(operand.type))
-
-    def _scalar(self, op: ir.Operation, operands: tuple[int, ...]) -> Scalar:
-        if len(op.results) != 1:
-            raise Unreadable(f"operation {op.name} inside a linalg body")
-        dtype = dtype_of(op.results[0].type)
-        if op.name == "arith.constant":
-            number = constant_number(op)
-            return Scalar(op.name, (), dtype, number)
-        if op.name == "linalg.index":
-            return Scalar(op.name, (), dtype, ir.IntegerAttr(op.attributes["dim"]).value)
-        if op.name in ("arith.cmpf", "arith.cmpi"):
-            index = ir.IntegerAttr(op.attributes["predicate"]).value
-            names = FLOAT_PREDICATES if op.name == "arith.cmpf" else INTEGER_PREDICATES
-            return Scalar(op.name, operands, dtype, None, names[index])
-        known = op.name.startswith(("arith.", "math.")) or (self.reader.gathers and op.name == "tensor.extract")
-        if not known:
-            raise Unreadable(f"operation {op.name} inside a linalg body")
-        return Scalar(op.name, operands, dtype)
 
 
 def padding_value(operation: ir.Operation) -> ir.Value:
@@ -887,27 +431,8 @@ def padding_value(operation: ir.Operation) -> ir.Value:
     return value
 
 
-_AFFINE = {
-    ir.AffineAddExpr: "arith.addi", ir.AffineMulExpr: "arith.muli", ir.AffineFloorDivExpr: "arith.floordivsi",
-    ir.AffineCeilDivExpr: "arith.ceildivsi",
-}
-
-
 def _is_size(kind: ir.Type) -> bool:
     return isinstance(kind, (ir.IndexType, ir.IntegerType))
-
-
-def reassociation(operation: ir.Operation) -> list[list[int]]:
-    """The groups of dimensions that an expand_shape or collapse_shape makes of one, or one of."""
-    return [
-        [ir.IntegerAttr(index).value for index in ir.ArrayAttr(group)]
-        for group in ir.ArrayAttr(operation.attributes["reassociation"])
-    ]
-
-
-def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
-    unknown = ir.ShapedType.get_dynamic_size()
-    return [None if value == unknown else value for value in ir.DenseI64ArrayAttr(operation.attributes[name])]
 
 
 def _static(operation: ir.Operation, name: str) -> list[int]:
@@ -916,10 +441,6 @@ def _static(operation: ir.Operation, name: str) -> list[int]:
     if len(known) != len(values):
         raise Unreadable(f"{operation.name} with a computed {name.removeprefix('static_')}")
     return known
-
-
-def _extent(kind: ir.RankedTensorType, axis: int) -> int | None:
-    return None if kind.is_dynamic_dim(axis) else kind.shape[axis]
 
 
 def _known(size: Size | None) -> int:

@@ -16,15 +16,9 @@ from typing import Literal
 
 from motet.compiler.codegen.cpu.extents import ONE, Extent
 from motet.compiler.codegen.kernel import Kernel, Scalar, Size, Value, row_major
-from motet.compiler.codegen.reader import (
-    CONSTANT,
-    FLOAT_PREDICATES,
-    INTEGER_PREDICATES,
-    Unreadable,
-    constant_number,
-    dtype_of,
-)
+from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import CONSTANT, FLOAT_PREDICATES, INTEGER_PREDICATES, constant_number
 
 Kind = Literal["scan", "sort", "scatter"]
 _KINDS: dict[str, Kind] = {"tm_tensor.scan": "scan", "tm_tensor.sort": "sort", "tm_tensor.scatter": "scatter"}

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.program import PARAMETER, Program, public_functions
 from motet.errors import CompileError
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import constant_number
 
 
 def resolve_extracts(function: ir.Operation) -> bool:

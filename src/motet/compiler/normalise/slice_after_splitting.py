@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass
 from math import prod
 
-from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation
 
 
 def slice_after_splitting(function: ir.Operation) -> None:

@@ -9,8 +9,8 @@ Frontends write so what is chosen by a number, as one layer's part of a tensor f
 
 from __future__ import annotations
 
-from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import constant_number
 
 _ADDRESSES = ("linalg.index", "arith.index_cast", "arith.constant")
 

@@ -12,8 +12,8 @@ follows; what sums begin with is made in groups.
 
 from __future__ import annotations
 
-from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation
 from motet.compiler.normalise.splitting import Split
 from motet.compiler.partition.roles import Role, role_of
 

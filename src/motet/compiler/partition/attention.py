@@ -20,8 +20,10 @@ import numpy as np
 
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.kernel import Kernel
-from motet.compiler.codegen.reader import Unreadable, constant_number, read_kernel, reassociation
+from motet.compiler.codegen.reader import read_kernel
+from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.attributes import constant_number, reassociation
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.partition.group import MARK
 from motet.compiler.partition.refining import Axis, Extents, NoRefinement, Reshape, Slice, Tensor, inward, outward

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.codegen.reader import CONSTANT
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.normalise.hoist_constants import add_parameter, fresh_key

@@ -14,8 +14,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.reader import CONSTANT
 from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.remap import remap

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from motet.compiler.codegen.kernel import Affine
-from motet.compiler.codegen.reader import Unreadable, affine_of, constant_number, reassociation
+from motet.compiler.codegen.reading import Unreadable, affine_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import constant_number, reassociation
 
 
 class Role(Enum):

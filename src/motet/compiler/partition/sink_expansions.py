@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.program import Program, public_functions
 from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK

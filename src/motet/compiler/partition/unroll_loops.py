@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import arith, ir, run_pipeline
+from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.program import Program, public_functions
 from motet.compiler.ir.remap import remap
 

@@ -12,8 +12,8 @@ from math import prod
 from typing import Literal
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.reader import constant_number
 from motet.compiler.ir._mlir import indexing_maps, ir
+from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.devices import TRANSFER_OP
 from motet.compiler.partition.roles import ALIASES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from motet.artifact.schema import Expr, Plan, Signature, Step, TensorSpec
-from motet.compiler.codegen.reader import dtype_of
+from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, caller_dtype
 from motet.compiler.placement.functions import function_name

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from motet.compiler.codegen.cpu.extents import Extent, memory_strides
 from motet.compiler.codegen.kernel import Access, Kernel, Stage, row_major
-from motet.compiler.codegen.reader import reassociation
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation
 from motet.compiler.partition.roles import ALIASES
 
 Order = tuple[int, ...]

@@ -10,7 +10,7 @@ import numpy as np
 from motet.artifact.schema import Command, Expr, Parameter, Schedule
 from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import KernelCode, Packing, item_bytes
-from motet.compiler.codegen.reader import dtype_of
+from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.partition.roles import ALIASES

@@ -20,7 +20,7 @@ from motet.compiler.codegen.nvvm.lower import lower_body
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.codegen.nvvm.shared import gather_shared
 from motet.compiler.codegen.nvvm.written import Written, constant, read_written
-from motet.compiler.codegen.reader import dtype_of
+from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.translate import source_location
 from motet.compiler.scheduling.expressions import apply, product

@@ -17,7 +17,7 @@ from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.codegen.nvvm.emit import emit_launch
 from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
-from motet.compiler.codegen.reader import Unreadable
+from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.codegen.triton import joined, scans, scatters, sorts
 from motet.compiler.codegen.triton.attention import pays
 from motet.compiler.codegen.triton.objects import (

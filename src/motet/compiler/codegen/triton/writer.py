@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.cpu.epilogue import Epilogue
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
-from motet.compiler.codegen.reader import EXTENT
+from motet.compiler.codegen.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
     by_constant,

@@ -1,0 +1,44 @@
+"""What attributes of upstream's operations say, as Python values."""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import ir
+
+CONSTANT = "motet.constant"  # of a kernel's argument: its data is known when compiling
+
+# The predicates of arith.cmpf and arith.cmpi, by number.
+FLOAT_PREDICATES = (
+    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
+)
+INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+
+
+def constant_number(operation: ir.Operation) -> float | int | None:
+    """The number that an `arith.constant` holds, if it is a scalar or a splat."""
+    attribute = operation.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        dense = ir.DenseElementsAttr(attribute)
+        if not dense.is_splat:
+            return None
+        attribute = dense.get_splat_value()
+    if isinstance(attribute, ir.FloatAttr):
+        return float(ir.FloatAttr(attribute).value)
+    if isinstance(attribute, ir.BoolAttr):
+        return int(ir.BoolAttr(attribute).value)
+    if isinstance(attribute, ir.IntegerAttr):
+        return int(ir.IntegerAttr(attribute).value)
+    return None
+
+
+def reassociation(operation: ir.Operation) -> list[list[int]]:
+    """The groups of dimensions that an expand_shape or collapse_shape makes of one, or one of."""
+    return [
+        [ir.IntegerAttr(index).value for index in ir.ArrayAttr(group)]
+        for group in ir.ArrayAttr(operation.attributes["reassociation"])
+    ]
+
+
+def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
+    """The numbers of an attribute such as `static_sizes`; None where an operand says it."""
+    unknown = ir.ShapedType.get_dynamic_size()
+    return [None if value == unknown else value for value in ir.DenseI64ArrayAttr(operation.attributes[name])]
