@@ -12,6 +12,7 @@ beside it are one serialised program (`motet/builder/serialized.py`), which the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ def export_module(
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except Exception as error:  # whatever the model's own code raises, and torch's many classes of errors
         raise CompileError(
-            f"torch.export cannot trace the module: {_first_line(error)}", Location(type(module).__name__)
+            f"torch.export cannot trace the module: {_why_untraced(error)}", Location(type(module).__name__)
         ) from error
     return serialize_program(program, type(module).__name__)
 
@@ -208,6 +209,20 @@ def _interface(program: ExportedProgram, parameters: list[str]) -> Interface:
         if spec.kind == OutputKind.USER_OUTPUT and isinstance(spec.arg, TensorArgument)
     ]
     return Interface(inputs, dims, parameters, results)
+
+
+def _why_untraced(error: Exception) -> str:
+    """The first line of what torch.export says, which extents of the caller's it could not keep dynamic and why, and
+    the line of the model at which it gave up."""
+    text = str(error)
+    why = _first_line(error).partition(" For more information")[0].rstrip("!.")
+    for extent in re.findall(r"^  - (.*?)(?:\. |$)", text, re.MULTILINE):
+        why += f"; {extent}"
+    if re.search(r"specialized it to be a constant \([01]\)", text):
+        why += "; torch.export takes extents of 0 and 1 of the example inputs for fixed ones: give others, such as 2"
+    if call := re.search(r'following call raised this error:\n *File "(.+)", line (\d+)', text):
+        why += f", at {call[1]}:{call[2]}"
+    return why
 
 
 def _first_line(error: Exception) -> str:
