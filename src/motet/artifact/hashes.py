@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 PIECE = 4 << 20
-_MOST_THREADS = 8
+_MOST_THREADS = 16
 
 
 class MemberHash:

@@ -187,7 +187,9 @@ class Device(Protocol):
         queue: int = 0,
     ) -> Point:
         """Host to device: the contiguous `source` to byte `offset` of `target`. `source` must stay unchanged
-        until the point is reached."""
+        until the point is reached. A device for which many arrays together are less work may have a method
+        `place(arrays: Sequence[ndarray]) -> tuple[Sequence[Buffer], Point]`: memory for each contiguous array, with its
+        content when the point is reached."""
         ...
 
     def read(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -63,20 +64,28 @@ class LoadedDevice:
     def _place_all(self, indices: Iterable[int]) -> None:
         """Bring those constants here that are not, all on their way together."""
         with self._lock:
-            begun = {index: self._begin(index) for index in dict.fromkeys(indices) if index not in self._parameters}
-            for index, (buffer, point) in begun.items():
-                if point is not None:
-                    point.wait()
-                self._parameters[index] = buffer
+            missing = [index for index in dict.fromkeys(indices) if index not in self._parameters]
+            arrays = [np.ascontiguousarray(self.artifact.unchecked_parameter(index)) for index in missing]
+            buffers, points = self._begin(arrays)
+            for point in points:
+                point.wait()
+            self._parameters.update(zip(missing, buffers, strict=True))
 
-    def _begin(self, index: int) -> tuple[Buffer, Point | None]:
-        """A constant's memory on the device, and when its content is there, if it has to be written."""
-        array = np.ascontiguousarray(self.artifact.unchecked_parameter(index))
-        adopted = self.device.adopt(array) if self.device.info.host_memory else None
-        if adopted is not None:
-            return adopted, None
-        buffer = self.device.allocate(array.nbytes)
-        return buffer, self.device.write(buffer, array)
+    def _begin(self, arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Sequence[Buffer], Sequence[Point]]:
+        """The memory of constants on the device, and when their content is there, as far as it has to be written."""
+        device = self.device
+        if arrays and (place := getattr(device, "place", None)) is not None:
+            buffers, point = place(arrays)
+            return buffers, [point]
+        buffers: list[Buffer] = []
+        points: list[Point] = []
+        for array in arrays:
+            buffer = device.adopt(array) if device.info.host_memory else None
+            if buffer is None:
+                buffer = device.allocate(array.nbytes)
+                points.append(device.write(buffer, array))
+            buffers.append(buffer)
+        return buffers, points
 
     def place_parameters(self, regions: Sequence[str]) -> None:
         """Writes the constants that `regions` use, so that no call has to, while threads check them."""

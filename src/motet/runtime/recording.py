@@ -70,14 +70,18 @@ def check_transfer(
 ) -> None:
     """`array` is contiguous, and lies in `buffer` from byte `offset` on; it is writable where it is written."""
     where = f"device {device}: {operation}"
-    if not array.flags.c_contiguous:
-        raise DeviceError(f"{where}: the array is not contiguous; expected one in C order")
+    check_contiguous(where, array)
     if writes_array and not array.flags.writeable:
         raise DeviceError(f"{where}: the array is read-only; expected one that can be written")
     if offset < 0 or offset + array.nbytes > buffer.bytes:
         raise DeviceError(
             f"{where}: bytes {offset:,} to {offset + array.nbytes:,} of a buffer of {buffer.bytes:,} bytes"
         )
+
+
+def check_contiguous(where: str, array: np.ndarray[Any, Any]) -> None:
+    if not array.flags.c_contiguous:
+        raise DeviceError(f"{where}: the array is not contiguous; expected one in C order")
 
 
 def check_copy(device: str, source: Buffer, target: Buffer) -> None:

@@ -109,6 +109,32 @@ def large_transfers(trial: Trial) -> None:
     expect_equal(result, data, "what was written, copied and read")
 
 
+def place(trial: Trial) -> None:
+    """Arrays that are placed together have memory of their own each, with their content, for as long as it is held."""
+    together = getattr(trial.device, "place", None)
+    if together is None:
+        raise Skip("it has no method `place`")
+    arrays = [trial.bytes_of(size) for size in SIZES]
+    arrays += [trial.random.standard_normal((5, 7)), trial.bytes_of((5 << 20) + 3), np.array(3, np.int16)]
+    buffers, point = together(arrays)
+    finish(point, "place")
+    for buffer, array in zip(buffers, arrays, strict=True):
+        expect(buffer.bytes == array.nbytes, f"{array.nbytes} bytes were given {buffer.bytes}")
+        expect(not array.nbytes or buffer.address % ALIGNMENT == 0, f"{array.nbytes} bytes lie at {buffer.address:#x}")
+        expect_equal(bits(trial.download(buffer, array)), bits(array), f"the {array.nbytes} bytes")
+    kept = list(buffers[1::2])
+    del buffers, buffer
+    gc.collect()
+    others = [trial.upload(np.full(array.nbytes, 7, np.uint8)) for array in arrays]
+    for other in kept[::2]:
+        finish(trial.device.fill(other, 9), "fill")
+    for number, (buffer, array) in enumerate(zip(kept, arrays[1::2], strict=True)):
+        expected = bits(array) if number % 2 else np.full(array.nbytes, 9, np.uint8)
+        expect_equal(bits(trial.download(buffer, array)), expected, f"the {array.nbytes} bytes, others gone or filled")
+    del others
+    expect_error(DeviceError, lambda: together([trial.bytes_of(100)[::2]]), "place of a strided array")
+
+
 def arrays_of_any_kind(trial: Trial) -> None:
     """Arrays of any dtype and rank are moved, NaN and infinity as they are, empty and scalar ones too."""
     random = trial.random
@@ -282,6 +308,6 @@ def dropped_in_flight(trial: Trial) -> None:
 
 CHECKS = (
     allocate_sizes, allocate_negative, allocate_too_much, memory_comes_back, write_and_read, large_transfers,
-    arrays_of_any_kind, transfers_are_checked, fill, copy, adopt, adopt_read_only, view, view_keeps_memory,
+    place, arrays_of_any_kind, transfers_are_checked, fill, copy, adopt, adopt_read_only, view, view_keeps_memory,
     foreign_buffers, dropped_in_flight,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import threading
@@ -28,9 +29,12 @@ from motet.runtime.devices.cuda.modules import Modules
 from motet.runtime.devices.cuda.profiling import Profiler
 from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle, with_products
 from motet.runtime.devices.cuda.queue import CudaQueue, Finish, Issue
-from motet.runtime.devices.cuda.staging import SMALL, Ring, Staging
+from motet.runtime.devices.cuda.staging import Staging
+from motet.runtime.devices.cuda.transfers import Transfers
 from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
+
+_APART = 256  # bytes: where arrays in one block may begin
 
 
 class Forgetful(Protocol):
@@ -59,17 +63,17 @@ class CudaDevice:
         self._lifetimes = Lifetimes()
         self._products = Products(api.product_libraries)
         self._profiler: Profiler | None = None
-        self._rings: dict[int, Ring] = {}
         self.current = Current(api, api.retain(ordinal))
         with self.current:
             self._pool = Pool(api, ordinal, gpu.memory)
-            self._staging = Staging(api)
+            staging = Staging(api)
+            self._transfers = Transfers(api, staging)
             self._queues = [CudaQueue(self, number) for number in range(queues)]
         self._stream_memory: dict[int, CudaBuffer] = {}
         self._captured: list[CudaBuffer] = []
         self._direct: weakref.WeakSet[Forgetful] = weakref.WeakSet()
         self._remains = Remains(
-            self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
+            self.current, api, ordinal, self._lifetimes, staging, self._pool,
             [queue.lane for queue in self._queues], self._products,
         )
         weakref.finalize(self, self._remains.release).atexit = False
@@ -236,22 +240,8 @@ class CudaDevice:
     ) -> Point:
         own, lane = self._own(target), self._queue(queue)
         recording.check_transfer(self.info.uri, "write", own, source, offset, writes_array=False)
-        data, address, staging = bytes_of(source), own.address + offset, self._staging
-        by_itself, by_thread = self._ways(data)
-
-        def issue(stream: Handle) -> Finish | None:
-            if by_thread:
-                self._ring(queue).upload(address, data, stream)
-                return None
-            if by_itself or not data.size:
-                if data.size:
-                    self.api.upload(address, data.ctypes.data, data.size, stream)
-                return None
-            slot = staging.take(data.size)
-            slot.array[: data.size] = data
-            self.api.upload(address, slot.address, data.size, stream)
-            return lambda: staging.give(slot)
-
+        data = bytes_of(source)
+        issue, by_thread = self._transfers.upload(own.address + offset, data, queue)
         timed = self._timed("write", queue, data.size, issue)
         return lane.submit(timed, waits, (own, source), for_host=True, by_thread=by_thread)
 
@@ -261,40 +251,23 @@ class CudaDevice:
     ) -> Point:
         own, lane = self._own(source), self._queue(queue)
         recording.check_transfer(self.info.uri, "read", own, target, offset, writes_array=True)
-        data, address, staging = bytes_of(target), own.address + offset, self._staging
-        by_itself, by_thread = self._ways(data)
-
-        def issue(stream: Handle) -> Finish | None:
-            if by_thread:
-                self._ring(queue).download(data, address, stream)
-                return None
-            if by_itself or not data.size:
-                if data.size:
-                    self.api.download(data.ctypes.data, address, data.size, stream)
-                return None
-            slot = staging.take(data.size)
-            self.api.download(slot.address, address, data.size, stream)
-
-            def finish() -> None:
-                data[...] = slot.array[: data.size]
-                staging.give(slot)
-
-            return finish
-
+        data = bytes_of(target)
+        issue, by_thread = self._transfers.download(data, own.address + offset, queue)
         timed = self._timed("read", queue, data.size, issue)
         return lane.submit(timed, waits, (own, target), for_host=True, fills_host=True, by_thread=by_thread)
 
-    def _ways(self, data: np.ndarray[Any, Any]) -> tuple[bool, bool]:
-        """How an array of the host is moved: by the GPU itself, else by the queue's thread, else through a slot."""
-        if data.size <= SMALL:
-            return False, False
-        by_itself = self.api.is_pinned(data.ctypes.data)
-        return by_itself, not by_itself
-
-    def _ring(self, queue: int) -> Ring:
-        if queue not in self._rings:
-            self._rings[queue] = self._staging.ring()
-        return self._rings[queue]
+    def place(self, arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[list[CudaBuffer], Point]:
+        """See `write` of `motet.runtime.device.Device`. One block of memory for all, which goes when they have gone."""
+        for array in arrays:
+            recording.check_contiguous(f"device {self.info.uri}: place", array)
+        found = [bytes_of(array) for array in arrays]
+        *starts, size = itertools.accumulate((-(-data.size // _APART) * _APART for data in found), initial=0)
+        parts = list(zip(starts, found, strict=True))
+        block = self.allocate_for(size, None)
+        buffers = [CudaBuffer(self, block.address + start, data.size, owner=block) for start, data in parts]
+        issue, by_thread = self._transfers.gather(block.address, size, parts, 0)
+        timed = self._timed("write", 0, size, issue)
+        return buffers, self._queue(0).submit(timed, (), (block, found), for_host=True, by_thread=by_thread)
 
     def copies_from(self, other: object) -> bool:
         """Whether `copy` takes buffers of another device: of every GPU, directly where the two can reach each other,

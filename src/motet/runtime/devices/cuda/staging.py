@@ -1,7 +1,8 @@
 """The host's side of transfers: memory that the GPU reads and writes by itself, through which all other memory goes.
 
-Small transfers take a slot each. Large ones go through a ring of slots in chunks: threads fill the next slots while
-the GPU moves the last ones, so that neither the bus nor the processor waits.
+Small transfers take a slot each. Large ones, and many at once, go through a ring of slots in chunks: threads fill the
+next slots while the GPU moves the last ones, so that neither the bus nor the processor waits. To pin a slot takes as
+long as to move ten: a ring gets them one by one, as far as what goes through it is worth them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import os
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +21,15 @@ import numpy as np
 from motet.runtime.devices.cuda.api import CudaApi, Handle
 
 SMALL = 1 << 21  # bytes that go through one slot, copied in the thread that submits
-_CHUNK = 4 << 20  # bytes of a slot of a ring
-_LEAST_CHUNK = 2 << 20  # less is moved sooner than a thread is woken
-_RING = 16
+_CHUNK = 2 << 20  # bytes of a slot of a ring: less is moved sooner than a thread is woken
+_RING = 16  # slots, at most
+_FEWEST = 2
+_WORTH = 4  # chunks that have gone through a ring, for each of its slots
 _COPIERS = min(8, max(2, (os.cpu_count() or 2) // 2))
 _LEAST_SLOT = 1 << 12
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Part = tuple[int, Bytes]  # bytes, and where they lie
 
 
 @dataclass(eq=False)
@@ -62,12 +66,9 @@ class Staging:
     def ring(self) -> Ring:
         """Slots for the large transfers of one queue."""
         with self._lock:
-            slots = [self._new(_CHUNK) for _ in range(_RING)]
-            for slot in slots:
-                slot.event = self._api.event_create()
             if self._copiers is None:
                 self._copiers = ThreadPoolExecutor(_COPIERS, "motet cuda copies")
-            return Ring(self._api, slots, self._copiers)
+            return Ring(self._api, self._new_of_ring, self._copiers)
 
     def close(self) -> None:
         """Gives everything back."""
@@ -80,6 +81,12 @@ class Staging:
                 self._api.event_destroy(slot.event)
             self._api.host_free(slot.address)
 
+    def _new_of_ring(self) -> Slot:
+        with self._lock:
+            slot = self._new(_CHUNK)
+        slot.event = self._api.event_create()
+        return slot
+
     def _new(self, size: int) -> Slot:
         address = self._api.host_allocate(size)
         memory = (ctypes.c_uint8 * size).from_address(address)
@@ -89,41 +96,44 @@ class Staging:
 
 
 class Ring:
-    """A ring of slots, for one transfer at a time."""
+    """A ring of slots, for one transfer at a time; `new` makes a slot."""
 
-    def __init__(self, api: CudaApi, slots: list[Slot], copiers: ThreadPoolExecutor) -> None:
+    def __init__(self, api: CudaApi, new: Callable[[], Slot], copiers: ThreadPoolExecutor) -> None:
         self._api = api
-        self._slots = slots
+        self._new = new
+        self._slots: list[Slot] = []
         self._copiers = copiers
+        self._chunks = 0  # that have come so far
 
-    def upload(self, target: int, source: Bytes, stream: Handle) -> None:
-        """Host to device; `source` has been read when this ends, though the GPU may still move the end of it."""
-        filling: deque[tuple[Slot, Bytes, int]] = deque()
-        chunk = _chunk_of(source.size)
-        for index, begin in enumerate(range(0, source.size, chunk)):
-            if len(filling) == len(self._slots):
+    def upload(self, target: int, size: int, parts: Sequence[Part], stream: Handle) -> None:
+        """Host to device: `parts`, in their order, to their places in `size` bytes; what lies between them is lost.
+        They have been read when this ends, though the GPU may still move the end of them."""
+        filling: deque[tuple[Slot, int, int]] = deque()
+        most = self._worth(size)
+        for index, (begin, length, inside) in enumerate(_chunks(size, parts)):
+            while filling and (len(filling) == most or _is_filled(filling[0][0])):
                 self._move_in(*filling.popleft(), stream)
-            slot, part = self._slots[index % len(self._slots)], source[begin : begin + chunk]
+            slot = self._slot(index % most)
             self._api.event_synchronize(slot.event)
-            slot.copied = self._copiers.submit(np.copyto, slot.array[: part.size], part)
-            filling.append((slot, part, target + begin))
+            slot.copied = self._copiers.submit(_fill, slot.array, inside)
+            filling.append((slot, target + begin, length))
         while filling:
             self._move_in(*filling.popleft(), stream)
 
-    def _move_in(self, slot: Slot, part: Bytes, target: int, stream: Handle) -> None:
+    def _move_in(self, slot: Slot, target: int, length: int, stream: Handle) -> None:
         if slot.copied is not None:
             slot.copied.result()
-        self._api.upload(target, slot.address, part.size, stream)
+        self._api.upload(target, slot.address, length, stream)
         self._api.event_record(slot.event, stream)
 
     def download(self, target: Bytes, source: int, stream: Handle) -> None:
         """Device to host; all of `target` is written when this ends."""
         moving: deque[tuple[Slot, Bytes]] = deque()
-        chunk = _chunk_of(target.size)
-        for index, begin in enumerate(range(0, target.size, chunk)):
-            if len(moving) == len(self._slots) // 2:  # the other half is being copied out
+        most = self._worth(target.size)
+        for index, begin in enumerate(range(0, target.size, _CHUNK)):
+            if len(moving) == most // 2:  # the other half is being copied out
                 self._move_out(*moving.popleft())
-            slot, part = self._slots[index % len(self._slots)], target[begin : begin + chunk]
+            slot, part = self._slot(index % most), target[begin : begin + _CHUNK]
             if slot.copied is not None:
                 slot.copied.result()
             self._api.download(slot.address, source + begin, part.size, stream)
@@ -139,7 +149,36 @@ class Ring:
         self._api.event_synchronize(slot.event)
         slot.copied = self._copiers.submit(np.copyto, part, slot.array[: part.size])
 
+    def _worth(self, size: int) -> int:
+        """How many slots a transfer of `size` bytes may use."""
+        self._chunks += -(-size // _CHUNK)
+        return min(_RING, max(_FEWEST, self._chunks // _WORTH))
 
-def _chunk_of(size: int) -> int:
-    """Few enough that each is worth the trouble, and enough that all threads have some."""
-    return min(_CHUNK, max(_LEAST_CHUNK, -(-size // (2 * _RING))))
+    def _slot(self, index: int) -> Slot:
+        """A slot that is there, or the next one."""
+        if index == len(self._slots):
+            self._slots.append(self._new())
+        return self._slots[index]
+
+
+def _chunks(size: int, parts: Sequence[Part]) -> Iterator[tuple[int, int, list[Part]]]:
+    """Where each chunk of `size` bytes begins, how long it is, and the parts in it, by their places there."""
+    left = deque(parts)
+    for begin in range(0, size, _CHUNK):
+        end = min(begin + _CHUNK, size)
+        inside: list[Part] = []
+        while left and left[0][0] < end:
+            at, data = left.popleft()
+            inside.append((at - begin, data[: end - at]))
+            if at + data.size > end:
+                left.appendleft((end, data[end - at :]))
+        yield begin, end - begin, inside
+
+
+def _is_filled(slot: Slot) -> bool:
+    return slot.copied is None or slot.copied.done()
+
+
+def _fill(slot: Bytes, inside: Sequence[Part]) -> None:
+    for at, data in inside:
+        slot[at : at + data.size] = data

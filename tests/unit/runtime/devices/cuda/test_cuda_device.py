@@ -80,6 +80,56 @@ def test_transfers_of_any_size_go_through_pinned_memory(size: int):
     assert not fake.pinned
 
 
+def test_a_ring_gets_as_many_slots_as_are_worth_pinning():
+    fake = FakeApi()
+    device = open_fake(fake)
+    buffer = device.allocate(60 * MEBIBYTE)
+    data = np.random.default_rng(5).integers(0, 256, 60 * MEBIBYTE, np.uint8)
+    counts: list[int] = []
+    for size in (3, 7, 20, 60, 60, 60, 60):
+        device.write(buffer, data[: size * MEBIBYTE]).wait()
+        counts.append(fake.calls["host_allocate"])
+    assert counts[0] == 2
+    assert counts == sorted(counts)
+    assert counts[-1] == 16
+    result = np.zeros_like(data)
+    device.read(buffer, result).wait()
+    np.testing.assert_array_equal(result, data)
+    device.close()
+    assert not fake.pinned
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_arrays_placed_together_take_one_block_and_few_moves(seed: int):
+    random = np.random.default_rng(seed)
+    fake = FakeApi()
+    device = open_fake(fake)
+    sizes = [0, 1, 3 * MEBIBYTE, *(int(size) for size in 2 ** random.uniform(0, 22, 30))]
+    arrays = [random.integers(0, 256, size, np.uint8) for size in random.permutation(sizes)]
+    before = fake.calls["pool_allocate"]
+    buffers, point = device.place(arrays)
+    point.wait()
+    assert fake.calls["pool_allocate"] == before + 1
+    assert fake.calls["upload"] <= sum(sizes) // (2 * MEBIBYTE) + 2
+    for index, array in enumerate(arrays):
+        result = np.zeros_like(array)
+        device.read(buffers[index], result).wait()
+        np.testing.assert_array_equal(result, array)
+    used, last = used_bytes(device), buffers[0]
+    buffers.clear()
+    assert used_bytes(device) == used
+    del last
+    assert used_bytes(device) < used - sum(sizes)
+    device.close()
+
+
+def used_bytes(device: CudaDevice) -> int:
+    """Of the blocks that are in use, and a small one."""
+    gc.collect()
+    device.allocate(8)  # takes back what nobody has any more
+    return device.bytes_used
+
+
 def test_pinned_arrays_are_moved_by_the_gpu_itself():
     fake = FakeApi()
     device = open_fake(fake)
