@@ -46,6 +46,17 @@ def run_rows(chosen: list[Row], options: argparse.Namespace, folder: Path) -> No
             seconds = time.perf_counter() - since
             say(f"  {seconds:.1f} s")
             note(file, {"row": row.name, "seconds": seconds, **found})
+            if "error" in found and not _works():
+                raise SystemExit(1)  # the next rows get a process of their own
+
+
+def _works() -> bool:
+    """Whether the GPU still does in this process: after a fault nothing does."""
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def note(file: io.TextIOBase, line: dict[str, Any]) -> None:
@@ -168,12 +179,15 @@ def _take_turns(ready: dict[str, Any], sets: int, options: argparse.Namespace, a
             if number > 1 and begun[name] > _MOST_SECONDS:
                 continue
             since = time.perf_counter()
-            times[name].append(_round(contender, sets, counts[name]))
-            for turn in range(3):
-                begin = time.perf_counter()
-                contender.call((number + turn) % sets)
-                calls[name].append(time.perf_counter() - begin)
-            hosts[name].append(_begun(contender, sets))
+            try:
+                times[name].append(_round(contender, sets, counts[name]))
+                for turn in range(3):
+                    begin = time.perf_counter()
+                    contender.call((number + turn) % sets)
+                    calls[name].append(time.perf_counter() - begin)
+                hosts[name].append(_begun(contender, sets))
+            except Exception as why:
+                raise RuntimeError(f"turn {number + 1} of {name}: {why}") from why
             begun[name] += time.perf_counter() - since
     for name in ready:
         answers[name] |= {
