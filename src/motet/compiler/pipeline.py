@@ -33,6 +33,7 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import read_kernel
 from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import (
     DESTINATION,
@@ -42,7 +43,6 @@ from motet.compiler.ir.program import (
     Placement,
     Program,
     caller_dtype,
-    public_functions,
 )
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.drop_casts import drop_casts
@@ -142,7 +142,7 @@ def build_partitioned(
     as one kernel, if that is different."""
     functions = public_functions(program.module)
     try:
-        signatures = {function_name(f): read_signature(f, function_shapes(f, kernels)) for f in functions}
+        signatures = {symbol_name(f): read_signature(f, function_shapes(f, kernels)) for f in functions}
     except Unreadable as reason:
         raise CompileError(f"{reason} is not supported as an input or result") from None
     store = ParameterStore(program.parameters if apart is None else apart[0].parameters)
@@ -305,7 +305,7 @@ def partition_beside(apart: Program, program: Program) -> Kernels:
 def read_kernels(program: Program) -> Kernels:
     """The kernels of a program whose kernels are functions of their own."""
     functions = {
-        ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
+        symbol_name(entry.operation): entry.operation
         for entry in program.module.body.operations
         if KIND in entry.operation.attributes
     }
@@ -347,7 +347,7 @@ def build_variant(
     backend = backend_of(target, choice)
     drafted = compile_kernels(functions, kernels, backend)
     begun = backend.begin(drafted, jobs)
-    shapes = {function_name(function): (function, function_shapes(function, kernels)) for function in functions}
+    shapes = {symbol_name(function): (function, function_shapes(function, kernels)) for function in functions}
 
     def scheduled(compiled: Mapping[str, Compiled]) -> dict[str, Schedule]:
         return {name: schedule_function(*known, compiled, store, options) for name, known in shapes.items()}
@@ -491,10 +491,6 @@ def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[Ke
 # -- signatures and parameters -------------------------------------------------------------------
 
 
-def function_name(function: ir.Operation) -> str:
-    return ir.StringAttr(function.attributes["sym_name"]).value
-
-
 def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
     """What the caller sees of a function: its inputs and results without the parameters."""
     block = function.regions[0].blocks[0]
@@ -521,7 +517,7 @@ def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
         for index, (operand, attribute) in enumerate(zip(terminator.operands, found, strict=True))
     ]
     return Signature(
-        function_name(function), inputs, results, shapes.symbols, [[a, b] for a, b in shapes.equalities]
+        symbol_name(function), inputs, results, shapes.symbols, [[a, b] for a, b in shapes.equalities]
     )
 
 

@@ -10,6 +10,7 @@ from motet.compiler.codegen.backend import Objects, backend_of
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.placement.passes import PASSES
 from motet.compiler.scheduling.schedule import ParameterStore
@@ -36,7 +37,7 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
         variants: list[Variant] = []
         for target in targets:
             own, own_kernels = other if backend_of(target).attends else (program, kernels)
-            functions = pipeline.public_functions(own.module)
+            functions = public_functions(own.module)
             variants.append(pipeline.build_variant(functions, own_kernels, target, store, jobs, members, made))
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"

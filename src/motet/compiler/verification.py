@@ -10,6 +10,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature
 from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Program
 from motet.compiler.job import VerifyReport
 from motet.compiler.oracle import run_oracle
@@ -78,10 +79,10 @@ def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
 def _signature(program: Program, function: str) -> Signature:
     pipeline.normalise(program)
     kernels = pipeline.partition(program)
-    for candidate in pipeline.public_functions(program.module):
-        if pipeline.function_name(candidate) == function:
+    for candidate in public_functions(program.module):
+        if symbol_name(candidate) == function:
             return pipeline.read_signature(candidate, pipeline.function_shapes(candidate, kernels))
-    known = ", ".join(pipeline.function_name(f) for f in pipeline.public_functions(program.module))
+    known = ", ".join(symbol_name(f) for f in public_functions(program.module))
     raise CallError(f"no function {function}; there are: {known}")
 
 
@@ -93,7 +94,7 @@ def _blame(
     from motet.artifact.writer import write_artifact
     from motet.runtime import load
 
-    entry = next(f for f in pipeline.public_functions(program.module) if pipeline.function_name(f) == function)
+    entry = next(f for f in public_functions(program.module) if symbol_name(f) == function)
     names = _return_everything(entry)
     kernels = pipeline.read_kernels(program)
     built = pipeline.build_partitioned(program, kernels, targets, jobs, lambda what, fraction: None)

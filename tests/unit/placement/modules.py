@@ -5,8 +5,8 @@ from __future__ import annotations
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.placement.fold_transfers import FoldTransfers
-from motet.compiler.placement.functions import public_functions
 from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.insert_transfers import InsertTransfers
 from motet.compiler.placement.place import assign, read_devices

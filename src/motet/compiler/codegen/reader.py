@@ -32,6 +32,7 @@ from motet.compiler.codegen.kernel import (
 from motet.compiler.codegen.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import CONSTANT, constant_number, reassociation, static_or_none
+from motet.compiler.ir.functions import symbol_name
 
 
 def read_kernel(function: ir.Operation) -> Kernel:
@@ -397,7 +398,7 @@ class Reader(Reading):
         symbols = dict.fromkeys(
             size for value in values for size in value.shape if isinstance(size, str)
         )
-        name = ir.StringAttr(self.function.attributes["sym_name"]).value
+        name = symbol_name(self.function)
         return Kernel(name, values, stages, tuple(symbols), tuple(externals))
 
     def _renumber(self, stage: Stage, number: dict[int, int]) -> Stage:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION
 from motet.errors import CompileError
 
@@ -304,8 +305,7 @@ class _Rewriter:
             (
                 other.operation
                 for other in module.regions[0].blocks[0].operations
-                if other.operation.name == "memref.global"
-                and ir.StringAttr(other.attributes["sym_name"]).value == name
+                if other.operation.name == "memref.global" and symbol_name(other.operation) == name
             ),
             None,
         )

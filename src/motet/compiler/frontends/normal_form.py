@@ -15,6 +15,7 @@ from motet.compiler.frontends.gpu.lower_launches import lower_launches
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
@@ -53,7 +54,7 @@ def normal_form(
                 _inline(module)
             for function in launches(module):
                 _tensors_only(function)
-            for function in public_functions(module):
+            for function in _functions(module):
                 if has_buffers(function):
                     raise_loops(function)
                     debufferise(function)
@@ -64,9 +65,9 @@ def normal_form(
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
             parameters: dict[str, np.ndarray] = dict(given or {})
-            for function in public_functions(module):
+            for function in _functions(module):
                 _hoist_constants(function, parameters, resources or {}, file)
-            for function in public_functions(module):
+            for function in _functions(module):
                 _require_parameters(function, parameters, file)
             _check_operations(module)
             module.operation.verify()
@@ -75,22 +76,15 @@ def normal_form(
     return Program(module, parameters, placement)
 
 
-def public_functions(module: ir.Module) -> list[func.FuncOp]:
-    """The functions that callers see, in the order of the module."""
-    return [op for op in module.body.operations if isinstance(op, func.FuncOp) and not _is_private(op)]
-
-
-def _is_private(function: func.FuncOp) -> bool:
-    attributes = function.attributes
-    return "sym_visibility" in attributes and ir.StringAttr(attributes["sym_visibility"]).value != "public"
+def _functions(module: ir.Module) -> list[func.FuncOp]:
+    return [function.opview for function in public_functions(module)]
 
 
 def _require_public(module: ir.Module, file: str) -> None:
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
-    public = [function for function in functions if not _is_private(function)]
     if len(declarations(module)) == len(module.body.operations) > 0:
         return  # devices, to see which those of a machine would be
-    if not public:
+    if not public_functions(module):
         there = (
             ", ".join(f"@{function.name.value} (private)" for function in functions) or "no function at all"
         )
@@ -392,4 +386,4 @@ def _dense(array: np.ndarray, kind: ir.RankedTensorType) -> ir.Attribute:
     )
 
 
-__all__ = ["DIALECTS", "NAME", "PARAMETER_BYTES", "normal_form", "public_functions"]
+__all__ = ["DIALECTS", "NAME", "PARAMETER_BYTES", "normal_form"]

@@ -11,10 +11,10 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Place, Program, show_unsigned, unsigned
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
-from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.place import read_devices
 from motet.errors import CompileError
@@ -69,7 +69,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             run_pipeline(module, _LOWER)
             _refuse_left_over(module)
             for function in public_functions(module):
-                show_unsigned(function, *without_sign[function_name(function)])
+                show_unsigned(function, *without_sign[symbol_name(function)])
     except ir.MLIRError as error:
         raise compile_error(error, file) from None
     return normal_form(module, file, data, place=place)
@@ -78,7 +78,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
 def _unsigned(module: ir.Module) -> dict[str, tuple[list[int], list[int]]]:
     """Which arguments and results of each function hold unsigned integers."""
     kinds = {
-        function_name(function): ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+        symbol_name(function): ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
         for function in public_functions(module)
     }
     return {name: (unsigned(kind.inputs), unsigned(kind.results)) for name, kind in kinds.items()}

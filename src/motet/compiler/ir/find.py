@@ -16,3 +16,16 @@ def find_operations(root: ir.Module | ir.Operation, *names: str) -> list[ir.Oper
 
     root.operation.walk(visit)
     return found
+
+
+def all_operations(root: ir.Module | ir.Operation) -> list[ir.Operation]:
+    """A module or function and all that is in it, operations before those inside them. Errors may be raised at what
+    is found here, not while MLIR walks: it makes errors of its own of them."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found

@@ -63,15 +63,6 @@ class Program:
 Place = Callable[[ir.Module], Placement | None]
 
 
-def public_functions(module: ir.Module) -> list[ir.Operation]:
-    """Functions that callers see, in the order of the module."""
-    return [
-        entry.operation
-        for entry in module.body.operations
-        if entry.operation.name == "func.func" and "sym_visibility" not in entry.operation.attributes
-    ]
-
-
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
     """The dtype that callers see of an argument or result with these attributes, whose elements are `dtype`."""
     unsigned = attributes is not None and UNSIGNED in attributes

@@ -17,7 +17,8 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
-from motet.compiler.ir.program import PARAMETER, Program, public_functions
+from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import PARAMETER, Program
 from motet.errors import CompileError
 
 

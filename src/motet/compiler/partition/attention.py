@@ -24,6 +24,7 @@ from motet.compiler.codegen.reader import read_kernel
 from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import constant_number, reassociation
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.partition.group import MARK
 from motet.compiler.partition.refining import Axis, Extents, NoRefinement, Reshape, Slice, Tensor, inward, outward
@@ -37,13 +38,11 @@ Accepts = Callable[[Kernel], bool]
 def fuse_attention(program: Program, accepts: Accepts) -> bool:
     """In place, in every public function; whether there was any attention that `accepts` takes."""
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name == "func.func" and "sym_visibility" not in function.attributes:
-            fused = [any(_rewrite(one, accepts) for one in ways) for ways in _candidates(function, program)]
-            if any(fused):
-                found = True
-                erase_unused(function)
+    for function in public_functions(program.module):
+        fused = [any(_rewrite(one, accepts) for one in ways) for ways in _candidates(function, program)]
+        if any(fused):
+            found = True
+            erase_unused(function)
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import CONSTANT
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.normalise.hoist_constants import add_parameter, fresh_key
@@ -27,11 +28,8 @@ LARGEST_GROWTH = 4  # a result this many times larger than what it is made from 
 def fold_constants(program: Program) -> None:
     """Fold in every public function of a partitioned program, in place."""
     parameters = dict(program.parameters)
-    kernels = {
-        ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
-        for entry in program.module.body.operations
-    }
-    for function in [f for f in kernels.values() if "sym_visibility" not in f.attributes]:
+    kernels = {symbol_name(entry.operation): entry.operation for entry in program.module.body.operations}
+    for function in public_functions(program.module):
         _fold(function, kernels, parameters)
     program.parameters = parameters
 
@@ -96,7 +94,7 @@ def _run(kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | N
     copy = kernel.clone()
     del copy.attributes["sym_visibility"]
     module.body.append(copy)
-    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    name = symbol_name(kernel)
     return run_oracle(Program(module), name, inputs)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK
@@ -23,10 +24,7 @@ _MOST = 8  # operations that make an index
 def inline_indices(program: Program) -> bool:
     """In place, in every public function; whether anything was found."""
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         gathers = [each.operation for each in function.regions[0].blocks[0].operations if _gathers(each.operation)]
         inlined = [_inline(gather) for gather in gathers]
         if any(inlined):

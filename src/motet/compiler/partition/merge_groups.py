@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import PARAMETER, Program, public_functions
+from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.normalise.hoist_constants import add_parameter, fresh_key
 from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.roles import Role, role_of, structure_of

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import CONSTANT
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.remap import remap
@@ -30,10 +31,8 @@ COPIED = (Role.SCALAR, Role.FREE, Role.VIEW)
 def outline_kernels(module: ir.Module) -> None:
     """Outline the kernels of every public function of `module`, in place."""
     symbols = ir.SymbolTable(module.operation)
-    for operation in list(module.body.operations):
-        function = operation.operation
-        if function.name == "func.func" and "sym_visibility" not in function.attributes:
-            _Outliner(module, symbols, function).run()
+    for function in public_functions(module):
+        _Outliner(module, symbols, function).run()
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class _Outliner:
         self.module = module
         self.symbols = symbols
         self.function = function
-        self.name = ir.StringAttr(function.attributes["sym_name"]).value
+        self.name = symbol_name(function)
         self.block = function.regions[0].blocks[0]
         self.terminator = self.block.operations[len(self.block.operations) - 1].operation
         self.grouping: Grouping = group_block(self.block, SEPARATE_SIBLINGS not in module.operation.attributes)

@@ -12,6 +12,7 @@ new shape. Nothing happens where more than one result of it is read elsewhere, o
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.partition.attention import Candidate, CandidateBuilder, FunctionView, erase_unused
 from motet.compiler.partition.group import LARGEST_GROUP, MARK
@@ -26,10 +27,7 @@ _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 def refine_rows(program: Program) -> bool:
     """In place, in every public function; whether anything was found."""
     found = False
-    for entry in program.module.body.operations:
-        function = entry.operation
-        if function.name != "func.func" or "sym_visibility" in function.attributes:
-            continue
+    for function in public_functions(program.module):
         done = [_rewrite(candidate) for candidate in _candidates(function, program)]
         if done:  # also where one was given up half-way
             erase_unused(function)

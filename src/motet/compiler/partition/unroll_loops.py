@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import arith, ir, run_pipeline
 from motet.compiler.ir.attributes import constant_number
-from motet.compiler.ir.program import Program, public_functions
+from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import Program
 from motet.compiler.ir.remap import remap
 
 FOR = "scf.for"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, Affinity, join_and, join_or, parse_affinity
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.partition.group import captured_values
 from motet.errors import CompileError
@@ -106,7 +107,7 @@ class AffinityAnalysis:
                 self._visit(node)
             if before == self.values:
                 return
-        name = ir.StringAttr(self.function.attributes["sym_name"]).value
+        name = symbol_name(self.function)
         raise CompileError(
             f"@{name}: where its operations run does not settle in {MOST_ROUNDS} rounds; "
             "give affinities to the values that its loops pass on"

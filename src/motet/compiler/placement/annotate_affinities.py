@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import Affinity, join_or
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, is_tensor
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.functions import public_functions
 
 EXECUTION = "motet.affinities.execution"
 OPERANDS = "motet.affinities.operands"

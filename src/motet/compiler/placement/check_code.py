@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from motet.artifact.schema import LogicalDevice
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import DEVICE
 from motet.compiler.placement.families import device_families
-from motet.compiler.placement.functions import public_functions
 from motet.compiler.targets.families import families
 from motet.errors import CompileError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import DEFAULT_DEVICE, DEVICE_OP, Affinity, parse_affinity
+from motet.compiler.ir.functions import symbol_name
 
 
 def default_device(module: ir.Module) -> str | None:
@@ -13,7 +14,7 @@ def default_device(module: ir.Module) -> str | None:
         return said.devices[0][0]
     for entry in module.body.operations:
         if entry.operation.name == DEVICE_OP:
-            return ir.StringAttr(entry.operation.attributes["sym_name"]).value
+            return symbol_name(entry.operation)
     return None
 
 

@@ -15,8 +15,8 @@ from msgspec import structs
 
 from motet.artifact.schema import Plan, Step
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.placement.costs import bytes_of, is_dynamic
-from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.machine import ProgramMachine
 from motet.compiler.placement.units import units_of
 
@@ -30,7 +30,7 @@ class EstimateSteps:
     name = "estimate-steps"
 
     def run(self, module: ir.Module) -> None:
-        regions = {function_name(function): function for function in public_functions(module)}
+        regions = {symbol_name(function): function for function in public_functions(module)}
         for name, plan in self.plans.items():
             self.plans[name] = _Estimator(self.machine, plan, regions).run()
 

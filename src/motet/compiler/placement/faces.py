@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from motet.artifact.schema import Expr, Plan, Signature, Step, TensorSpec
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, caller_dtype
-from motet.compiler.placement.functions import function_name
 from motet.compiler.scheduling.expressions import substitute
 from motet.compiler.scheduling.shapes import Shapes
 
@@ -38,7 +38,7 @@ def face(function: ir.Operation) -> Signature:
         )
     ]
     equal: list[list[Expr]] = [[a, b] for a, b in shapes.equalities]
-    return Signature(function_name(function), inputs, results, shapes.symbols, equal)
+    return Signature(symbol_name(function), inputs, results, shapes.symbols, equal)
 
 
 def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature]) -> Signature:

@@ -19,9 +19,9 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
-from motet.compiler.placement.functions import function_name
 from motet.compiler.placement.speaking import speaks_of_devices
 from motet.errors import CompileError
 
@@ -38,7 +38,7 @@ class InlineCalls:
         if not speaks_of_devices(module):
             return
         functions = {
-            function_name(entry.operation): entry.operation
+            symbol_name(entry.operation): entry.operation
             for entry in module.body.operations
             if entry.operation.name == "func.func" and len(entry.operation.regions[0].blocks)
         }
@@ -68,7 +68,7 @@ def _inline(call: ir.Operation, callee: ir.Operation) -> None:
     blocks = list(callee.regions[0].blocks)
     if len(blocks) != 1:
         raise CompileError(
-            f"call of @{function_name(callee)}: it has branches between blocks, which a program for several devices "
+            f"call of @{symbol_name(callee)}: it has branches between blocks, which a program for several devices "
             "cannot call; expected scf.if, scf.for or scf.while", locate(call.location),
         )
     said = callee.attributes.get(AFFINITY) or call.attributes.get(AFFINITY)
@@ -99,7 +99,7 @@ def _moved(values: list[ir.Value], callee: ir.Operation, group: str, call: ir.Op
         said = ir.DictAttr(attribute)
         if AFFINITY in said and isinstance(value.type, (ir.MemRefType, ir.UnrankedMemRefType)):
             raise CompileError(
-                f"call of @{function_name(callee)}: it wants {value.type} on {said[AFFINITY]}; expected tensors "
+                f"call of @{symbol_name(callee)}: it wants {value.type} on {said[AFFINITY]}; expected tensors "
                 "where a function that is called has its arguments or results on a device", locate(call.location)
             )
         if AFFINITY in said and isinstance(value.type, ir.ShapedType):

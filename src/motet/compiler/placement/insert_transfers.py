@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.placement.affinity_analysis import (
     explicit_affinity,
     is_replicable,
@@ -23,7 +24,6 @@ from motet.compiler.placement.affinity_analysis import (
     tensor_operands,
 )
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.functions import public_functions
 from motet.compiler.placement.make_anew import make_anew
 
 

@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from motet.artifact.schema import Plan, Step
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TRANSFER_OP, TURN
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, NAME
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.functions import function_name, public_functions
 from motet.compiler.placement.insert_transfers import device_of, is_placed
 from motet.compiler.placement.unroll_placed_loops import turn_of
 
@@ -48,14 +48,14 @@ class OutlineRegions:
             default = default_affinity(module, function)
             if default is not None and is_placed(function):
                 outliner = _Outliner(module, function, default.devices[0][0], devices)
-                self.plans[function_name(function)] = outliner.run()
+                self.plans[symbol_name(function)] = outliner.run()
                 function.erase()
 
 
 def declared_devices(module: ir.Module) -> tuple[str, ...]:
     """The names of the module's devices, in order."""
     return tuple(
-        ir.StringAttr(entry.operation.attributes["sym_name"]).value
+        symbol_name(entry.operation)
         for entry in module.body.operations
         if entry.operation.name == "motet.device"
     )
@@ -76,12 +76,12 @@ class _Outliner:
     def __init__(self, module: ir.Module, function: ir.Operation, default: str, devices: Sequence[str]) -> None:
         self.module = module
         self.function = function
-        self.name = function_name(function)
+        self.name = symbol_name(function)
         self.default = default
         self.numbers = {name: number for number, name in enumerate(devices)}
         self.block = function.regions[0].blocks[0]
         self.taken = {
-            function_name(entry.operation) for entry in module.body.operations if entry.operation.name == "func.func"
+            symbol_name(entry.operation) for entry in module.body.operations if entry.operation.name == "func.func"
         }
         operations = [entry.operation for entry in self.block.operations]
         self.operations, self.terminator = operations[:-1], operations[-1]

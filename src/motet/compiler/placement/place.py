@@ -41,11 +41,11 @@ def placer(
             erase_devices(module)
             return None
         # Most programs speak of no device: what follows is loaded for those that do.
+        from motet.compiler.ir.functions import public_functions, symbol_name
         from motet.compiler.placement.check_code import CheckCode
         from motet.compiler.placement.estimate_steps import EstimateSteps
         from motet.compiler.placement.faces import face
         from motet.compiler.placement.fold_transfers import FoldTransfers
-        from motet.compiler.placement.functions import function_name, public_functions
         from motet.compiler.placement.insert_transfers import InsertTransfers
         from motet.compiler.placement.leave_loops import LeaveLoops
         from motet.compiler.placement.machine import ProgramMachine, rates_of_families
@@ -61,7 +61,7 @@ def placer(
             PlaceAutomatically(rates).run(module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
             each.run(module)
-        faces = {function_name(function): face(function) for function in public_functions(module)}
+        faces = {symbol_name(function): face(function) for function in public_functions(module)}
         outline = OutlineRegions(tuple(device.name for device in devices))
         outline.run(module)
         CheckCode(devices).run(module)

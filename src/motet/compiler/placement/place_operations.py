@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, executable_with
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, Node
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.functions import function_name, public_functions
 from motet.errors import CompileError
 
 
@@ -43,7 +43,7 @@ class PlaceOperations:
 def _check_blocks(function: ir.Operation) -> None:
     if len(function.regions[0].blocks) != 1:
         raise CompileError(
-            f"@{function_name(function)}: branches between blocks cannot be placed on devices; expected one block, "
+            f"@{symbol_name(function)}: branches between blocks cannot be placed on devices; expected one block, "
             "and scf.if, scf.for or scf.while in it", locate(function.location),
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEVICE_OP
-from motet.compiler.placement.functions import all_operations
+from motet.compiler.ir.find import all_operations
 from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import declared_name, symbol_name
 from motet.errors import CompileError

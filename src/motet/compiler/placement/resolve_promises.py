@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, TO, TRANSFER_OP, parse_affinity
+from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.hal_attributes import AttributeReader
 from motet.compiler.ir.program import DEVICE
-from motet.compiler.placement.functions import all_operations
 from motet.compiler.placement.materialize_devices import DEFAULT_AFFINITY, read
 from motet.errors import CompileError
 

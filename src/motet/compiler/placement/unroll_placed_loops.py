@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, TURN, Affinity, join_and, join_or, parse_affinity
+from motet.compiler.ir.find import all_operations
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
 from motet.compiler.placement.affinity_analysis import explicit_affinity
-from motet.compiler.placement.functions import all_operations, public_functions
 from motet.errors import CompileError
 
 FOR = "scf.for"

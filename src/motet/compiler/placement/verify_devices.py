@@ -15,8 +15,9 @@ from motet.artifact.schema import LogicalDevice
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, TO, TRANSFER_OP, parse_affinity
+from motet.compiler.ir.find import all_operations
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
-from motet.compiler.placement.functions import all_operations
 from motet.compiler.placement.read_devices import declarations, declared_name, devices_of
 from motet.errors import CompileError
 
@@ -120,7 +121,7 @@ def _check_transfer(operation: ir.Operation) -> None:
 def _other_symbols(module: ir.Module) -> dict[str, str]:
     """What else has a name in the module, by name."""
     return {
-        ir.StringAttr(entry.operation.attributes["sym_name"]).value: f"a {entry.operation.name}"
+        symbol_name(entry.operation): f"a {entry.operation.name}"
         for entry in module.body.operations
         if "sym_name" in entry.operation.attributes and entry.operation.name != DEVICE_OP
     }
@@ -140,7 +141,7 @@ def _mentioned(operation: ir.Operation) -> Iterator[tuple[str, str]]:
             yield from _named(value, what.get(name, "transfer to"))
         elif name in ("arg_attrs", "res_attrs"):
             kind = "argument" if name == "arg_attrs" else "result"
-            function = ir.StringAttr(operation.attributes["sym_name"]).value
+            function = symbol_name(operation)
             for number, attribute in enumerate(ir.ArrayAttr(value)):
                 for entry in ir.DictAttr(attribute):
                     what = f"@{function}: {kind} {number}: affinity to"

@@ -12,6 +12,7 @@ from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import KernelCode, Packing, item_bytes
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.partition.roles import ALIASES
 from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
@@ -210,7 +211,7 @@ class _Scheduler:
         try:
             return arrange(self.recorded, parameters, self.scratch, self.options)
         except CompileError as error:
-            name = ir.StringAttr(self.function.attributes["sym_name"]).value
+            name = symbol_name(self.function)
             raise CompileError(f"function {name!r}: {error.message}") from None
 
 

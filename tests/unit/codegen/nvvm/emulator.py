@@ -18,6 +18,7 @@ from motet.compiler.codegen.backend import backend_of
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
 from motet.compiler.targets.families import resolve_target
 from motet.runtime.expressions import evaluate
@@ -35,7 +36,7 @@ def run_launches(text: str, inputs: Sequence[Array], target: str = "cuda:sm_90a"
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
         kernels = pipeline.partition(program)
-        functions = pipeline.public_functions(program.module)
+        functions = public_functions(program.module)
         compiled = pipeline.compile_kernels(functions, kernels, backend)
         shapes = pipeline.function_shapes(functions[0], kernels)
         store = ParameterStore(program.parameters)

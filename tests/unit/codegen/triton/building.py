@@ -26,6 +26,7 @@ from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.oracle import run_oracle_text
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
 from motet.compiler.targets.families import resolve_target
@@ -54,9 +55,9 @@ def generate(text: str, target: GpuTarget = SM_90A, function: str = "main") -> G
         pipeline.normalise(program)
         pipeline.attending(program, [target])
         kernels = pipeline.partition(program)
-        functions = pipeline.public_functions(program.module)
+        functions = public_functions(program.module)
         compiled = pipeline.compile_kernels(functions, kernels, backend_of(target))
-        entry = next(one for one in functions if pipeline.function_name(one) == function)
+        entry = next(one for one in functions if symbol_name(one) == function)
         shapes = pipeline.function_shapes(entry, kernels)
         store = ParameterStore(program.parameters)
         schedule = schedule_function(entry, shapes, compiled, store)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import motet
-from motet.compiler import pipeline
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.normalise.slice_nothing import slice_nothing
 
 STATIC = """
@@ -63,6 +63,6 @@ func.func @main() -> tensor<2x3xf32> {
   return %f : tensor<2x3xf32>
 }""", "test.mlir")
     with program.module.context, ir.Location.unknown():
-        for function in pipeline.public_functions(program.module):
+        for function in public_functions(program.module):
             slice_nothing(function)
         assert "expand_shape" not in str(program.module)

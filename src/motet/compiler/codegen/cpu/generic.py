@@ -24,6 +24,7 @@ from motet.compiler.codegen.cpu.row_tasks import PRIVATE, Rows, mark_private, sp
 from motet.compiler.codegen.kernel import KernelCode, Phase
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
 from motet.compiler.targets.cpu import CpuTarget
@@ -113,7 +114,7 @@ def _extract(function: ir.Operation) -> tuple[ir.Module, ir.Operation]:
         del entry.attributes["sym_visibility"]
     module.body.append(entry)
     symbols = {
-        ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation
+        symbol_name(operation): operation.operation
         for operation in function.parent.regions[0].blocks[0].operations
         if "sym_name" in operation.attributes
     }

@@ -8,6 +8,7 @@ from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.codegen.whole import read_whole
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.translate import source_location
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import CompileError
@@ -21,7 +22,7 @@ def emit_whole(function: ir.Operation, target: CpuTarget) -> tuple[Kernel, Kerne
         whole = read_whole(function)
         return whole.kernel, CLASSES[whole.kind](whole, target)
     except (Unreadable, Unsupported) as reason:
-        name = ir.StringAttr(function.attributes["sym_name"]).value
+        name = symbol_name(function)
         raise CompileError(
             f"kernel {name}: no code can be made for host devices: {reason}", source_location(function)
         ) from None

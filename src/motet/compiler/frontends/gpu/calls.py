@@ -8,6 +8,7 @@ from __future__ import annotations
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.remap import remap
 from motet.errors import CompileError
 
@@ -21,7 +22,7 @@ def inline_functions(module: ir.Module) -> None:
     run_pipeline(module, "gpu.module(lift-cf-to-scf)")
     for container in [e.operation for e in module.body.operations if e.operation.name == "gpu.module"]:
         functions = {
-            ir.StringAttr(entry.operation.attributes["sym_name"]).value: entry.operation
+            symbol_name(entry.operation): entry.operation
             for entry in container.regions[0].blocks[0].operations if entry.operation.name == "func.func"
         }
         for entry in container.regions[0].blocks[0].operations:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from motet.compiler.frontends.gpu.spellings import LAUNCH
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import symbol_name
 from motet.errors import CompileError
 
 _LOG = logging.getLogger("motet")
@@ -100,19 +101,15 @@ def find_kernel(module: ir.Module, launch: ir.Operation) -> ir.Operation:
     symbol = ir.SymbolRefAttr(launch.attributes["kernel"]).value
     for entry in module.body.operations:
         container = entry.operation
-        if container.name == "gpu.module" and _symbol(container) == symbol[0]:
+        if container.name == "gpu.module" and symbol_name(container) == symbol[0]:
             for inner in container.regions[0].blocks[0].operations:
-                if inner.operation.name == "gpu.func" and _symbol(inner.operation) == symbol[1]:
+                if inner.operation.name == "gpu.func" and symbol_name(inner.operation) == symbol[1]:
                     return inner.operation
     raise CompileError(
         f"{LAUNCH}: kernel @{'::@'.join(symbol)} is not in this file; expected `gpu.module @{symbol[0]}` with "
         f"`gpu.func @{symbol[-1]}`",
         locate(launch.location),
     )
-
-
-def _symbol(operation: ir.Operation) -> str:
-    return ir.StringAttr(operation.attributes["sym_name"]).value
 
 
 def axis_of(operation: ir.Operation) -> int:

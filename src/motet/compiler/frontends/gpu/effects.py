@@ -14,6 +14,7 @@ from motet.compiler.frontends.gpu.kernels import DERIVED, IDS, within
 from motet.compiler.frontends.locations import locate
 from motet.compiler.frontends.raising.order import root
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import symbol_name
 
 _LOG = logging.getLogger("motet")
 _NONE = (
@@ -103,7 +104,7 @@ def _of_call(call: ir.Operation, module: ir.Module) -> Effects:
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
     for entry in [] if around is None else around.operation.regions[0].blocks[0].operations:
         function = entry.operation
-        if function.name == "func.func" and ir.StringAttr(function.attributes["sym_name"]).value == name:
+        if function.name == "func.func" and symbol_name(function) == name:
             body = list(function.regions[0].blocks)
             if body and not any(op.name == "func.call" for op in within(function)):
                 return _on_arguments(body, list(call.operands), module)
@@ -127,9 +128,9 @@ def _on_arguments(body: list[ir.Block], arguments: list[ir.Value], module: ir.Mo
 def _body(launch: ir.Operation, module: ir.Module) -> list[ir.Block] | None:
     symbol = ir.SymbolRefAttr(launch.attributes["kernel"]).value
     for container in (entry.operation for entry in module.body.operations):
-        if container.name == "gpu.module" and ir.StringAttr(container.attributes["sym_name"]).value == symbol[0]:
+        if container.name == "gpu.module" and symbol_name(container) == symbol[0]:
             for inner in (entry.operation for entry in container.regions[0].blocks[0].operations):
-                if inner.name == "gpu.func" and ir.StringAttr(inner.attributes["sym_name"]).value == symbol[1]:
+                if inner.name == "gpu.func" and symbol_name(inner) == symbol[1]:
                     return list(inner.regions[0].blocks)
     return None
 

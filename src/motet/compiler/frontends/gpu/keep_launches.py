@@ -20,6 +20,7 @@ from motet.compiler.frontends.gpu.checks import find_kernel, is_token
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import AS_WRITTEN, LAUNCH
 from motet.compiler.ir.remap import remap
 
@@ -50,7 +51,7 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
     if any(not isinstance(leaf.type, ir.MemRefType) and not isinstance(leaf.owner, ir.Block) for leaf in leaves):
         return Kept()
     kernel = find_kernel(module, launch)
-    name = fresh_name(module, ir.StringAttr(kernel.attributes["sym_name"]).value)
+    name = fresh_name(module, symbol_name(kernel))
     made = keep_function(module, name, leaves, launch.location)
     block = made.regions[0].blocks[0]
     inner = _fill(made, launch, moved, dict(zip(leaves, block.arguments, strict=True)))
@@ -203,7 +204,7 @@ def _text(function: ir.Operation, kernel: ir.Operation) -> str:
 
 def fresh_name(module: ir.Module, kernel: str) -> str:
     taken = {
-        ir.StringAttr(entry.operation.attributes["sym_name"]).value
+        symbol_name(entry.operation)
         for entry in module.body.operations if "sym_name" in entry.operation.attributes
     }
     return next(name for i in range(len(taken) + 1) if (name := f"{kernel}_launch_{i}") not in taken)

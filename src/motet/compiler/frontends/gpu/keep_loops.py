@@ -19,7 +19,8 @@ from motet.compiler.frontends.gpu.keep_launches import closure, fresh_name, keep
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch, fits_threads
 from motet.compiler.frontends.raising.raise_loops import raise_loops
-from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
 
@@ -30,21 +31,14 @@ _KERNEL = "loop"
 def keep_loops(module: ir.Module, lower: Callable[[ir.Module], None]) -> None:
     """Rewrite the parallel loops that stand directly in the public functions of `module`, in place; `lower` brings
     loops to the form in which they are raised."""
-    loops = [loop for function in _public(module) for loop in _loops(function)]
+    loops = [loop for function in public_functions(module) for loop in _loops(function)]
     stays = _staying(module, lower) if loops else set()
     for loop in loops:
         if str(loop.location) in stays:
             _keep(module, loop)
 
 
-def _public(module: ir.Module) -> list[func.FuncOp]:
-    return [
-        entry for entry in module.body.operations
-        if isinstance(entry, func.FuncOp) and "sym_visibility" not in entry.attributes
-    ]
-
-
-def _loops(function: func.FuncOp) -> list[ir.Operation]:
+def _loops(function: ir.Operation) -> list[ir.Operation]:
     blocks = list(function.regions[0].blocks)
     operations = [entry.operation for entry in blocks[0].operations] if len(blocks) == 1 else []
     return [
@@ -61,9 +55,9 @@ def _staying(module: ir.Module, lower: Callable[[ir.Module], None]) -> set[str]:
         trial.body.append(entry.operation.clone())
     lower(trial)
     places: set[str] = set()
-    for function in _public(trial):
-        raise_loops(function)
-        places.update(str(op.location) for op in within(function.operation) if op.name.startswith("scf."))
+    for function in public_functions(trial):
+        raise_loops(function.opview)
+        places.update(str(op.location) for op in within(function) if op.name.startswith("scf."))
     return places
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch, fits_threads
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.functions import symbol_name
 
 
 class MapLoopsToGpu:
@@ -26,7 +27,7 @@ class MapLoopsToGpu:
             function = entry.operation
             if function.name != "func.func" or not list(function.regions[0].blocks):
                 continue
-            name = ir.StringAttr(function.attributes["sym_name"]).value
+            name = symbol_name(function)
             for number, loop in enumerate(_parallel_loops(function)):
                 ParallelLaunch(module, loop, f"{name}_{number}").make()
                 module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get(module.context)
