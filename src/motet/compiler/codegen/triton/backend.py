@@ -152,7 +152,9 @@ class TritonBackend:
 
 
 def _explained(reason: str) -> str:
-    """`reason`, with what there is to know where it is a loop."""
+    """`reason`, with what there is to know where it is a loop, or was one before it was taken apart."""
+    if reason == "operation tensor.insert":
+        return f"{reason}: it writes a single element, as loops do whose turns depend on one another"
     if not reason.startswith("operation scf.") or "scf.if" in reason:
         return reason
     return f"{reason}: it is no operation on tensors, and its turns may depend on one another, or it holds launches"
