@@ -24,12 +24,12 @@ from motet.compiler.codegen.triton.attention import (
     LEAST,
     LOG2_E,
     LOWEST,
-    Scores,
     Space,
     lies_flat,
     stored_by,
     times,
 )
+from motet.compiler.codegen.triton.attention_scores import Scores
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import carried_type, rounded, storage_type, to_storage
