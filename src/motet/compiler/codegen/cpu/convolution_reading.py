@@ -73,8 +73,18 @@ class Convolution:
         return self.rows.taps * self.columns.taps * self.channels
 
 
-def match(kernel: Kernel) -> Convolution | None:
-    """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
+@dataclass(frozen=True)
+class Windows:
+    """Sums of products of an image, read over sliding windows, and of filters, which are not: a kernel's first stage.
+    The product's left factor is the image."""
+
+    stage: Stage
+    product: Product
+    image: Access
+    filters: Access
+
+
+def match_windows(kernel: Kernel) -> Windows | None:
     if not kernel.stages:
         return None
     stage = kernel.stages[0]
@@ -86,6 +96,15 @@ def match(kernel: Kernel) -> Convolution | None:
     image, filters = stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]
     if not is_windowed(image) or is_windowed(filters):
         return None
+    return Windows(stage, product, image, filters)
+
+
+def match(kernel: Kernel) -> Convolution | None:
+    """Read `kernel` as a convolution, None if it is something else or of a form that is not taken here."""
+    opening = match_windows(kernel)
+    if opening is None:
+        return None
+    stage, product, image, filters = opening.stage, opening.product, opening.image, opening.filters
     count, main = _siblings(kernel, stage, product)
     if count == 0:
         return None

@@ -19,7 +19,7 @@ from llvmlite import ir
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.body import constant
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.convolution_reading import Window, is_windowed, window_of, window_rows
+from motet.compiler.codegen.cpu.convolution_reading import Window, match_windows, window_of, window_rows
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, initial_of, memory_strides, place_of
 from motet.compiler.codegen.cpu.micro import (
@@ -28,7 +28,6 @@ from motet.compiler.codegen.cpu.micro import (
     Lanes,
     Product,
     balanced,
-    match_product,
     narrow,
     read_vector,
     widen,
@@ -112,17 +111,10 @@ def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
 
 def match(kernel: Kernel) -> Depthwise | None:
     """Read `kernel` as a depthwise convolution, None if it is something else or of a form not taken here."""
-    if not kernel.stages:
+    opening = match_windows(kernel)
+    if opening is None or opening.image.padding not in (None, 0):
         return None
-    stage = kernel.stages[0]
-    product = match_product(stage)
-    if product is None or not stage.reductions:
-        return None
-    if not is_windowed(stage.inputs[product.lhs.input]):
-        product = replace(product, lhs=product.rhs, rhs=product.lhs)
-    image, filters = stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]
-    if not is_windowed(image) or is_windowed(filters) or image.padding not in (None, 0):
-        return None
+    stage, product, image, filters = opening.stage, opening.product, opening.image, opening.filters
     rank = len(stage.sizes)
     epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
     init = initial_of(kernel, stage)

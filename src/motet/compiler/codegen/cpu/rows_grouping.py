@@ -13,7 +13,8 @@ from motet.compiler.codegen.cpu.addressing import Nest, Operand, nest_of, physic
 from motet.compiler.codegen.cpu.body import Combiner, combiner
 from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.micro import LINE
-from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.codegen.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
@@ -43,7 +44,7 @@ def group(kernel: Kernel, stages: range, target: CpuTarget) -> Group | None:
     """The stages as one group, or None. Raises `Unsupported` for what no generator has code for."""
     nests = [nest_of(kernel, kernel.stages[s]) for s in stages]
     chosen = [kernel.stages[s] for s in stages]
-    classes = _classes(kernel, chosen)
+    classes = linked_dimensions(chosen, lambda stage, dimension: True, _link)
     if classes is None or any(operand.bounds for nest in nests for operand in nest.inputs):
         return None
     arranged = _arrange(kernel, chosen, nests, classes)
@@ -57,47 +58,19 @@ def group(kernel: Kernel, stages: range, target: CpuTarget) -> Group | None:
     return _placed(kernel, stages, Group(tuple(nests), tuple(wide), passes, frozenset()))
 
 
-def _classes(kernel: Kernel, stages: Sequence[Stage]) -> list[dict[int, int]] | None:
-    """Dimensions that run together, as {stage: dimension}, linked by what stages read of earlier ones."""
-    parent = {(s, d): (s, d) for s, stage in enumerate(stages) for d in range(len(stage.sizes))}
-
-    def root(key: tuple[int, int]) -> tuple[int, int]:
-        while parent[key] != key:
-            key = parent[key]
-        return key
-
-    written: dict[int, tuple[int, Access]] = {}
-    for s, stage in enumerate(stages):
-        if any(isinstance(init, Access) and init.value in written for init in stage.inits):
-            return None
-        for access in stage.inputs:
-            if access.value not in written:
-                continue
-            producer, output = written[access.value]
-            for here, there in zip(access.map, output.map, strict=True):
-                if here.is_constant and there.is_constant and here.constant == there.constant:
-                    continue
-                if here.single is None or there.single is None:
-                    return None
-                parent[root((s, here.single))] = root((producer, there.single))
-        for access in stage.outputs:
-            if access.value in written:
-                return None
-            written[access.value] = (s, access)
-    found: dict[tuple[int, int], dict[int, int]] = {}
-    for s, d in parent:
-        members = found.setdefault(root((s, d)), {})
-        if s in members:
-            return None
-        members[s] = d
-    return list(found.values())
+def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequence[tuple[int, int]] | None:
+    if here.is_constant and there.is_constant and here.constant == there.constant:
+        return ()
+    if here.single is None or there.single is None:
+        return None
+    return ((here.single, there.single),)
 
 
 def _arrange(
     kernel: Kernel, stages: Sequence[Stage], nests: list[Nest], classes: list[dict[int, int]]
 ) -> tuple[list[Nest], list[bool]] | None:
     """Nests over the shared rows, then the row's own dimension where they have it."""
-    classes = _aligned(nests, classes)
+    classes = with_equal_extents(classes, lambda s, d: nests[s].sizes[d])
     widest = max(range(len(stages)), key=lambda s: len(stages[s].sizes))
     if any(widest not in members for members in classes):
         return None
@@ -135,27 +108,6 @@ def _arrange(
     arranged = [nest.arrange([m[s] for m in ordered if s in m]) for s, nest in enumerate(nests)]
     present = [[s in m for m in ordered] for s in range(len(nests))]
     return _collapse(arranged, present, len(outer))
-
-
-def _aligned(nests: Sequence[Nest], classes: list[dict[int, int]]) -> list[dict[int, int]]:
-    """Classes of different stages and equal extent, together: nothing ties them, but a loop can hold them."""
-    result: list[dict[int, int]] = []
-    for members in classes:
-        (s, d), *_ = members.items()
-        host = next(
-            (
-                other
-                for other in result
-                if not other.keys() & members.keys()
-                and all(nests[t].sizes[e] == nests[s].sizes[d] for t, e in other.items())
-            ),
-            None,
-        )
-        if host is None:
-            result.append(dict(members))
-        else:
-            host.update(members)
-    return result
 
 
 def _collapse(

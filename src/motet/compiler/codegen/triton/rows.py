@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage, item_bytes
+from motet.compiler.codegen.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
@@ -64,15 +65,13 @@ class Rows:
 
 # -- matching --------------------------------------------------------------------------------------
 
-Key = tuple[int, int]  # a stage and one of its dimensions
-
 
 def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     """`stages` over the same rows with at least one reduction along them, or None."""
     if not any(stage.reductions for stage in stages):
         return None
     found = [combiners(stage) if stage.reductions else [] for stage in stages]
-    classes = _classes(kernel, stages)
+    classes = linked_dimensions(stages, lambda stage, dimension: stage.sizes[dimension] != 1, _link)
     if classes is None or any(one is None for one in found):
         return None
     count = len(stages)
@@ -102,43 +101,11 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     return rows if _is_consistent(rows) else None
 
 
-def _classes(kernel: Kernel, stages: Sequence[Stage]) -> list[dict[int, int]] | None:
-    """Dimensions that run together, as {stage: dimension}, linked by what stages read of earlier ones; those of
-    extent 1 are left out."""
-    parent: dict[Key, Key] = {
-        (s, d): (s, d) for s, stage in enumerate(stages) for d, size in enumerate(stage.sizes) if size != 1
-    }
-
-    def root(key: Key) -> Key:
-        while parent[key] != key:
-            key = parent[key]
-        return key
-
-    written: dict[int, tuple[int, Access]] = {}
-    for s, stage in enumerate(stages):
-        if any(isinstance(init, Access) and init.value in written for init in stage.inits):
-            return None
-        for access in stage.inputs:
-            if access.value not in written:
-                continue
-            producer, output = written[access.value]
-            for here, there in zip(access.map, output.map, strict=True):
-                a, b = _only(here, stage), _only(there, stages[producer])
-                if (a is None) != (b is None):
-                    return None
-                if a is not None and b is not None:
-                    parent[root((s, a))] = root((producer, b))
-        for access in stage.outputs:
-            if access.value in written:
-                return None
-            written[access.value] = (s, access)
-    found: dict[Key, dict[int, int]] = {}
-    for s, d in parent:
-        members = found.setdefault(root((s, d)), {})
-        if s in members:
-            return None
-        members[s] = d
-    return list(found.values())
+def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequence[tuple[int, int]] | None:
+    reading, writing = _only(here, reader), _only(there, producer)
+    if reading is None and writing is None:
+        return ()
+    return None if reading is None or writing is None else ((reading, writing),)
 
 
 def _only(entry: Affine, stage: Stage) -> int | None:
@@ -150,22 +117,7 @@ def _only(entry: Affine, stage: Stage) -> int | None:
 def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:
     """The loops along rows. Stages that nothing ties together may share one if their extents are equal; every stage
     has all of them or none, and reduces all or none."""
-    inner.sort(key=len, reverse=True)
-    found: list[dict[int, int]] = []
-    for members in inner:
-        size = next(stages[s].sizes[d] for s, d in members.items())
-        host = next(
-            (
-                other for other in found
-                if not other.keys() & members.keys()
-                and all(stages[s].sizes[d] == size for s, d in other.items())
-            ),
-            None,
-        )
-        if host is None:
-            found.append(dict(members))
-        else:
-            host.update(members)
+    found = with_equal_extents(sorted(inner, key=len, reverse=True), lambda s, d: stages[s].sizes[d])
     for s, stage in enumerate(stages):
         own = [members[s] for members in found if s in members]
         kinds = {stage.iterators[d] for d in own}
