@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,10 @@ GPU = probe("cuda")[0]
 BF16 = (
     Ring(128, (128, 64), 64, 4, 64), Ring(128, (256,), 64, 3, 64, 2), Ring(128, (64, 32), 64, 7, 32),
     Ring(128, (64,), 64, 7, 64), Ring(256, (128,), 64, 4, 32), Ring(64, (128, 64), 64, 5, 64, 3),
+)
+TOGETHER = (
+    Ring(128, (64,) * 3, 64, 4, 32, 3, True), Ring(128, (32,) * 3, 64, 6, 32, 3, True),
+    Ring(64, (64,) * 3, 64, 6, 32, 2, True), Ring(64, (16,) * 9, 64, 8, 16, 3, True),
 )
 FULL = Ring(128, (128,), 32, 5, 64, 2)
 WIDE = (Ring(128, (256,), 32, 4, 32, 2), Ring(128, (128, 64), 32, 4, 32, 2), Ring(256, (128,), 32, 4, 32))
@@ -63,6 +68,26 @@ def compiled(program: Program, target: GpuTarget) -> str:
 def test_rings_compile(ring: Ring) -> None:
     assert isinstance(SM_90A, GpuTarget)
     compiled(last(generate(product(513, 776, 200, "bf16", "f32", right="j, k"))), SM_90A)
+
+
+@pytest.mark.parametrize("ring", [TOGETHER[0], *(pytest.param(ring, marks=SLOW) for ring in TOGETHER[1:])], ids=str)
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_one_instruction_multiplies_parts_that_are_alike(ring: Ring, dtype: str) -> None:
+    assert isinstance(SM_90A, GpuTarget)
+    assembly = compiled(last(generate(product(513, 776, 200, dtype, "f32", right="j, k"))), SM_90A)
+    instructions = re.findall(r"wgmma\.mma_async\S*", assembly)
+    assert len(instructions) == 4
+    assert set(instructions) == {f"wgmma.mma_async.sync.aligned.m64n{ring.n}k16.f32.{dtype}.{dtype}"}
+
+
+@pytest.mark.parametrize(("left", "right", "together"), [
+    ("i, k", "j, k", True), ("i, k", "k, j", False), ("k, i", "j, k", False),
+])
+def test_parts_have_an_instruction_together_where_factors_lie_along_their_sum(
+    left: str, right: str, together: bool
+) -> None:
+    source = last(generate(product(4096, 2304, 768, "bf16", "f32", left, right))).forms[0].source
+    assert ("def turn(" in source) == together
 
 
 @pytest.mark.parametrize("ring", [FULL], ids=str)
@@ -110,7 +135,7 @@ def test_of_two_32_bit_factors_one_is_copied() -> None:
 @pytest.mark.parametrize(("factor", "size", "result"), [("bf16", 2, 2), ("tf32", 4, 4), ("i8", 1, 4), ("bf16", 2, 0)])
 def test_rings_have_room_and_places_for_all_pieces(factor: str, size: int, result: int) -> None:
     assert isinstance(SM_90A, GpuTarget)
-    found = every_ring((size, result), (64, 32), SM_90A)
+    found = every_ring((size, result), (64, 32, 16), SM_90A, size == 2)
     assert found and len({ring.label for ring in found}) == len(found)
     for ring in found:
         outs = ring.outs * ring.m * ring.piece * result
@@ -150,7 +175,7 @@ def multiplied(shape: tuple[int, int, int], dtype: str, options: str, folder: Pa
 @pytest.mark.cuda
 @pytest.mark.skipif(not GPU.available, reason=GPU.reason)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("ring", BF16, ids=str)
+@pytest.mark.parametrize("ring", [*BF16, *TOGETHER], ids=str)
 def test_every_ring_agrees_with_numpy(ring: Ring, shape: tuple[int, int, int], tmp_path: Path) -> None:
     multiplied(shape, "bf16", "", tmp_path)
 

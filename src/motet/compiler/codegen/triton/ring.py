@@ -3,8 +3,8 @@
 A program stays and makes tile after tile. One warp has the copy engine fill the ring, as far ahead as it is long, also
 across the borders of tiles; the others multiply what has come, asynchronously, and give places of the ring back. What
 they make goes through shared memory to the copy engine too, piece by piece along N. A tile may be wider than a power of
-two, being several beside each other. A 32-bit factor that lies across its sum goes through registers, as the left one.
-Factors of f32 in full precision the threads multiply.
+two, being several beside each other, for which 16-bit factors need one instruction (`ring_wide.py`). A 32-bit factor
+that lies across its sum goes through registers, as the left one. Factors of f32 in full precision the threads multiply.
 Source: NVIDIA, "CUTLASS: Efficient GEMM in CUDA" (warp-specialised persistent kernels), 2024.
 """
 
@@ -34,13 +34,16 @@ _SHAPES = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (128, (64, 32)), (128, (64,)), (64, (256,)),
     (64, (128, 64)),
 )
+_WIDE_SHAPES = ((128, (64, 64, 64)), (128, (32, 32, 32)), (64, (64, 64, 64)), (64, (16,) * 9))
+_WIDE = 0.98  # times as long as an instruction for each part takes one for all
 _BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers have no room for what comes next
 
 
 @dataclass(frozen=True)
 class Ring(Stayed):
     """Tiles of `m` rows and `widths` columns, `k` along the sum at a time, `stages` places in the ring; results leave
-    in pieces of `piece` columns, `outs` of which may be on their way, and which divide the number of pieces."""
+    in pieces of `piece` columns, `outs` of which may be on their way, and which divide the number of pieces. If it is
+    `wide`, one instruction multiplies all `widths`, which are alike."""
 
     m: int
     widths: tuple[int, ...]
@@ -48,6 +51,7 @@ class Ring(Stayed):
     stages: int
     piece: int
     outs: int = 1
+    wide: bool = False
 
     @property
     def label(self) -> str:
@@ -63,17 +67,24 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
     result = leaving(c)
     sizes = item_bytes(stored_as(c.factor)), item_bytes(result.place.dtype) if result is not None else 0
     wide = 128 if c.factor == "i8" else 256  # of 256 columns Triton 3.9 makes no code for integers
-    pieces = (32, 64) if left.across and sizes[0] == 4 else (64, 32)
-    found = [ring for ring in every_ring(sizes, pieces, target) if max(ring.widths) <= wide]
+    pieces = (32, 64) if left.across and sizes[0] == 4 else (64, 32, 16)
+    together = sizes[0] == 2 and c.sum == "f32" and right.across and not left.across
+    found = [ring for ring in every_ring(sizes, pieces, target, together) if max(ring.widths) <= wide]
     if c.factor == "f32":
         found = [ring for ring in every_ring(sizes, (64,), target) if (ring.m, ring.widths) == _BY_THREADS]
     return sorted(found, key=lambda ring: ring_cycles(ring, problem, target))[:_FORMS]
 
 
-def every_ring(sizes: tuple[int, int], pieces: tuple[int, ...], target: GpuTarget) -> list[Ring]:
+def every_ring(
+    sizes: tuple[int, int], pieces: tuple[int, ...], target: GpuTarget, together: bool = False
+) -> list[Ring]:
     """Those that have room where a factor's and a result's element take `sizes` bytes. Results leave in `pieces` of as
-    many columns, the first that is possible: two of them at least on their way are worth more than another place."""
-    found = (_fitting(Ring(m, widths, _LINE // sizes[0], 0, 0), sizes, pieces, target) for m, widths in _SHAPES)
+    many columns, the first that is possible: two of them at least on their way are worth more than another place.
+    `together` says that one instruction may multiply parts of a tile."""
+    made = [Ring(m, widths, _LINE // sizes[0], 0, 0) for m, widths in _SHAPES if not together or len(widths) == 1]
+    if together:
+        made += [Ring(m, widths, _LINE // sizes[0], 0, 0, wide=True) for m, widths in _WIDE_SHAPES]
+    found = (_fitting(ring, sizes, pieces, target) for ring in made)
     return [ring for ring in found if ring is not None]
 
 
@@ -103,7 +114,7 @@ def ring_cycles(ring: Ring, problem: Problem, target: GpuTarget) -> float:
     size = item_bytes(stored_as(problem.factor))
     arithmetic = ring.m * ring.n * ring.k / RATES[problem.factor]
     reading = (ring.m + ring.n) * ring.k * size / _CACHE_BYTES
-    step = max(1.07 * arithmetic, reading) + 0.06 * min(arithmetic, reading) + 74
+    step = (max(1.07 * arithmetic, reading) + 0.06 * min(arithmetic, reading) + 74) * (_WIDE if ring.wide else 1)
     ending = ring.m * ring.n / 16 + 500
     begin = _BEGIN - (_SOONER if ring.warps == 4 else 0)
     return begin + waves * (-(-problem.k // ring.k) * step + 0.53 * ending)

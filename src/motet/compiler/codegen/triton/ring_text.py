@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
+from motet.compiler.codegen.triton import ring_wide
 from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import group_of
 from motet.compiler.codegen.triton.scalars import from_storage, storage_type, to_storage
@@ -122,7 +123,8 @@ def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> 
     functions = [
         *_ahead_function(w, ring, arguments), _finish_function(w, arguments, body),
         tile_function(group_of(ring.m, ring.n)),
-        *_fetch_functions(w, parts, ring, arguments), _multiply_function(w, parts, ring, arguments),
+        *_fetch_functions(w, parts, ring, arguments), *([ring_wide.functions(ring, parts)] if ring.wide else []),
+        _multiply_function(w, parts, ring, arguments),
         _main_function(w, parts, ring, symbol, arguments),
     ]
     return f'"""{about}\n\n{w.described()}"""\n\n{HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
@@ -157,7 +159,7 @@ def tile(number, rows, columns):
 
 def _shared(ring: Ring) -> list[str]:
     """The arguments that all warps get."""
-    places = ["lefts", *(f"rights{i}" for i in range(len(ring.widths)))]
+    places = ["lefts", *(f"rights{i}" for i in range(1 if ring.wide else len(ring.widths)))]
     return [*places, "full", "empty", "rows", "columns", "depth"]
 
 
@@ -190,7 +192,9 @@ def _fetch_functions(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequenc
         if width not in ring.widths[:i]:
             making.append(_described(w, f"b{width}", f"rights{i}", parts.right, (ring.k, width)))
         column = f"pn * {ring.n}" + (f" + {begin}" if begin else "")
-        loads.append(_load(f"b{width}", f"[{column}, k]" if parts.right.across else f"[k, {column}]", f"rights{i}"))
+        corner = f"[{column}, k]" if parts.right.across else f"[k, {column}]"
+        where = ("rights0", ring_wide.at(ring, i)) if ring.wide else (f"rights{i}", "place")
+        loads.append(_load(f"b{width}", corner, *where))
     right = _Fetched("right", parts.right, making, loads, [f"b{width}" for width in ring.widths])
     return [_fetch_function(w, ring, arguments, each) for each in (left, right)]
 
@@ -213,8 +217,8 @@ def fetch_{factor.side}({", ".join([*_shared(ring), *arguments])}):
 {_indented(_onwards(ring), 3)}'''
 
 
-def _load(matrix: str, corner: str, places: str) -> str:
-    return f"tma.async_load({matrix}, {corner}, full.index(place), {places}.index(place))"
+def _load(matrix: str, corner: str, places: str, place: str = "place") -> str:
+    return f"tma.async_load({matrix}, {corner}, full.index(place), {places}.index({place}))"
 
 
 def _described(w: RingWriter, name: str, places: str, matrix: Matrix, size: tuple[int, int]) -> str:
@@ -244,9 +248,10 @@ def _multiply_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Seque
         turn = _turn(parts, ring, "k > 0", *(("x", "y") if parts.in_registers else ()))
         if parts.in_registers:
             turn += _turn(parts, ring, "True", "y", "x")
+        ended = f"{_names('acc', ring)} = warpgroup_mma_wait(0, deps=[{_names('r', ring)}])"
         closing = [
             NEXT,
-            f"{_names('acc', ring)} = warpgroup_mma_wait(0, deps=[{_names('r', ring)}])",
+            ring_wide.done_line(ring) if ring.wide else ended,
             "mbarrier.arrive(empty.index(last))",
         ]
     return f'''@gluon.jit
@@ -280,7 +285,8 @@ def _accumulators(parts: Parts, ring: Ring) -> tuple[list[str], list[str]]:
             f"layout{i}: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[{ring.warps}, 1], "
             f"instr_shape=[16, {width}, {step}])"
         )
-        zeros.append(f"r{i} = warpgroup_mma_init(gl.zeros(({ring.m}, {width}), {kind}, layout{i}))")
+        zero = f"gl.zeros(({ring.m}, {width}), {kind}, layout{i})"
+        zeros.append(f"r{i} = " + (zero if ring.wide else f"warpgroup_mma_init({zero})"))
     if parts.in_registers:
         layouts.append(f"factors: gl.constexpr = gl.DotOperandLayout(0, layout0, {4 // item_bytes(parts.factor)})")
         zeros.append(f"y = gl.zeros(({ring.m}, {ring.k}), {storage_type(parts.factor)}, factors)")
@@ -293,6 +299,8 @@ def _turn(parts: Parts, ring: Ring, begun: str, own: str = "", other: str = "") 
     use until the products before are done."""
     left = "lefts.index(place)" + (".permute((1, 0))" if parts.left.across else "")
     lines = ["mbarrier.wait(full.index(place), phase)"]
+    if ring.wide:
+        return [*lines, *ring_wide.turn_lines(ring, begun), *_given_back(ring, begun)]
     if own:
         lines.append(f"{own} = {left}.load(factors)")
         left = own
@@ -303,8 +311,12 @@ def _turn(parts: Parts, ring: Ring, begun: str, own: str = "", other: str = "") 
     running = f"{len(ring.widths)}, deps=[{_names('r', ring)}{kept}]"
     lines.append(f"{_names('t', ring)}{kept} = warpgroup_mma_wait({running})")
     lines += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(len(ring.widths))]
-    lines.append(f"mbarrier.arrive(empty.index(last), pred={begun})")
-    return [*lines, "last = place", *_onwards(ring)]
+    return [*lines, *_given_back(ring, begun)]
+
+
+def _given_back(ring: Ring, begun: str) -> list[str]:
+    """The lines that give back the place before, if there is one, and go on to the next."""
+    return [f"mbarrier.arrive(empty.index(last), pred={begun})", "last = place", *_onwards(ring)]
 
 
 def _turn_of_threads(parts: Parts, ring: Ring) -> list[str]:
@@ -372,9 +384,10 @@ def _indented(lines: Sequence[str], level: int) -> str:
 def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, arguments: Sequence[str]) -> str:
     size, kind = (ring.m, ring.k), storage_type(parts.factor)
     lines = _places("lefts", kind, ring.stages, size, parts.left)
-    for i, width in enumerate(ring.widths):
+    alike = len(ring.widths) if ring.wide else 1  # parts that lie one behind the other
+    for i, width in enumerate(ring.widths[::alike]):
         size = ring.k, width
-        lines += _places(f"rights{i}", kind, ring.stages, size, parts.right)
+        lines += _places(f"rights{i}", kind, ring.stages * alike, size, parts.right)
     if parts.result is None:
         lines.append("outs = 0")
     else:
