@@ -40,6 +40,7 @@ class Unit(msgspec.Struct, frozen=True):
     stages: int
     blocks: int = 1
     early: bool = True
+    registers: int = 0
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -111,6 +112,8 @@ def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Ma
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
     if unit.blocks > 1:
         options["num_ctas"] = unit.blocks
+    if unit.registers and target.is_cuda:
+        options["maxnreg"] = unit.registers
     if target.ptx:
         options["ptx_version"] = target.ptx
     try:
