@@ -23,8 +23,8 @@ from tests.unit.codegen.cpu.harness import (
 from tests.unit.codegen.cpu.kernels import at, kernel, op, softmax, stage, value
 
 from motet.compiler.codegen.cpu import loops
-from motet.compiler.codegen.cpu.body import to_storage
 from motet.compiler.codegen.cpu.builder import F16, F32, I1, I8, I16, I32, I64, PTR, Builder
+from motet.compiler.codegen.cpu.carried import to_storage
 from motet.compiler.codegen.kernel import Kernel
 from motet.compiler.targets.cpu import CpuTarget
 

@@ -17,8 +17,8 @@ from itertools import groupby
 from llvmlite import ir
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.body import constant
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.carried import constant
 from motet.compiler.codegen.cpu.convolution_reading import Window, match_windows, window_of, window_rows
 from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, initial_of, memory_strides, place_of

@@ -22,7 +22,7 @@ from typing import Literal
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.convolution import Channels
+from motet.compiler.codegen.cpu.convolution_channels import Channels
 from motet.compiler.codegen.cpu.convolution_plan import Plan, filter_packing, lanes_of
 from motet.compiler.codegen.cpu.convolution_reading import Convolution, Window, match, window_rows
 from motet.compiler.codegen.cpu.epilogue import Views, finish

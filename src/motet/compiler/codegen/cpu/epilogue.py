@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.body import constant, emit_body, from_storage, to_storage
+from motet.compiler.codegen.cpu.body import emit_body
 from motet.compiler.codegen.cpu.builder import Index
+from motet.compiler.codegen.cpu.carried import constant, from_storage, to_storage
 from motet.compiler.codegen.cpu.extents import Extent, Place, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, write_vector
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage

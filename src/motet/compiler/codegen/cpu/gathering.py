@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.body import Combiner, constant
 from motet.compiler.codegen.cpu.builder import I32
+from motet.compiler.codegen.cpu.carried import constant
+from motet.compiler.codegen.cpu.combiners import Combiner
 from motet.compiler.codegen.cpu.vector_math import Lanes as Arithmetic
 from motet.compiler.codegen.cpu.vector_math import Value
 from motet.compiler.codegen.kernel import ITEM_BITS

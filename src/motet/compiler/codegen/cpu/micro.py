@@ -13,8 +13,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.body import from_storage, round_bf16
 from motet.compiler.codegen.cpu.builder import F16, F32, F64, I8, I16, I32, I64, PTR, Builder, Index
+from motet.compiler.codegen.cpu.carried import from_storage, round_bf16
 from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.kernel import Kernel, Scalar, Stage, item_bytes
 from motet.compiler.targets.cpu import CpuTarget

@@ -27,8 +27,9 @@ from motet.compiler.codegen.cpu.addressing import (
     result_bytes,
     store_values,
 )
-from motet.compiler.codegen.cpu.body import Unsupported, constant, evaluate, is_float, widen
+from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I64, Index
+from motet.compiler.codegen.cpu.carried import Unsupported, constant, is_float, widen
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
 from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.gathering import gathering

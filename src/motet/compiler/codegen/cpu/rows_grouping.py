@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.cpu.addressing import Nest, Operand, nest_of, physical_order
-from motet.compiler.codegen.cpu.body import Combiner, combiner
+from motet.compiler.codegen.cpu.combiners import Combiner, combiner
 from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.micro import LINE
 from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes

@@ -16,16 +16,9 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.addressing import Frame
 from motet.compiler.codegen.cpu.amounts import bytes_of
-from motet.compiler.codegen.cpu.body import (
-    Combiner,
-    Unsupported,
-    combiner,
-    constant,
-    from_storage,
-    storage_type,
-    to_storage,
-)
 from motet.compiler.codegen.cpu.builder import Index
+from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage
+from motet.compiler.codegen.cpu.combiners import Combiner, combiner
 from motet.compiler.codegen.cpu.division import Division, guess
 from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value

@@ -28,8 +28,8 @@ from llvmlite import ir
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame
 from motet.compiler.codegen.cpu.amounts import bytes_of, multiply
-from motet.compiler.codegen.cpu.body import Unsupported, storage_type
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Builder, Index
+from motet.compiler.codegen.cpu.carried import Unsupported, storage_type
 from motet.compiler.codegen.cpu.division import Division, guess
 from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value, like, same_lanes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.compiler.codegen.cpu import scans, scatters, sorts
-from motet.compiler.codegen.cpu.body import Unsupported
+from motet.compiler.codegen.cpu.carried import Unsupported
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.codegen.whole import read_whole

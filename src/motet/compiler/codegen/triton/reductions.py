@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.body import combiner
+from motet.compiler.codegen.cpu.combiners import combiner
 from motet.compiler.codegen.kernel import Stage
 from motet.compiler.codegen.triton.scalars import (
     BOOLEAN,

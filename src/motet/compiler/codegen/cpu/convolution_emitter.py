@@ -1,0 +1,142 @@
+"""What convolutions along channels and along pixels have in common: tasks, copies of the image, initial sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.carried import constant
+from motet.compiler.codegen.cpu.convolution_plan import Plan
+from motet.compiler.codegen.cpu.convolution_reading import Convolution
+from motet.compiler.codegen.cpu.epilogue import Views
+from motet.compiler.codegen.cpu.extents import Place
+from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, widen, write_vector
+from motet.compiler.codegen.kernel import KernelCode, Phase, item_bytes
+
+
+class Emitter:
+    """The task loop, and what both ways share."""
+
+    def __init__(self, c: Convolution, plan: Plan) -> None:
+        self.c = c
+        self.plan = plan
+        self.module = ir.Module(c.kernel.name)
+        self.element = c.product.element
+        self.image_element = MEMORY_TYPES[c.image.dtype]
+        self.blocks = c.rows.size // plan.block
+
+    def splits(self) -> int:
+        """Tasks along the filters."""
+        raise NotImplementedError
+
+    def scratch_elements(self) -> int:
+        raise NotImplementedError
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        raise NotImplementedError
+
+    def run(self) -> KernelCode:
+        c, kernel = self.c, self.c.kernel
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
+        function.attributes.add("nounwind")
+        f = Frame(kernel, function)
+        begin, end, scratch = function.args[2:]
+
+        def task(index: Index, _: list[ir.Value]) -> None:
+            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
+            split, rest = f.irem(rest, self.splits()), f.idiv(rest, self.splits())
+            at: list[Index] = [0] * len(c.main.sizes)
+            for position, (size, dim) in enumerate(reversed(c.outer)):
+                last = position == len(c.outer) - 1
+                at[dim] = rest if last else f.irem(rest, f.extent(size))
+                rest = rest if last else f.idiv(rest, f.extent(size))
+            self.emit_task(f, at, block, split, scratch)
+
+        f.loop(begin, end, 1, task)
+        f.ret_void()
+        tasks: Expr = self.blocks * self.splits()
+        for size, _ in c.outer:
+            known = size.known
+            tasks = tasks * known if isinstance(tasks, int) and known is not None else ["*", size.expression, tasks]
+        outer = math.prod(size.known or 1 for size, _ in c.outer)
+        flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
+        packings = {p.value: self.plan.packing for p in c.filters} if self.plan.packing is not None else {}
+        return KernelCode(
+            "convolution", str(self.module), (Phase(kernel.name, tasks),),
+            self.scratch_elements() * item_bytes(c.product.dtype), (), packings, flops,
+            sum(
+                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
+                * item_bytes(kernel.values[i].dtype)
+                for i in kernel.externals
+            ),
+        )
+
+    # -- copying the image -----------------------------------------------------------------------
+
+    def image_at(self, f: Frame, at: list[Index]) -> ir.Value:
+        """The image at outer coordinates `at`, channel 0, row 0, column 0."""
+        offset: Index = 0
+        for _, dim in self.c.outer:
+            offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
+        return f.at(f.pointer(self.c.image.value), offset, self.image_element)
+
+    def copy_run(self, f: Frame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
+        """`target[i * to] = source[i * step]`, widened, for `count` elements."""
+        lanes = self.plan.lanes
+
+        def vector(i: Index, width: Lanes) -> None:
+            raw = read_vector(
+                f, f.at(source, f.imul(i, step), self.image_element), self.c.image.dtype, step, width
+            )
+            value = widen(f, raw, self.c.image.dtype, self.c.product.lhs.casts, self.c.product.dtype)
+            write_vector(f, value, f.at(target, f.imul(i, to), self.element), self.c.product.dtype, to, width)
+
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: vector(i, Lanes(lanes)))
+        if count > whole:
+            vector(whole, Lanes(lanes, count - whole))
+
+    def fill_run(self, f: Frame, target: ir.Value, count: int) -> None:
+        """`count` elements of padding."""
+        lanes = self.plan.lanes
+        value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: f.store_vector(value, f.at(target, i, self.element), self.element))
+        if count > whole:
+            rest = Lanes(lanes, count - whole)
+            write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
+
+    def guarded_row(self, f: Frame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
+        """Run one emitter where image row `row` exists and the other where it is padding."""
+        if self.c.padding is None:
+            inside()
+            return
+        exists = f.and_(
+            f.icmp_signed(">=", f.index(row), f.index(0)), f.icmp_signed("<", f.index(row), f.index(self.c.rows.image))
+        )
+        with f.if_else(exists) as (then, otherwise):
+            with then:
+                inside()
+            with otherwise:
+                outside()
+
+    # -- tiles -----------------------------------------------------------------------------------
+
+    def initial(self, f: Frame, views: Views, row: Index, column: Index, lanes: Lanes) -> ir.Value:
+        """What the sum starts from."""
+        c = self.c
+        total: ir.Value | None = None
+        for init in c.inits:
+            if isinstance(init, Place):
+                raw = views.read(init, row, column, lanes, share=True)
+                value = widen(f, raw, init.dtype, (), c.product.dtype)
+            else:
+                value = constant(c.product.dtype, init, lanes.lanes)
+            add = f.fadd if c.product.is_float else f.add
+            total = value if total is None else add(total, value)
+        assert total is not None
+        return total
