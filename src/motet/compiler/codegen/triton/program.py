@@ -15,8 +15,8 @@ class Form:
     `triton.jit`; `tasks` is the grid, in one dimension; `stages` is how many turns of a loop are under way at once.
     `label` tells a program's forms apart, in words that stay the same from version to version: tunings name it. Each
     `blocks` of the grid, which `tasks` is a multiple of, are one program: a cluster. `early` says that it may be
-    launched while what it depends on still runs, and what depends on it before it ends (`dependent.py`). `registers`, if
-    not 0, are the most that a thread may have: so few that a processor has room for several programs."""
+    launched while what it depends on still runs, and what depends on it before it ends (`dependent.py`). Where
+    `registers` are not 0 they are the most that a thread may have: a processor then has room for several programs."""
 
     source: str
     tasks: Expr
