@@ -23,9 +23,8 @@ from motet.artifact.schema import (
     Variant,
 )
 from motet.compiler.codegen.attention import is_attention
-from motet.compiler.codegen.backend import Backend, NoCode, Objects, backend_of, launched, places_of, units_of
+from motet.compiler.codegen.backend import Backend, NoCode, Objects, backend_of, launched, places_of
 from motet.compiler.codegen.compose import compose
-from motet.compiler.codegen.cpu.objects import Unit
 from motet.compiler.codegen.cpu.packing import apply_packing
 from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.joined import ProductShape
@@ -380,11 +379,6 @@ def compile_kernels(functions: list[ir.Operation], kernels: Kernels, backend: Ba
 
 def _is_call(entry: ir.Operation) -> bool:
     return entry.operation.name == "func.call"
-
-
-def kernel_units(program: Program, kernels: Kernels, target: Target) -> list[Unit]:
-    """The LLVM IR of a partitioned program's kernels, each structure once."""
-    return units_of(compile_kernels(public_functions(program.module), kernels, backend_of(target)))
 
 
 def kernel_text(program: Program, kernels: Kernels, target: Target, stage: str) -> str:

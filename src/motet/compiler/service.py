@@ -37,8 +37,8 @@ from motet.compiler.job import ARRAYS, REQUEST, RESULT, SOURCE, STAGES, TUNINGS,
 from motet.compiler.keeper import Hired, Keeper
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.standby import Standby
+from motet.compiler.targets.cpu import DEFAULT_TARGETS
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
-from motet.compiler.targets.expressions import DEFAULT_TARGETS
 from motet.compiler.targets.families import HOST, driver_options, target_names
 from motet.errors import ArtifactError, CompileError, Location, MotetError, OptionError, WorkerCrash
 from motet.version import VERSION

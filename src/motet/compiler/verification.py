@@ -20,7 +20,6 @@ from motet.errors import CallError
 # How far results may be apart: |a - b| <= absolute + relative · |b|, with `absolute` relative to the largest
 # element, since sums over many terms lose small elements to cancellation.
 TOLERANCES = {"f64": 1e-10, "f32": 2e-5, "f16": 5e-3, "bf16": 4e-2}
-DEFAULT_TOLERANCE = 0.0  # integers are equal or wrong
 
 
 def verify(

@@ -166,7 +166,7 @@ def _targets(job: Job, program: Program) -> list[Target]:
 
 def _host_targets(job: Job) -> list[Target]:
     """Those of the host, on which kernels can be compared with the oracle."""
-    from motet.compiler.targets.expressions import DEFAULT_TARGETS
+    from motet.compiler.targets.cpu import DEFAULT_TARGETS
     from motet.compiler.targets.families import HOST, resolve_target
 
     targets = [resolve_target(name) for name in job.targets]

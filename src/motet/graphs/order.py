@@ -60,19 +60,6 @@ def reverse_order(before: Sequence[int]) -> list[int]:
     return after
 
 
-def close_after(after: Sequence[int]) -> list[int]:
-    """All that has to wait for each, `after` being the pairs of an order or more."""
-    closure = [0] * len(after)
-    for number in range(len(after) - 1, -1, -1):
-        left, found = after[number], 0
-        while left:
-            first = (left & -left).bit_length() - 1
-            found |= closure[first] | 1 << first
-            left &= ~found
-        closure[number] = found
-    return closure
-
-
 def slacks(before: Sequence[int], times: Sequence[float]) -> list[float]:
     """How much later than at the earliest each could begin without delaying the end of all, if all that may run at
     once did; 0 along critical paths."""

@@ -109,12 +109,6 @@ class HostTimeline:
         self._changed.notify_all()
 
 
-def wait_all(points: Iterable[Point]) -> None:
-    """Blocks until every point is reached; raises the error of the first that is poisoned."""
-    for point in points:
-        point.wait()
-
-
 def raisable(error: MotetError) -> MotetError:
     """The same error as an object of its own. One that is raised holds every frame that it passes, and with them
     their memory: what a timeline keeps, and several threads may want to raise, is never raised itself."""

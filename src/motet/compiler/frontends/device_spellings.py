@@ -29,7 +29,6 @@ from motet.compiler.ir.hal_attributes import (
 _log = logging.getLogger("motet")
 
 _PREFIX = "#hal.device."
-_DEVICE_TYPE = "!hal.device"
 _TRANSFERS = {"flow.tensor.transfer": "to", "flow.tensor.barrier": "on"}
 # Names of operations that stand for another one with the same syntax.
 _RENAMED = {"util.return": "func.return", "util.call": "func.call"}

@@ -75,6 +75,8 @@ CPU_TARGETS = {
     target.name: target
     for target in (X86_64_V4, X86_64_V4_VNNI, X86_64_V4_AMX, X86_64_V3, AARCH64, RISCV64, RISCV64_V)
 }
+# The levels that host programs are compiled for where none is named, the preferred one first.
+DEFAULT_TARGETS = ("x86-64-v4-amx", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
 
 
 def base_of(target: CpuTarget) -> CpuTarget:

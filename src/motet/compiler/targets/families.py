@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
 
-from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
+from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
 from motet.compiler.targets.cuda import CUDA
-from motet.compiler.targets.expressions import DEFAULT_TARGETS
 from motet.compiler.targets.family import Family, Target
 from motet.compiler.targets.gpu import PRECISIONS
 from motet.compiler.targets.hip import HIP

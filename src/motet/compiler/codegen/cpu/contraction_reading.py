@@ -13,7 +13,7 @@ from motet.compiler.codegen.cpu.amounts import GUESS
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, initial_of, merge, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Product, match_product
-from motet.compiler.codegen.kernel import Access, Kernel, Stage
+from motet.compiler.codegen.kernel import Kernel, Stage
 
 Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
 
@@ -34,7 +34,6 @@ class Contraction:
     depth: tuple[Loop, ...]
     epilogue: Epilogue
     rank: int
-    b_access: Access
 
     @property
     def places(self) -> list[Place]:
@@ -84,8 +83,7 @@ def match(kernel: Kernel) -> Contraction | None:
     outer = [*batch, *(loop for loop in m if loop != row), *(loop for loop in n if loop != column)]
     depth = sorted(k, key=lambda loop: _rank_stride(b.strides[loop[1]]), reverse=True)
     return Contraction(
-        kernel, product, a, b, init, dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue,
-        rank, factors[1],
+        kernel, product, a, b, init, dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue, rank,
     )
 
 

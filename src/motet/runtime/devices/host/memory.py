@@ -165,11 +165,6 @@ class Pool:
         self._notes.append((address, block))
         self._section.try_collect()
 
-    def trim(self, keep: int = 0) -> None:
-        """Hand free large blocks back to the system, the largest first, until at most `keep` bytes stay."""
-        with self._section:
-            self._trim(keep)
-
     @property
     def statistics(self) -> Statistics:
         with self._section:
@@ -187,6 +182,7 @@ class Pool:
             self._trim(self.keep)
 
     def _trim(self, keep: int) -> None:
+        """Hand free large blocks back to the system, the largest first, until at most `keep` bytes stay."""
         for block in sorted((block for block in self._free if block >= LARGE), reverse=True):
             free = self._free[block]
             while free and self._kept > keep:

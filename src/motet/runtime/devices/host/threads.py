@@ -189,12 +189,6 @@ class HostThreads:
             _store(self.address + layout.Pool.LANES + number * layout.Lane.STRIDE + layout.Lane.SHARE, 0)
 
 
-@functools.cache
-def shared_threads(count: int | None = None) -> HostThreads:
-    """The threads that all sessions of this process share; `count` as for HostThreads."""
-    return HostThreads(count)
-
-
 def _on_cores(cores: frozenset[int], worker: Callable[..., None], *arguments: int) -> None:
     os.sched_setaffinity(0, cores)  # of this thread
     worker(*arguments)
