@@ -1,9 +1,10 @@
 """Operators of PyTorch written with others, where the wheel's own lowering is wrong or missing.
 
-Wrong: products of bytes, adaptive_max_pool with windows of several sizes, isclose of NaN, fmod of 16-bit floats, where
-the largest and the smallest number are if there is a NaN. Missing: rolls of all dimensions, tensors of given strides,
-padding with what is on the other side, powers of integers and quotients of narrow ones, all over several dimensions,
-distances, isfinite, signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
+Wrong: products of bytes, and bytes with numbers, adaptive_max_pool with windows of several sizes, isclose of NaN, fmod
+of 16-bit floats, where the largest and the smallest number are if there is a NaN. Missing: rolls of all dimensions and
+of dynamic ones, tensors of given strides, padding with what is on the other side, powers of integers and quotients of
+narrow ones, fmod, or and xor by a number, shifts by their Python operators, all over several dimensions, distances,
+isfinite, signbit, hypot, copysign, fmax and fmin of tensors that are broadcast.
 
 Scans and what is found by sorting are in `orders.py`, writes to chosen elements in `writes.py`.
 """
@@ -30,12 +31,24 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.min.dim: _min,
         aten.roll.default: _roll,
         aten.empty_strided.default: _empty_strided,
+        aten.arange.start_step: _arange,
         aten.isclose.default: _isclose,
         aten.fmod.Tensor: _fmod,
         aten.fmod.Scalar: _fmod,
         aten.div.Tensor_mode: _divide,
         aten.div.Scalar_mode: _divide,
         aten.remainder.Scalar: _remainder,
+        aten.mul.Tensor: _mul,
+        aten.mul.Scalar: _mul,
+        aten.sub.Tensor: _sub,
+        aten.sub.Scalar: _sub,
+        aten.addcmul.default: _addcmul,
+        aten.max.default: _largest,
+        aten.min.default: _smallest,
+        aten.bitwise_or.Scalar: _or,
+        aten.bitwise_xor.Scalar: _xor,
+        aten.__lshift__.Tensor: _left_shift,
+        aten.__rshift__.Tensor: _right_shift,
         aten.pow.Tensor_Scalar: _pow,
         aten.pad.default: _pad,
         aten.isfinite.default: _isfinite,
@@ -126,12 +139,27 @@ def _min(x: Any, dim: int, keepdim: bool = False) -> Any:
 
 
 def _roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
-    """Without dimensions, all of it as one line."""
-    return NotImplemented if dims else torch.roll(x.reshape(-1), shifts[0], 0).reshape(x.shape)
+    """Without dimensions, all of it as one line; dimensions of dynamic extent by the places that are read, for the
+    wheel cuts them where it is not known that the parts are as long together."""
+    if not dims:
+        return torch.roll(x.reshape(-1), shifts[0], 0).reshape(x.shape)
+    if all(isinstance(x.shape[dim], int) for dim in dims):
+        return NotImplemented
+    for shift, dim in zip(shifts, dims, strict=True):
+        extent = x.shape[dim]
+        x = x.index_select(dim, torch.remainder(torch.arange(extent, device=x.device) - shift, extent))
+    return x
 
 
 def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = None, **where: Any) -> Any:
     return torch.ops.aten.empty.memory_format(size, dtype=dtype)
+
+
+def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **where: Any) -> Any:
+    """Of bytes, of which the wheel's pass dies."""
+    if dtype not in (torch.int8, torch.uint8):
+        return NotImplemented
+    return torch.arange(start, end, step, dtype=torch.int32, device=where.get("device")).to(dtype)
 
 
 def _isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
@@ -140,9 +168,66 @@ def _isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
 
 
 def _fmod(a: Any, b: Any) -> Any:
+    if not isinstance(b, torch.Tensor):
+        return torch.fmod(*_with_number(a, b))
     if a.dtype not in (torch.float16, torch.bfloat16):
         return NotImplemented
-    return torch.fmod(a.float(), b.float() if isinstance(b, torch.Tensor) else b).to(a.dtype)
+    return torch.fmod(a.float(), b.float()).to(a.dtype)
+
+
+def _with_number(a: Any, number: Any) -> tuple[Any, Any]:
+    """A tensor and a number, both as tensors of the type that PyTorch calculates with."""
+    kind = torch.result_type(a, number)
+    return a.to(kind), torch.full((), number, dtype=kind, device=a.device)
+
+
+def _or(a: Any, b: Any) -> Any:
+    return torch.bitwise_or(*_with_number(a, b))
+
+
+def _xor(a: Any, b: Any) -> Any:
+    return torch.bitwise_xor(*_with_number(a, b))
+
+
+def _left_shift(a: Any, b: Any) -> Any:
+    return torch.bitwise_left_shift(a, b)
+
+
+def _right_shift(a: Any, b: Any) -> Any:
+    return torch.bitwise_right_shift(a, b)
+
+
+def _bytes(*factors: Any) -> bool:
+    """Whether the first is a tensor of signed bytes, and none of the others makes something else of the result."""
+    first, *others = factors
+    return isinstance(first, torch.Tensor) and first.dtype == torch.int8 and not any(
+        b.dtype not in (torch.int8, torch.bool) if isinstance(b, torch.Tensor) else isinstance(b, float) for b in others
+    )
+
+
+def _mul(a: Any, b: Any) -> Any:
+    """Of bytes and a number, of which the wheel's pass dies."""
+    return (a.to(torch.int32) * b).to(a.dtype) if _bytes(a, b) and isinstance(b, int) else NotImplemented
+
+
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    if not _bytes(a, b, alpha) or (isinstance(b, torch.Tensor) and alpha == 1):
+        return NotImplemented
+    return torch.sub(a.to(torch.int32), b, alpha=alpha).to(a.dtype)
+
+
+def _addcmul(x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    if not _bytes(x, a, b, value):
+        return NotImplemented
+    return torch.addcmul(x.to(torch.int32), a.to(torch.int32), b.to(torch.int32), value=value).to(x.dtype)
+
+
+def _largest(x: Any) -> Any:
+    return torch.amax(x) if x.dtype == torch.int8 else NotImplemented
+
+
+def _smallest(x: Any) -> Any:
+    return torch.amin(x) if x.dtype == torch.int8 else NotImplemented
 
 
 def _narrow(x: Any) -> bool:

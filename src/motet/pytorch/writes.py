@@ -35,7 +35,11 @@ def _scatter_mean(x: Any, dim: int, index: Any, src: Any, reduce: str, *, includ
 
 
 def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    """By one mask over leading dimensions, of values that are the same for all that it chooses."""
+    """By one mask over leading dimensions, of values that are the same for all that it chooses. A place that is a
+    tensor of no dimensions, of which the wheel's pass dies, is one of a line."""
+    if any(index is not None and index.ndim == 0 and index.dtype != torch.bool for index in indices):
+        lines = [index.reshape(1) if index is not None and index.ndim == 0 else index for index in indices]
+        return torch.ops.aten.index_put.default(x, lines, values, accumulate)
     if len(indices) != 1 or indices[0] is None or indices[0].dtype not in (torch.bool, torch.uint8):
         return NotImplemented
     mask = indices[0] != 0

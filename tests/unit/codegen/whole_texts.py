@@ -78,3 +78,17 @@ func.func @main(%u: tensor<{updates}x{dtype}>, %i: tensor<{indices}xi64>, %x: te
   return %y : tensor<{shape}x{dtype}>
 }}
 """
+
+
+SCATTER_OF_NUMBERS = """
+func.func @main(%x: tensor<9xf32>) -> tensor<9xf32> {{
+  %u = arith.constant dense<2.5> : tensor<3xf32>
+  %i = arith.constant dense<{index}> : tensor<3x1xi64>
+  %y = tm_tensor.scatter {{dimension_map = array<i64: 0>}} unique_indices(false)
+      ins(%u, %i : tensor<3xf32>, tensor<3x1xi64>) outs(%x : tensor<9xf32>) {{
+  ^bb0(%a: f32, %b: f32):
+    {body}
+  }} -> tensor<9xf32>
+  return %y : tensor<9xf32>
+}}
+"""

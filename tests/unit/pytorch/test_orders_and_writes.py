@@ -88,3 +88,45 @@ def test_padding_with_the_other_side() -> None:
         lambda x: pad(x, (2, 1, 0, 3), mode="circular"), lambda x: pad(x, (5, 5, 7, 7), mode="circular"),
         lambda x: pad(x, (-1, 2, 1, -3), mode="circular"), lambda x: torch.cdist(x, x.flip(2)),
     ], x)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int64, torch.uint8])
+def test_integers_and_numbers(dtype: Any) -> None:
+    x = torch.tensor([1, 2, 3, 5, 60, 127, 77, 100]).to(dtype)
+    check([
+        lambda x: x * 3, lambda x: x * 1, lambda x: x - 2, lambda x: 7 - x, lambda x: torch.sub(x, x, alpha=3),
+        lambda x: x.max(), lambda x: x.min(), lambda x: torch.addcmul(x, x, x), lambda x: torch.fmod(x, 7),
+        lambda x: x | 9, lambda x: x ^ 5, lambda x: x << torch.ones_like(x), lambda x: x >> torch.ones_like(x),
+        lambda x: x * 1.5, lambda x: torch.arange(4, dtype=dtype) + x[:4],
+    ], x)  # fmt: skip
+
+
+def test_remainders_of_floats_by_a_number() -> None:
+    x = torch.tensor([-7.5, 7.5, 0.0, 100.25, -3.0])
+    check([lambda x: torch.fmod(x, 3.0), lambda x: torch.fmod(x, 2), lambda x: torch.fmod(x.half(), -3)], x)
+
+
+@pytest.mark.parametrize("places", [[2], [0, 0], [1, 1, 1]], ids=["one", "the same twice", "the same three times"])
+def test_writes_to_places_that_are_all_one(places: list[int]) -> None:
+    x, y = torch.arange(6.0), torch.tensor([10.0, 20.0, 30.0])[: len(places)]
+    index = torch.tensor(places)
+    adding: list[Callable[..., Any]] = [
+        lambda x, y: x.index_add(0, index, y), lambda x, y: x.index_put((index,), y, accumulate=True),
+        lambda x, y: x.index_fill(0, index, 2.0), lambda x, y: put(x, torch.tensor(2), 4.0),
+        lambda x, y: put(x.view(2, 3), torch.tensor(1), y[:1]),
+    ]
+    check(adding if len(places) > 1 else [*adding, lambda x, y: x.index_copy(0, index, y)], x, y)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 17])
+def test_rolls_and_largest_of_rows_whose_number_a_call_decides(rows: int) -> None:
+    module = Functions([
+        lambda x: x.roll(1, 0), lambda x: x.roll((-7, 2), (0, 1)), lambda x: torch.topk(x.softmax(-1), 2)[1],
+        lambda x: torch.nn.functional.one_hot(torch.topk(x * 2, 3)[1], 9),
+    ])
+    batch = torch.export.Dim("batch", max=99)
+    some = torch.randn(3, 9, generator=torch.Generator().manual_seed(1))
+    session = motet.load(motet.compile(module, inputs=[some], dynamic_shapes=(({0: batch},),)))
+    x = torch.randn(rows, 9, generator=torch.Generator().manual_seed(2))
+    for mine, wanted in zip(session(x), module(x), strict=True):
+        assert torch.equal(mine, wanted)

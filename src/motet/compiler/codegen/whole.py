@@ -136,7 +136,6 @@ class _Reader:
     numbers: dict[ir.Value, float | int] = field(default_factory=dict[ir.Value, "float | int"])
     made: dict[ir.Value, _Slice] = field(default_factory=dict[ir.Value, _Slice])
     extents: dict[ir.Value, tuple[ir.Value, int]] = field(default_factory=dict[ir.Value, "tuple[ir.Value, int]"])
-    equal: dict[ir.Value, dict[int, ir.Value]] = field(default_factory=dict[ir.Value, "dict[int, ir.Value]"])
 
     def read(self) -> Whole:
         block = self.function.regions[0].blocks[0]
@@ -173,14 +172,11 @@ class _Reader:
                 self.operands[operation.results[0]] = self._like(operation.results[0], number)
         elif name == "tensor.empty":
             self.operands[operation.results[0]] = self._like(operation.results[0], None)
-            self.equal[operation.results[0]] = _given_extents(operation)
         elif name == "linalg.generic" and self._filling(operation) is not None:
             self.operands[operation.results[0]] = self._like(operation.results[0], self._filling(operation))
-            self.equal[operation.results[0]] = self.equal.get(operation.operands[1], {})
         elif name == "linalg.generic" and (axis := _axis(operation)) is not None:
             like = self._like(operation.results[0], None)
             self.operands[operation.results[0]] = replace(like, axis=axis)
-            self.equal[operation.results[0]] = self.equal.get(operation.operands[0], {})
         elif name in _KINDS:
             self.made.update((result, _Slice(k)) for k, result in enumerate(operation.results))
         elif name == "tensor.extract_slice" and operation.operands[0] in self.made:
@@ -222,8 +218,7 @@ class _Reader:
         tensors = [*owner.operands, *owner.results]
         for axis, size in zip(dynamic, list(operation.operands)[1:], strict=True):
             of, extent = self.extents.get(size, (None, -1))
-            made_so = any(size == each for one in tensors for k, each in self.equal.get(one, {}).items() if k == axis)
-            if axis == along or not (made_so or (extent == axis and of in tensors)):
+            if axis == along or extent != axis or of not in tensors:
                 raise Unreadable("a slice of dynamic size")
         return _Slice(source.result, sizes[along])
 
@@ -271,13 +266,6 @@ class _Reader:
         if value not in self.operands:
             raise Unreadable(f"value of type {value.type} from outside")
         return self.operands[value]
-
-
-def _given_extents(empty: ir.Operation) -> dict[int, ir.Value]:
-    """The values that say what the dynamic extents of a tensor.empty are, by dimension."""
-    kind = ir.RankedTensorType(empty.results[0].type)
-    dynamic = [axis for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
-    return dict(zip(dynamic, empty.operands, strict=True))
 
 
 def _axis(operation: ir.Operation) -> int | None:

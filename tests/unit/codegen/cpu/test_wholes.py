@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.codegen.cpu.harness import DTYPES, Executable, native_target
-from tests.unit.codegen.whole_texts import SCATTER, load, scan, sort
+from tests.unit.codegen.whole_texts import SCATTER, SCATTER_OF_NUMBERS, load, scan, sort
 
 from motet.compiler import pipeline
 from motet.compiler.codegen.cpu import sorts
@@ -292,6 +292,17 @@ func.func @main(%i: tensor<3x1xi64>, %x: tensor<9xf32>) -> tensor<9xf32> {
     (y,) = build(text)(np.array([[1], [8], [1]]), x)
     wanted = x.copy()
     wanted[[1, 8]] = 2.5
+    np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("index", [4, -2, 9, -10])
+def test_scatters_to_one_place(index: int) -> None:
+    text = SCATTER_OF_NUMBERS.format(index=index, body="%s = arith.addf %b, %a : f32\n tm_tensor.yield %s : f32")
+    x = values(9)
+    (y,) = build(text)(x)
+    wanted = x.copy()
+    if -9 <= index < 9:
+        wanted[index] = ((wanted[index] + np.float32(2.5)) + np.float32(2.5)) + np.float32(2.5)
     np.testing.assert_array_equal(y, wanted)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.unit.codegen.triton import building
 from tests.unit.codegen.triton.building import Generated, interpret, random
-from tests.unit.codegen.whole_texts import SCATTER, load, scan, sort
+from tests.unit.codegen.whole_texts import SCATTER, SCATTER_OF_NUMBERS, load, scan, sort
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.triton import scans, sorts
@@ -237,6 +237,18 @@ def test_scatters_rows_and_leaves_out_what_lies_outside() -> None:
     (y,) = interpret(generate(text), [u, indices, x])
     wanted = x.copy()
     wanted[3], wanted[7] = u[0], u[3]
+    np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("index", [4, -2, 9])
+@pytest.mark.parametrize("op", ["", "add", "sub"])
+def test_scatters_a_number_to_one_place(index: int, op: str) -> None:
+    body = f"%s = arith.{op}f %b, %a : f32\n tm_tensor.yield %s : f32" if op else "tm_tensor.yield %a : f32"
+    x = np.round(random(9) * 8)
+    (y,) = interpret(generate(SCATTER_OF_NUMBERS.format(index=index, body=body)), [x])
+    wanted = x.copy()
+    if index < 9:
+        wanted[index] = {"": 2.5, "add": wanted[index] + 7.5, "sub": wanted[index] - 7.5}[op]
     np.testing.assert_array_equal(y, wanted)
 
 

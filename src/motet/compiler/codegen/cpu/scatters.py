@@ -23,17 +23,16 @@ from motet.compiler.codegen.cpu.extents import Extent, memory_strides
 from motet.compiler.codegen.cpu.operations import resize
 from motet.compiler.codegen.cpu.vector_math import Value
 from motet.compiler.codegen.kernel import KernelCode, Phase, item_bytes
-from motet.compiler.codegen.whole import Whole, product
+from motet.compiler.codegen.whole import Operand, Whole, product
 from motet.compiler.targets.cpu import CpuTarget
 
 _VECTORS = 4  # that are copied at a time
 
 
 def emit(whole: Whole, target: CpuTarget) -> KernelCode:
-    """Raises `Unsupported` where an operand is no tensor."""
-    updates, indices = whole.inputs
-    known = updates.value >= 0 or updates.number is not None
-    if not known or indices.value < 0 or whole.results != (0,) or len(whole.yields) != 1:
+    """Raises `Unsupported` where an operand is neither a tensor nor a number everywhere."""
+    known = all(operand.value >= 0 or operand.number is not None for operand in whole.inputs)
+    if not known or whole.results != (0,) or len(whole.yields) != 1:
         raise Unsupported("a scatter of this form")
     module = ir.Module(whole.kernel.name)
     names = (whole.kernel.name, f"{whole.kernel.name}_1")
@@ -89,18 +88,17 @@ def _scatter(f: Frame, whole: Whole) -> None:
     strides = [f.extent(stride) for stride in memory_strides(result)]
     kind = storage_type(result.dtype)
 
-    def given(at: Index) -> Value:
-        if updates.value < 0:
-            return constant(result.dtype, updates.number or 0)
-        return from_storage(f, f.load_vector(f.at(f.pointer(updates.value), at, kind), kind, 1), result.dtype)
+    def given(operand: Operand, at: Index) -> Value:
+        if operand.value < 0:
+            return constant(operand.dtype, operand.number or 0)
+        item = storage_type(operand.dtype)
+        return from_storage(f, f.load_vector(f.at(f.pointer(operand.value), at, item), item, 1), operand.dtype)
 
     def update(u: Index, _: object) -> None:
         place: Index = 0
         there: Value = None
         for position, axis in enumerate(whole.dimensions):
-            item = storage_type(indices.dtype)
-            at = f.iadd(f.imul(u, depth), position)
-            index = resize(f, f.load_vector(f.at(f.pointer(indices.value), at, item), item, 1), I64, signed=True)
+            index = resize(f, given(indices, f.iadd(f.imul(u, depth), position)), I64, signed=True)
             extent = f.extent(Extent.of(result.shape[axis]))
             size = f.extent(Extent.of(sizes.get(axis, 1)))
             behind = f.add(index, f.index(extent))
@@ -119,7 +117,8 @@ def _scatter(f: Frame, whole: Whole) -> None:
             at = f.iadd(at, f.imul(f.irem(rest, extent), strides[axis]))
             rest = f.idiv(rest, extent)
         target = f.at(f.pointer(number), at, kind)
-        values = [given(f.iadd(f.imul(u, inside), w)), from_storage(f, f.load_vector(target, kind, 1), result.dtype)]
+        old = from_storage(f, f.load_vector(target, kind, 1), result.dtype)
+        values = [given(updates, f.iadd(f.imul(u, inside), w)), old]
         yielded = evaluate(f, whole.body, 2, dict(enumerate(values)), None)[whole.yields[0]]
         f.store_vector(to_storage(f, yielded, result.dtype), target, kind)
 

@@ -20,7 +20,7 @@ from motet.compiler.codegen.triton.scalars import (
     to_storage,
 )
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
-from motet.compiler.codegen.whole import Whole, product
+from motet.compiler.codegen.whole import Operand, Whole, product
 from motet.compiler.targets.gpu import GpuTarget
 
 _POINTS = 1024
@@ -31,9 +31,9 @@ _ATOMIC = {
 
 
 def emit(whole: Whole, target: GpuTarget) -> TritonCode:
-    """Raises `Unsupported` where an operand is no tensor."""
-    updates, indices = whole.inputs
-    if updates.value < 0 or indices.value < 0 or whole.results != (0,):
+    """Raises `Unsupported` where an operand is neither a tensor nor a number everywhere."""
+    known = all(operand.value >= 0 or operand.number is not None for operand in whole.inputs)
+    if not known or whole.results != (0,):
         raise Unsupported("a scatter of this form")
     return code_of(whole, [_copied(whole), _scattered(whole)])
 
@@ -68,7 +68,7 @@ def _scattered(whole: Whole) -> Text:
     for position, axis in enumerate(whole.dimensions):
         extent, size = text_of(Extent.of(result.shape[axis])), text_of(Extent.of(whole.window.get(axis, 1)))
         lines += [
-            f"n = tl.load(v{indices.value} + (u * {depth} + {position}), mask=exists, other=0)",
+            f"n = {_given(indices, f'u * {depth} + {position}', ', other=0')}",
             f"n = tl.where(n < 0, n + {extent}, n)",
             f"ok = ok & (n >= 0) & (n <= {extent} - {size})",
             f"place = place + n.to(place.dtype) * {text_of(strides[axis])}",
@@ -76,7 +76,7 @@ def _scattered(whole: Whole) -> Text:
     for axis, size in reversed(whole.window.items()):
         extent = text_of(Extent.of(size))
         lines += [f"place = place + (w % {extent}) * {text_of(strides[axis])}", f"w = w // {extent}"]
-    lines.append(f"x = tl.load(v{updates.value} + i, mask=exists)")
+    lines.append(f"x = {_given(updates, 'i')}")
     number = program_number(whole.kernel)
     if parallel is None:
         return _in_order(whole, lines, count, number)
@@ -86,6 +86,13 @@ def _scattered(whole: Whole) -> Text:
     else:
         lines.append(f"tl.atomic_{parallel}(v{target} + place, x, mask=ok, sem='relaxed')")
     return Text(lines, grid(count, _POINTS), 4)
+
+
+def _given(operand: Operand, place: str, otherwise: str = "") -> str:
+    """What an operand holds at `place`, as it is stored."""
+    if operand.value >= 0:
+        return f"tl.load(v{operand.value} + ({place}), mask=exists{otherwise})"
+    return to_storage(f"tl.broadcast_to({constant(operand.number or 0, operand.dtype)}, i.shape)", operand.dtype)
 
 
 def _in_order(whole: Whole, lines: list[str], count: Extent, number: str) -> Text:
