@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Generator, Iterable
@@ -15,24 +16,34 @@ from motet.errors import ArtifactError
 @contextlib.contextmanager
 def atomic_file(path: Path, durable: bool = True) -> Generator[IO[bytes]]:
     """A file to write that becomes `path` when the block ends, and vanishes if it raises. `durable` waits until it is
-    on the disk.
+    on the disk. A link stays, and what it leads to is written; so is, as it goes, what is no file but stands for one:
+    /dev/null, /dev/stdout, a pipe.
 
     Raises ArtifactError, saying the path and the reason, if it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary: Path | None = None
     try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a directory; expected the name of a file")
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
+        target = Path(os.path.realpath(path))
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
         with temporary.open("xb") as file:
             yield file
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.replace(target)
     except (OSError, ValueError) as error:
         raise ArtifactError(unwritable(path, error)) from error
     finally:
         # Still there only if something above failed; a name that cannot exist cannot be removed either.
-        with contextlib.suppress(OSError, ValueError):
-            temporary.unlink()
+        if temporary is not None:
+            with contextlib.suppress(OSError, ValueError):
+                temporary.unlink()
 
 
 def write_atomically(path: Path, pieces: Iterable[memoryview]) -> None:
