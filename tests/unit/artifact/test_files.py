@@ -20,7 +20,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
     write_atomically(link, [memoryview(b"after")])
     assert link.is_symlink()
     assert target.read_bytes() == b"after"
-    assert os.listdir(tmp_path / "kept") == ["real"]
+    assert [found.name for found in (tmp_path / "kept").iterdir()] == ["real"]
 
 
 def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     reader.join()
     assert found == [b"one two"]
     assert pipe.is_fifo()
-    assert os.listdir(tmp_path) == ["pipe"]
+    assert [found.name for found in tmp_path.iterdir()] == ["pipe"]
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
@@ -50,4 +50,4 @@ def test_what_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         file.write(b"part")
         raise ZeroDivisionError
     assert target.read_bytes() == b"before"
-    assert os.listdir(tmp_path) == ["file"]
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
