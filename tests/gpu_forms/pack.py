@@ -6,6 +6,7 @@ for this target, with the reason and whether it takes them for the host. What is
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import signal
@@ -41,23 +42,22 @@ class Source(Protocol):
         ...
 
 
-def groups() -> dict[str, str]:
-    """The modules that have `sources(group)`, by group."""
-    from tests.gpu_forms import onnx_sources, programs, torch_sources
+_MODULES = {"onnx": "onnx_sources", "dynamic": "onnx_sources", "free": "onnx_sources", "torch": "torch_sources",
+            "random": "programs"}  # which have GROUPS and `sources(group)`, by what groups begin with
 
-    return {
-        **{f"onnx-{name}": onnx_sources.__name__ for name in onnx_sources.GROUPS},
-        **{f"dynamic-{name}": onnx_sources.__name__ for name in onnx_sources.GROUPS},
-        **{f"free-{name}": onnx_sources.__name__ for name in onnx_sources.GROUPS},
-        **{f"torch-{name}": torch_sources.__name__ for name in torch_sources.GROUPS},
-        **{f"random-{name}": programs.__name__ for name in programs.GROUPS},
-    }
+
+def groups() -> list[str]:
+    """All there are."""
+    return [f"{kind}-{name}" for kind in _MODULES for name in _module(kind).GROUPS]
 
 
 def sources(group: str) -> Iterator[Source]:
-    import importlib
+    """Needs what the forms of `group` are of alone: ONNX, or PyTorch."""
+    return _module(group.partition("-")[0]).sources(group)
 
-    return importlib.import_module(groups()[group]).sources(group)
+
+def _module(kind: str) -> Any:
+    return importlib.import_module(f"tests.gpu_forms.{_MODULES[kind]}")
 
 
 def pack_groups(folder: Path, wanted: Sequence[str], at_once: int, every: int, target: str) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx", reason="needs ONNX: pip install 'motet[onnx]'")
-pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
 from tests.gpu_forms.cases import Array, Bundle, Case, Expected, generated, sample
 from tests.gpu_forms.pack import pack_groups
 from tests.gpu_forms.run import run
