@@ -97,6 +97,34 @@ def check_byte(device: str, byte: int) -> None:
         raise DeviceError(f"device {device}: fill: byte {byte}; expected 0 to 255")
 
 
+def check_scratch(device: str, scratch: int) -> None:
+    if scratch < 0:
+        raise DeviceError(f"device {device}: record: {scratch} bytes of scratch; expected 0 or more")
+
+
+def check_open(device: str, closed: bool) -> None:
+    if closed:
+        raise DeviceError(f"device {device}: it is closed; open it again")
+
+
+def check_queue(device: str, queue: int, count: int) -> None:
+    if not 0 <= queue < count:
+        raise DeviceError(f"device {device}: queue {queue}; there are {count}, from 0 on")
+
+
+def foreign_buffer(device: str) -> DeviceError:
+    """What to raise for a buffer of another device; likewise those that follow."""
+    return DeviceError(f"device {device}: a buffer of another device; expected one of its own")
+
+
+def foreign_executable(device: str) -> DeviceError:
+    return DeviceError(f"device {device}: record: the executable is another device's; load its code here")
+
+
+def foreign_work(device: str) -> DeviceError:
+    return DeviceError(f"device {device}: submit: work that was recorded by another device")
+
+
 def check_size(device: str, size: int) -> None:
     if size < 0:
         raise DeviceError(f"device {device}: allocate: {size} bytes; expected 0 or more")

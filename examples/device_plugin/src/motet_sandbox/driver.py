@@ -201,9 +201,8 @@ class SandboxDevice:
     ) -> CommandBuffer:
         self._check_open()
         if not isinstance(executable, SandboxExecutable):
-            raise DeviceError(f"device {self.info.uri}: record: the executable is another device's; load it here")
-        if scratch < 0:
-            raise DeviceError(f"device {self.info.uri}: record: {scratch} bytes of scratch; expected 0 or more")
+            raise recording.foreign_executable(self.info.uri)
+        recording.check_scratch(self.info.uri, scratch)
         needed = recording.check_work(self.info.uri, work, executable.kernels, externals)
         return SandboxCommands(executable, tuple(work), needed, scratch)
 
@@ -211,7 +210,7 @@ class SandboxDevice:
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
         if not isinstance(work, SandboxCommands):
-            raise DeviceError(f"device {self.info.uri}: submit: work that was recorded by another device")
+            raise recording.foreign_work(self.info.uri)
         own = [self._own(buffer) for buffer in buffers]
         recording.check_buffers(self.info.uri, own, work.needed)
         self._check_queue(queue)
@@ -250,19 +249,17 @@ class SandboxDevice:
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        recording.check_open(self.info.uri, self._closed)
         if os.getpid() != self._owner:  # in the child of a fork: the cores are the parent's, and so is the memory
             raise DeviceError(f"device {self.info.uri}: another process has opened it; open it here too")
 
     def _check_queue(self, queue: int) -> None:
         self._check_open()
-        if not 0 <= queue < len(self._queues):
-            raise DeviceError(f"device {self.info.uri}: queue {queue}; there are {len(self._queues)}, from 0 on")
+        recording.check_queue(self.info.uri, queue, len(self._queues))
 
     def _own(self, buffer: Buffer) -> SandboxBuffer:
         if not isinstance(buffer, SandboxBuffer) or buffer.memory is not self._memory:
-            raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of its own")
+            raise recording.foreign_buffer(self.info.uri)
         return buffer
 
 

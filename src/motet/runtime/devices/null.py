@@ -242,7 +242,7 @@ class NullDevice:
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
         if not isinstance(work, NativeCommandBuffer):
-            raise DeviceError(f"device {self.info.uri}: submit: work that was recorded by another device")
+            raise recording.foreign_work(self.info.uri)
         own = [self._own(buffer) for buffer in buffers]
         recording.check_buffers(self.info.uri, own, work.needed)
         self._check_queue(queue)
@@ -342,19 +342,17 @@ class NullDevice:
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
-        if self._closed:
-            raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        recording.check_open(self.info.uri, self._closed)
         if self._lost is not None:
             raise raisable(self._lost)
 
     def _check_queue(self, queue: int) -> None:
         self._check_usable()
-        if not 0 <= queue < len(self._lanes):
-            raise DeviceError(f"device {self.info.uri}: queue {queue}; there are {len(self._lanes)}, from 0 on")
+        recording.check_queue(self.info.uri, queue, len(self._lanes))
 
     def _own(self, buffer: Buffer) -> NullBuffer:
         if not isinstance(buffer, NullBuffer) or buffer.device() is not self:
-            raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of its own")
+            raise recording.foreign_buffer(self.info.uri)
         return buffer
 
 

@@ -224,7 +224,7 @@ class HostDevice:
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
         if type(work) is not NativeCommandBuffer:
-            raise DeviceError(f"device {self.info.uri}: submit: work that was recorded by another device")
+            raise recording.foreign_work(self.info.uri)
         if self._closed or not 0 <= queue < QUEUES or len(buffers) != work.externals:
             self._check_queue(queue)
             recording.check_buffers(self.info.uri, buffers, work.needed)
@@ -282,17 +282,15 @@ class HostDevice:
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        recording.check_open(self.info.uri, self._closed)
 
     def _check_queue(self, queue: int) -> None:
         self._check_open()
-        if not 0 <= queue < QUEUES:
-            raise DeviceError(f"device {self.info.uri}: queue {queue}; there are {QUEUES}, from 0 on")
+        recording.check_queue(self.info.uri, queue, QUEUES)
 
     def _own(self, buffer: Buffer) -> HostBuffer:
         if not isinstance(buffer, HostBuffer):
-            raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of the host's")
+            raise recording.foreign_buffer(self.info.uri)
         return buffer
 
     def _writable(self, buffer: Buffer) -> HostBuffer:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from motet.artifact.schema import Variant
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime import cpu_features
+from motet.runtime import cpu_features, recording
 from motet.runtime.device import Event, Piece, Work
 from motet.runtime.devices.host.loader import Code, load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
-from motet.runtime.recording import check_work
 
 
 class NativeExecutable:
@@ -50,11 +49,10 @@ def record_native(
 ) -> NativeCommandBuffer:
     """Commands as one native program that runs on `threads`. Raises DeviceError for what does not fit."""
     if not isinstance(executable, NativeExecutable):
-        raise DeviceError(f"device {device}: record: the executable is another device's; load its code here")
-    if scratch < 0:
-        raise DeviceError(f"device {device}: record: {scratch} bytes of scratch; expected 0 or more")
+        raise recording.foreign_executable(device)
+    recording.check_scratch(device, scratch)
     code = executable.code
-    needed = check_work(device, work, code.names, externals)
+    needed = recording.check_work(device, work, code.names, externals)
     commands = [_native(item, code) for item in work]
     program = NativeProgram(threads, commands, externals, scratch, code, [item.after for item in work])
     return NativeCommandBuffer(program, tuple(work), needed)

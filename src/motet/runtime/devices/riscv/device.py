@@ -184,11 +184,8 @@ class RiscvDevice:
     ) -> CommandBuffer:
         self._check_usable()
         if not isinstance(executable, RiscvExecutable) or executable.code.memory is not self._memory:
-            raise DeviceError(
-                f"device {self.info.uri}: record: the executable is another device's; load its code here"
-            )
-        if scratch < 0:
-            raise DeviceError(f"device {self.info.uri}: record: {scratch} bytes of scratch; expected 0 or more")
+            raise recording.foreign_executable(self.info.uri)
+        recording.check_scratch(self.info.uri, scratch)
         private, stride = self._private_memory(scratch)
         return RiscvCommandBuffer(
             self._memory, executable, work, externals, self.options.harts, private, stride, self.options.guard
@@ -210,7 +207,7 @@ class RiscvDevice:
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
         if not isinstance(work, RiscvCommandBuffer) or work.private.memory is not self._memory:
-            raise DeviceError(f"device {self.info.uri}: submit: work that was recorded by another device")
+            raise recording.foreign_work(self.info.uri)
         own = [self._own(buffer) for buffer in buffers]
         recording.check_buffers(self.info.uri, own, work.needed)
         self._check_queue(queue)
@@ -273,18 +270,16 @@ class RiscvDevice:
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
-        if self._closed:
-            raise DeviceError(f"device {self.info.uri}: it is closed; open it again")
+        recording.check_open(self.info.uri, self._closed)
         self._connection.check()
 
     def _check_queue(self, queue: int) -> None:
         self._check_usable()
-        if not 0 <= queue < len(self._queues):
-            raise DeviceError(f"device {self.info.uri}: queue {queue}; there are {len(self._queues)}, from 0 on")
+        recording.check_queue(self.info.uri, queue, len(self._queues))
 
     def _own(self, buffer: Buffer) -> RiscvBuffer:
         if not isinstance(buffer, RiscvBuffer) or buffer.memory is not self._memory:
-            raise DeviceError(f"device {self.info.uri}: a buffer of another device; expected one of its own")
+            raise recording.foreign_buffer(self.info.uri)
         return buffer
 
 
