@@ -120,7 +120,7 @@ def damage(call: LibraryCall, buffers: int = _ANY) -> str | None:
         if not 1 <= getattr(call, name) < _MOST:
             return f"library: {name}: {getattr(call, name)}; expected 1 to {_MOST - 1}"
     for name, operand, rows, columns in call.operands():
-        if reason := _damaged_operand(operand, buffers, rows, columns, call.batch):
+        if reason := _damaged_operand(operand, buffers, rows, columns):
             return f"library: {name}: {reason}"
     if call.result.column != 1:
         return f"library: result: {call.result.column} elements from column to column; expected 1"
@@ -129,7 +129,7 @@ def damage(call: LibraryCall, buffers: int = _ANY) -> str | None:
     return None
 
 
-def _damaged_operand(operand: Operand, buffers: int, rows: int, columns: int, batch: int) -> str | None:
+def _damaged_operand(operand: Operand, buffers: int, rows: int, columns: int) -> str | None:
     if not 0 <= operand.buffer < buffers:
         return f"buffer {operand.buffer}; there are {buffers}, from 0 on"
     if operand.dtype not in DTYPES:

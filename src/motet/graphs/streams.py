@@ -59,7 +59,7 @@ def find_waits(before: Sequence[int], queues: Sequence[int]) -> list[list[int]]:
     return [[m for m in members(kept) if queues[m] != queues[number]] for number, kept in enumerate(reduced)]
 
 
-def estimate(before: Sequence[int], assignment: Assignment, times: Sequence[float], wait: float = 0.0) -> float:
+def estimate(assignment: Assignment, times: Sequence[float], wait: float = 0.0) -> float:
     """Seconds until all has ended, each wait for another queue costing `wait`."""
     free: dict[int, float] = {}
     ends: list[float] = []

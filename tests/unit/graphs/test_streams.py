@@ -91,7 +91,7 @@ def test_waits_are_the_fewest_of_all_chains_of_the_reduction(before: list[int]) 
 def test_no_fewer_queues_than_work_that_may_run_at_once_and_no_more_time(before: list[int]) -> None:
     times = [1.0] * len(before)
     assignment = assign_queues(before, times)
-    assert estimate(before, assignment, times) == critical_path(before, times)
+    assert estimate(assignment, times) == critical_path(before, times)
 
 
 def test_known_graphs_get_the_queues_of_their_width() -> None:

@@ -110,7 +110,7 @@ class CpuBackend:
 
         if is_whole(function):
             return launched(*emit_whole(function, base_of(self.target)))
-        made = emit_generic(function, name, base_of(self.target))
+        made = emit_generic(function, name)
         count = len(function.regions[0].blocks[0].arguments)
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
         return Compiled(made.code, tuple(range(count)), (None,) * count, extents)

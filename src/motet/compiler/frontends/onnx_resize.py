@@ -113,7 +113,7 @@ def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return None
     if not legacy and _is_known(node, facts, said, by_sizes=bool(sizes)):
         return None
-    axes = _axes(node, facts, scales, sizes, "" if legacy else given[1])
+    axes = _axes(node, facts, scales, "" if legacy else given[1])
     whole = node.input[0] in facts.types and facts.dtype(node.input[0]).kind in "iub"
     if axes is None or (whole and said.mode != "nearest"):
         raise _refusal(
@@ -142,7 +142,7 @@ def _is_known(node: onnx.NodeProto, facts: Facts, said: _Filter, *, by_sizes: bo
     return said.transform in _OWN_BY_SIZES and not shrinks
 
 
-def _axes(node: onnx.NodeProto, facts: Facts, scales: str, sizes: str, roi: str) -> list[_Axis] | None:
+def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str) -> list[_Axis] | None:
     """The axes that change; None where that is not known."""
     before, after = facts.extents(node.input[0]), facts.extents(node.output[0])
     if before is None or after is None:

@@ -389,7 +389,7 @@ class CandidateBuilder:
             self._declare(number, operation)
         self.extents.settle()
 
-    def _names(self, number: int, operation: ir.Operation) -> list[str]:
+    def _names(self, number: int) -> list[str]:
         """What the extents of each operand are called."""
         return [
             f"r{source.node}.{source.result}" if source.node >= 0 else f"b{number}.{k}"
@@ -398,7 +398,7 @@ class CandidateBuilder:
 
     def _declare(self, number: int, operation: ir.Operation) -> None:
         e = self.extents
-        names = self._names(number, operation)
+        names = self._names(number)
         for k, name in enumerate(names):
             if name not in e.tensors and isinstance(operation.operands[k].type, ir.RankedTensorType):
                 e.declare(name, ir.RankedTensorType(operation.operands[k].type))
@@ -445,7 +445,7 @@ class CandidateBuilder:
     def tensor(self, key: Key) -> Tensor:
         number, k = key
         operation = self.candidate.operations[number]
-        return self.extents.refined(self._names(number, operation)[k], operation.operands[k].type)
+        return self.extents.refined(self._names(number)[k], operation.operands[k].type)
 
     def result(self) -> Tensor:
         last = len(self.candidate.operations) - 1
@@ -479,7 +479,7 @@ class CandidateBuilder:
         found: dict[Axis, ir.Value] = {}
         for (number, k), value in given.items():
             operation = self.candidate.operations[number]
-            name = self._names(number, operation)[k]
+            name = self._names(number)[k]
             position = 0
             for axis in range(ir.RankedTensorType(operation.operands[k].type).rank):
                 parts = self.extents.parts((name, axis))
@@ -495,11 +495,11 @@ class CandidateBuilder:
         if operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
             return operands  # both sides have the same extents now
         if operation.name == "tensor.extract_slice":
-            names = self._names(number, operation)
+            names = self._names(number)
             return [_marked(self.extents.slice(operands[0], operation, names[0], f"r{number}.0"), mark)]
         if operation.name == "tensor.concat":
             axis = ir.IntegerAttr(operation.attributes["dim"]).value
-            names = self._names(number, operation)
+            names = self._names(number)
             parts = [
                 _marked(part, mark) if part != operand else part
                 for operand, part in zip(operands, self.extents.with_axis(operands, names, axis), strict=True)

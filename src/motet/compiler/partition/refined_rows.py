@@ -68,7 +68,7 @@ class _SharedBuilder(CandidateBuilder):
         for (number, k), value in self.outside():
             if not isinstance(value.type, ir.RankedTensorType):
                 continue
-            name = self._names(number, self.candidate.operations[number])[k]
+            name = self._names(number)[k]
             for axis in range(value.type.rank):
                 self.extents.join(names.setdefault(value, name), axis, name, axis)
         self.extents.settle()

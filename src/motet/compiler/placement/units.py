@@ -129,7 +129,7 @@ class _Builder:
             value in self.constants or (value in self.owner and self.units[self.owner[value]].constant)
             for value in values
         ) and all(is_tensor(result) for result in operation.results) and not len(operation.regions) > 1
-        index = self._joined(operation, cost, said, sources, constant, values)
+        index = self._joined(cost, said, sources, constant, values)
         if index is None:
             index = len(self.units)
             self.units.append(Unit(cost.kind, said, domain=cost.domain, outer=cost.outer, constant=constant))
@@ -154,8 +154,7 @@ class _Builder:
         return found
 
     def _joined(
-        self, operation: ir.Operation, cost: Cost, said: str, sources: set[int], constant: bool,
-        values: list[ir.Value],
+        self, cost: Cost, said: str, sources: set[int], constant: bool, values: list[ir.Value]
     ) -> int | None:
         """The unit that an operation becomes a part of, None for one of its own."""
         if cost.kind == "alias":

@@ -52,7 +52,7 @@ def _choose_results(
         order = _wanted(kernel, call, value.rank, orders, kernels)
         if order is None or order == row_major(value.rank):
             continue
-        if all(_accepts(use.owner.operation, result, order, kernels, row_major_only) for use in result.uses):
+        if all(_accepts(use.owner.operation, order, kernels, row_major_only) for use in result.uses):
             orders[result] = order
 
 
@@ -186,7 +186,6 @@ def channels_last(rank: int, channel: int) -> Order:
 
 def _accepts(
     user: ir.Operation,
-    value: ir.Value,
     order: Order,
     kernels: Mapping[str, Kernel],
     row_major_only: frozenset[str],
@@ -202,7 +201,7 @@ def _accepts(
         if renamed == row_major(len(renamed)):
             return True
         result = user.results[0]
-        return all(_accepts(use.owner.operation, result, renamed, kernels, row_major_only) for use in result.uses)
+        return all(_accepts(use.owner.operation, renamed, kernels, row_major_only) for use in result.uses)
     return False
 
 

@@ -27,5 +27,5 @@ def assign_streams(before: Sequence[int], times: Sequence[float], fills: Sequenc
             last = number
     order, _ = reduce_order(chained)
     assigned = assign_queues(order, times, most)
-    gains = estimate(order, assigned, times, WAIT) < sum(times)
+    gains = estimate(assigned, times, WAIT) < sum(times)
     return assigned if gains else one

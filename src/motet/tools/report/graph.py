@@ -40,7 +40,7 @@ def graph_svg(facts: Facts) -> str:
     parts.append(f'<g transform="translate({number(_MARGIN)} {number(_HEAD + _MARGIN / 2)})">')
     for (source, target, value), route in zip(edges, layout.routes, strict=True):
         parts.append(_edge(facts, source, target, value, route))
-    parts += [_value_labels(facts, layout, edges)]
+    parts += [_value_labels(layout, edges)]
     parts += [_node(facts, n, operation, layout) for n, operation in enumerate(program.operations)]
     return "".join([*parts, "</g></g></svg>"])
 
@@ -63,7 +63,7 @@ def _edge(facts: Facts, source: int, target: int, value: Value, route: list[Poin
             f'stroke-width="{number(thick)}" d="{"".join(path)}"><title>{safe(title)}</title></path>')
 
 
-def _value_labels(facts: Facts, layout: Layout, edges: list[tuple[int, int, Value]]) -> str:
+def _value_labels(layout: Layout, edges: list[tuple[int, int, Value]]) -> str:
     """Type and size of each value once, under the node that makes it."""
     texts: list[str] = []
     for source in dict.fromkeys(source for source, _, _ in edges):

@@ -283,7 +283,7 @@ class _Emitter:
 
         def one(t: Index, rows: int, m: Index) -> None:
             local = f.isub(m, row0)
-            a_row = self._a_steps(f, deep)[0]
+            a_row = self._a_steps(f)[0]
             a = f.at(a_base, f.imul(local if plan.pack_a else m, a_row), a_element)
             at = acc
             if plan.depth_block:
@@ -444,7 +444,7 @@ class _Emitter:
         g.loop(0, whole, lanes, square)
         self._pack_rows(g, source, target, deep, 1, step_n, None, whole)
 
-    def _a_steps(self, f: Frame, deep: Index) -> tuple[Index, Index]:
+    def _a_steps(self, f: Frame) -> tuple[Index, Index]:
         """A's steps per row and (innermost) per depth, as the tiles see it."""
         c, plan = self.c, self.plan
         if plan.pack_a:
@@ -462,7 +462,7 @@ class _Emitter:
         if function is None:
             function = internal_function(self.module, name, [PTR, PTR, PTR, PTR, I64, I64])
             g = Frame(c.kernel, function)
-            to_row, to_step = self._a_steps(g, g.arguments[5])
+            to_row, to_step = self._a_steps(g)
             row, step = self._stride(g, c.a), g.extent(c.a.strides[c.depth[0][1]])
             if to_row == 1:
                 self._copy(g, (g.arguments[5], step, to_step), (g.arguments[4], row, to_row))
@@ -542,7 +542,7 @@ class _Emitter:
         lanes = self._tile_lanes(f, tail, left)
         packed = plan.b_mode in ("packed", "scratch")
         widened = plan.b_mode == "scratch"
-        a_row, a_step = self._a_steps(f, deep)
+        a_row, a_step = self._a_steps(f)
         factors = Factors(
             c.product, c.product.dtype if plan.pack_a else c.a.dtype, () if plan.pack_a else c.product.lhs.casts, a_row,
             c.product.dtype if widened else c.b.dtype, () if widened else c.product.rhs.casts,

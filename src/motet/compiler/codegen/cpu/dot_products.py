@@ -285,7 +285,7 @@ class _Emitter:
         if plan.depth_block is None:
             def whole(p: Index, tail: bool) -> None:
                 at_b = self._panel(f, b, p)
-                self._sum_columns(f, at_b, scratch, tail)
+                self._sum_columns(f, at_b, tail)
                 self._tiles(f, at, tiles, p, tail, a, at_b, deep, scratch, ("multiply", "finish"))
 
             self._panels(f, panels, whole)
@@ -302,7 +302,7 @@ class _Emitter:
 
         def last(p: Index, tail: bool) -> None:
             at_b = self._panel(f, b, p)
-            self._sum_columns(f, at_b, scratch, tail)
+            self._sum_columns(f, at_b, tail)
             self._tiles(f, at, tiles, p, tail, a, at_b, deep, self._sums_of(f, scratch, p, panels), ("finish",))
 
         f.loop(0, deep, plan.depth_block, block)
@@ -370,7 +370,7 @@ class _Emitter:
             return self.plan.blocks
         return -(-(self.n.known % self.plan.width) // BLOCK)
 
-    def _sum_columns(self, f: Frame, b: ir.Value, scratch: ir.Value, tail: bool) -> None:
+    def _sum_columns(self, f: Frame, b: ir.Value, tail: bool) -> None:
         """The sums of a panel's columns, to the scratch memory."""
         if not self.column_sums:
             return

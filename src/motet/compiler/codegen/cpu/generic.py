@@ -27,7 +27,6 @@ from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfl
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
-from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import CompileError
 
 Extent = tuple[Literal["argument", "result"], int, int]
@@ -80,7 +79,7 @@ class _Buffer:
             return ir.MemRefType.get([dynamic if n == _DYNAMIC else n for n in self.shape], self.item)
 
 
-def emit_generic(function: ir.Operation, symbol: str, target: CpuTarget) -> GenericCode:
+def emit_generic(function: ir.Operation, symbol: str) -> GenericCode:
     """Code of `function`, a `func.func` on ranked tensors that its module's other functions may help.
 
     The buffers of the compiled function are the arguments, then the results, dense and row-major. `function`

@@ -35,7 +35,7 @@ def emit_operation(b: Builder, scalar: Scalar, operands: Sequence[Value], consta
     lanes = max((value.type.count for value in operands if isinstance(value.type, ir.VectorType)), default=1)
     operands = [widen(b, value, lanes) for value in operands]
     dialect, _, name = scalar.op.partition(".")
-    if dialect == "math" and (result := _math(b, name, scalar, operands, constants)) is not None:
+    if dialect == "math" and (result := _math(b, name, operands, constants)) is not None:
         return _rounded_to(b, scalar, result)
     if dialect == "arith" and (emit := ARITHMETIC.get(name)) is not None:
         return _rounded_to(b, scalar, emit(b, *operands))
@@ -291,9 +291,7 @@ def _width(kind: Any) -> int:
 # -- the math dialect ------------------------------------------------------------------------------
 
 
-def _math(
-    b: Builder, name: str, scalar: Scalar, operands: Sequence[Value], constants: Constants
-) -> Value | None:
+def _math(b: Builder, name: str, operands: Sequence[Value], constants: Constants) -> Value | None:
     x = operands[0]
     if isinstance(scalar_type(x.type), ir.IntType):
         return _math_integer(b, name, operands)

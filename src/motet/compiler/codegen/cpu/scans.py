@@ -106,7 +106,7 @@ class _Emitter:
                 at = f.iadd(place, number * lanes)
                 term = self.each.widened(f, self._load(source, at, lanes))
                 after.append(self.each.combine(f, total, term))
-                self._store(target, at, after[-1] if self.whole.inclusive else total, lanes)
+                self._store(target, at, after[-1] if self.whole.inclusive else total)
             return after
 
         f.loop(0, length, 1, element, [self._begin(outer, inner, number, lanes) for number in range(vectors)])
@@ -125,7 +125,7 @@ class _Emitter:
         f, kind = self.f, storage_type(operand.dtype)
         return from_storage(f, f.load_vector(f.at(f.pointer(operand.value), at, kind), kind, lanes), operand.dtype)
 
-    def _store(self, value: int, at: Index, total: Value, lanes: int) -> None:
+    def _store(self, value: int, at: Index, total: Value) -> None:
         f, dtype = self.f, self.f.kernel.values[value].dtype
         kind = storage_type(dtype)
         stored = to_storage(f, self.each.narrowed(f, total), dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.kernel import Access, Kernel, Stage
+from motet.compiler.codegen.kernel import Access, Stage
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.writer import gathered
 
@@ -18,7 +18,7 @@ _NUMBER = "tl.program_id(0)"
 MOST = 32  # launches in one
 
 
-def are_apart(kernel: Kernel, earlier: Sequence[Stage], later: Stage) -> bool:
+def are_apart(earlier: Sequence[Stage], later: Stage) -> bool:
     """Whether `later` neither reads nor writes what one of `earlier` writes, nor writes what one reads."""
     written, read = later.outputs, _read(later)
     tables = {*gathered(later).values()}

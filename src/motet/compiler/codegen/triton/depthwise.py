@@ -148,10 +148,10 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     if windows is None or task.epilogue is None or not task.stored:
         return ()
     found = Depthwise(task, windows)
-    return tuple(_form(found, patch) for patch in _patches(found, target))
+    return tuple(_form(found, patch) for patch in _patches(found))
 
 
-def _patches(found: Depthwise, target: GpuTarget) -> list[Patch]:
+def _patches(found: Depthwise) -> list[Patch]:
     """The best first."""
     windows = found.windows
     image = windows.stage.inputs[windows.image]

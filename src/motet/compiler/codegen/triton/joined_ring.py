@@ -171,7 +171,7 @@ class _Text:
 
     # -- what is done to sums ----------------------------------------------------------------------
 
-    def _points(self, w: RingWriter, shape: tuple[int, int]) -> list[dict[int, Coordinate]]:
+    def _points(self, w: RingWriter) -> list[dict[int, Coordinate]]:
         """Where a piece of `shape` lies, in the dimensions of each product."""
         wide = ".to(tl.int64)" if w.wide else ""
         row, column = (w.define(name, f"({name}_at + {w.range(axis)}){wide}") for axis, name in enumerate("mn"))
@@ -189,7 +189,7 @@ class _Text:
     def _finish(self) -> str:
         """The function that ends a piece: what is made of all results together is stored."""
         w, j = self.w, self.j
-        points = self._points(w, (self.ring.m, self.ring.piece))
+        points = self._points(w)
         if self.fit.at_once:
             names = self._sums()
             ended_at_once(w, j, names, points)
@@ -203,7 +203,7 @@ class _Text:
     def _keep(self, number: int) -> str:
         """The function that makes of a product's sum what is kept of it."""
         w = self._writer((self.ring.m, self.fit.width))
-        points = self._points(w, (self.ring.m, self.fit.width))
+        points = self._points(w)
         made = settled(w, self.j, number, "acc0", points, {}, self.own[number], self.later)
         self.kept[number] = {value: dtype for value, (_, dtype) in made.items()}
         w.line(f"return {', '.join(name for name, _ in made.values())}")

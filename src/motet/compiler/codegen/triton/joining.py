@@ -134,10 +134,10 @@ def match(
     for c in products:
         if any(total(a) != total(b) for a, b in ((c.m, last.m), (c.n, last.n), (c.batch, last.batch))):
             return None
-    return Joined(tuple(products), task, _share(kernel, products))
+    return Joined(tuple(products), task, _share(products))
 
 
-def _share(kernel: Kernel, products: Sequence[Contraction]) -> bool:
+def _share(products: Sequence[Contraction]) -> bool:
     """Whether all read one factor in the same way."""
     first = products[0]
     for c in products[1:]:

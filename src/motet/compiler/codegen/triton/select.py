@@ -102,7 +102,7 @@ def _beside(
     found: list[tuple[Form, ...]] = []
     for number, launch in enumerate(launches[: beside.MOST]):
         before = [stage for each in launches[:number] for stage in each]
-        if not all(beside.are_apart(kernel, before, stage) for stage in launch):
+        if not all(beside.are_apart(before, stage) for stage in launch):
             break
         read = _reads([stage for other in launches[number + 1 :] for stage in other])
         kind, forms = _forms(kernel, launch, read, buffers, symbol, target)
