@@ -81,9 +81,9 @@ def test_one_instruction_multiplies_parts_that_are_alike(ring: Ring, dtype: str)
 
 
 @pytest.mark.parametrize(("left", "right", "together"), [
-    ("i, k", "j, k", True), ("i, k", "k, j", False), ("k, i", "j, k", False),
+    ("i, k", "j, k", True), ("i, k", "k, j", True), ("k, i", "j, k", False),
 ])
-def test_parts_have_an_instruction_together_where_factors_lie_along_their_sum(
+def test_parts_have_an_instruction_together_where_the_left_factor_lies_along_the_sum(
     left: str, right: str, together: bool
 ) -> None:
     source = last(generate(product(4096, 2304, 768, "bf16", "f32", left, right))).forms[0].source
@@ -132,10 +132,12 @@ def test_of_two_32_bit_factors_one_is_copied() -> None:
     assert len(made.schedule.commands) == 2 and ".load(factors)" in last(made).forms[0].source
 
 
-@pytest.mark.parametrize(("factor", "size", "result"), [("bf16", 2, 2), ("tf32", 4, 4), ("i8", 1, 4), ("bf16", 2, 0)])
-def test_rings_have_room_and_places_for_all_pieces(factor: str, size: int, result: int) -> None:
+@pytest.mark.parametrize(("factor", "size", "result", "together"), [
+    ("bf16", 2, 2, 0), ("tf32", 4, 4, 0), ("i8", 1, 4, 0), ("bf16", 2, 0, 0), ("bf16", 2, 2, 1), ("bf16", 2, 2, 64),
+])
+def test_rings_have_room_and_places_for_all_pieces(factor: str, size: int, result: int, together: int) -> None:
     assert isinstance(SM_90A, GpuTarget)
-    found = every_ring((size, result), (64, 32, 16), SM_90A, size == 2)
+    found = every_ring((size, result), (64, 32, 16), SM_90A, together)
     assert found and len({ring.label for ring in found}) == len(found)
     for ring in found:
         outs = ring.outs * ring.m * ring.piece * result

@@ -68,7 +68,9 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
     sizes = item_bytes(stored_as(c.factor)), item_bytes(result.place.dtype) if result is not None else 0
     wide = 128 if c.factor == "i8" else 256  # of 256 columns Triton 3.9 makes no code for integers
     pieces = (32, 64) if left.across and sizes[0] == 4 else (64, 32, 16)
-    together = sizes[0] == 2 and c.sum == "f32" and right.across and not left.across
+    together = 0
+    if sizes[0] == 2 and c.sum == "f32" and not left.across:
+        together = 1 if right.across else _LINE // sizes[0]
     found = [ring for ring in every_ring(sizes, pieces, target, together) if max(ring.widths) <= wide]
     if c.factor == "f32":
         found = [ring for ring in every_ring(sizes, (64,), target) if (ring.m, ring.widths) == _BY_THREADS]
@@ -76,14 +78,15 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
 
 
 def every_ring(
-    sizes: tuple[int, int], pieces: tuple[int, ...], target: GpuTarget, together: bool = False
+    sizes: tuple[int, int], pieces: tuple[int, ...], target: GpuTarget, together: int = 0
 ) -> list[Ring]:
     """Those that have room where a factor's and a result's element take `sizes` bytes. Results leave in `pieces` of as
     many columns, the first that is possible: two of them at least on their way are worth more than another place.
-    `together` says that one instruction may multiply parts of a tile."""
-    made = [Ring(m, widths, _LINE // sizes[0], 0, 0) for m, widths in _SHAPES if not together or len(widths) == 1]
-    if together:
-        made += [Ring(m, widths, _LINE // sizes[0], 0, 0, wide=True) for m, widths in _WIDE_SHAPES]
+    Parts of a tile of `together` columns at least one instruction may multiply; 0: none."""
+    wide = [(m, widths) for m, widths in _WIDE_SHAPES if 0 < together <= widths[0]]
+    sides = {(m, sum(widths)) for m, widths in wide}
+    made = [Ring(m, widths, _LINE // sizes[0], 0, 0) for m, widths in _SHAPES if (m, sum(widths)) not in sides]
+    made += [Ring(m, widths, _LINE // sizes[0], 0, 0, wide=True) for m, widths in wide]
     found = (_fitting(ring, sizes, pieces, target) for ring in made)
     return [ring for ring in found if ring is not None]
 

@@ -2,8 +2,9 @@
 
 Gluon's tensors have sides that are powers of two, and an instruction for each: for tiles 192 wide the left factor would
 be read from shared memory twice. The instruction takes any multiple of 8 columns up to 256: it is written here, for
-16-bit factors, whose parts lie one behind the other in shared memory. Its sums are those of the parts, one after the
-other. Threads are numbered from those that multiply on, so that four warps have the tile's first 64 rows.
+16-bit factors, of which the left one lies along the sum, and parts of the right one lie one behind the other in shared
+memory. Its sums are those of the parts, one after the other. Threads are numbered from those that multiply on, so that
+four warps have the tile's first 64 rows.
 Source: PTX ISA, "wgmma.mma_async", "matrix descriptor".
 """
 
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from motet.compiler.codegen.triton.ring import Ring
     from motet.compiler.codegen.triton.ring_text import Parts
 
-_LINE = 128  # bytes of a factor in shared memory, at most
+_LINE = 128  # bytes of a factor in shared memory
 _STEP = 16  # products of each result that an instruction adds
 _LINES = 8  # which the pattern of a factor in shared memory repeats after
 _GROUP = 64  # rows of a group of four warps
 _ITEM = 2  # bytes of a factor's element
 _UNIT = 4  # bits that descriptors leave out of addresses and distances
-_PATTERNS = {128: 1, 64: 2, 32: 3}  # by the bytes of a line
+_PATTERN = 1  # of lines of 128 bytes
 
 
 @dataclass(frozen=True)
@@ -35,21 +36,19 @@ class _Described:
     across: bool
 
 
-def _described(ring: Ring, lines_across: bool, width: int) -> _Described:
-    """A factor whose tiles are `width` wide beside the sum."""
-    line = min(_LINE, width * _ITEM) if lines_across else _LINE
-    bits = _PATTERNS[line] << 62 | (_LINES * line >> _UNIT) << 32
-    if not lines_across:
+def _described(ring: Ring, across: bool) -> _Described:
+    """A factor whose lines, of 128 bytes, walk along the sum, or `across` it: then parts of it are far apart."""
+    bits = _PATTERN << 62 | (_LINES * _LINE >> _UNIT) << 32
+    if not across:
         return _Described(bits | 1 << 16, _STEP * _ITEM >> _UNIT, False)
-    return _Described(bits | (ring.k * line >> _UNIT) << 16, _STEP * line >> _UNIT, True)
+    return _Described(bits | (ring.k * _LINE >> _UNIT) << 16, _STEP * _LINE >> _UNIT, True)
 
 
 def functions(ring: Ring, parts: Parts) -> str:
     """The text of the instructions for one place of the ring, and the operands of those and of what waits for them."""
     sums = ring.m * ring.n // (32 * ring.warps)
     operands = f'["=f"] * {sums} + [str(i) for i in range({sums})]'
-    left = _described(ring, parts.left.across, _GROUP)
-    right = _described(ring, not parts.right.across, ring.widths[0])
+    left, right = _described(ring, False), _described(ring, not parts.right.across)
     group = (_GROUP * _LINE).bit_length() - 1
     instruction = f"wgmma.mma_async.sync.aligned.m{_GROUP}n{ring.n}k{_STEP}.f32.{parts.factor}.{parts.factor}"
     return f'''TURN = gl.constexpr(",".join({operands} + ["r", "r", "r", "~{{memory}}"]))
@@ -72,7 +71,7 @@ def turn(outputs, inputs):
             lines += ["add.s64 a, a, {left.step};", "add.s64 b, b, {right.step};"]
         if step == 1:
             lines.append("setp.eq.b32 p, x, x;")
-        lines.append(f"{instruction} {{{{{{sums}}}}}}, a, b, p, 1, 1, {left.across:d}, {right.across:d};")
+        lines.append(f"{instruction} {{{{{{sums}}}}}}, a, b, p, 1, 1, 0, {right.across:d};")
     lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1;"]
     return "{{ " + " ".join(lines) + " }}"'''
 
