@@ -137,3 +137,79 @@ def test_normalisations_of_images_of_any_size(op: str, attributes: dict[str, Any
     (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
     got = motet.load(motet.compile(made, devices="host"))(x)
     np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4, atol=1e-5)
+
+
+TO_THE_START, TO_THE_END = np.iinfo(np.int64).min, 1 << 62
+SLICES = {
+    "to the last": ([0], [-1], [0], [1]), "from behind": ([-1], [TO_THE_START], [0], [-1]),
+    "between": ([1], [-1], [0], [1]), "the last two": ([-2], [TO_THE_END], [0], [1]),
+    "both from behind": ([-1, -1], [TO_THE_START] * 2, [0, 1], [-1, -1]), "every other": ([0], [-1], [0], [2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_of_a_batch_that_count_from_its_end(name: str) -> None:
+    whole = model(
+        "Slice", {"x": (np.zeros((2, 3), np.float32), ["n", 3])},
+        dict(zip("seat", (np.array(numbers, np.int64) for numbers in SLICES[name]), strict=True)),
+        ["x", *"seat"], [None, 3], 13,
+    )  # fmt: skip
+    session = motet.load(motet.compile(whole, cache=False))
+    slices = [slice(s, None if e == TO_THE_START else e, t) for s, e, _, t in zip(*SLICES[name], strict=True)]
+    for rows in (0, 1, 2, 5, 8):
+        x = RNG.standard_normal((rows, 3)).astype(np.float32)
+        np.testing.assert_array_equal(session(x), x[tuple(slices)])
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def recurrence(op: str, x: np.ndarray, w: np.ndarray, r: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All states of one direction and the last, as ONNX's specification has them (operator set 14)."""
+    hidden = r.shape[-1]
+    state = np.zeros((x.shape[1], hidden))
+    bw, br = np.split(b, 2)
+    found: list[np.ndarray] = []
+    for step in x.astype(np.float64):
+        if op == "RNN":
+            state = np.tanh(step @ w.T + bw + state @ r.T + br)
+        else:
+            wz, wr, wh = np.split(step @ w.T + bw, 3, -1)
+            rz, rr, rh = np.split(state @ r.T + br, 3, -1)
+            z = sigmoid(wz + rz)
+            state = (1 - z) * np.tanh(wh + sigmoid(wr + rr) * rh) + z * state
+        found.append(state)
+    return np.stack(found), state
+
+
+@pytest.mark.parametrize("op, parts", [("RNN", 1), ("GRU", 3)])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("dims", [["t", "n", 5], [4, "n", 5], ["t", 3, 5]], ids=["both", "batch", "time"])
+def test_sequences_whose_length_and_batch_a_call_decides(
+    op: str, parts: int, direction: str, dims: list[Any]
+) -> None:
+    ways = {"forward": [1], "reverse": [-1], "bidirectional": [1, -1]}[direction]
+    w, r, b = (
+        RNG.standard_normal((len(ways), *shape)).astype(np.float32) / 2
+        for shape in ((parts * 7, 5), (parts * 7, 7), (2 * parts * 7,))
+    )
+    before = helper.make_attribute("linear_before_reset", 1)
+    nodes = [helper.make_node(op, ["x", "w", "r", "b"], ["y", "h"], name="node", hidden_size=7, direction=direction)]
+    nodes[0].attribute.extend([before] if op == "GRU" else [])
+    shapes: dict[str, list[Any]] = {
+        "x": dims, "y": [dims[0], len(ways), dims[1], 7], "h": [len(ways), dims[1], 7],
+    }  # fmt: skip
+    infos = [helper.make_tensor_value_info(name, 1, shape) for name, shape in shapes.items()]
+    constants = [numpy_helper.from_array(array, name) for name, array in (("w", w), ("r", r), ("b", b))]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], constants)
+    whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = motet.load(motet.compile(whole, cache=False))
+    for time, batch in ((4, 3), (6, 1), (1, 2)):
+        extents = [size if isinstance(size, int) else other for size, other in zip(dims, (time, batch, 5), strict=True)]
+        x = RNG.standard_normal(extents).astype(np.float32)
+        y, h = session(x)
+        for number, way in enumerate(ways):
+            states, last = recurrence(op, x[::way], w[number], r[number], b[number])
+            np.testing.assert_allclose(y[:, number], states[::way], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(h[number], last, rtol=1e-5, atol=1e-5)

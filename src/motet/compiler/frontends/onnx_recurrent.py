@@ -66,7 +66,7 @@ def _one(w: Writer, given: Sequence[str], number: int, count: int, back: bool, l
             inputs[place] = w.slice(given[place], axis, number, number + 1)
     time = 1 if layout else 0
     if back:
-        inputs[0] = w.slice(inputs[0], time, -1, _TO_THE_START, -1)
+        inputs[0] = _backwards(w, inputs[0], time)
     while not inputs[-1]:
         inputs.pop()
     sequence, *states = w.add_all(w.node.op_type, len(w.node.output), *inputs)
@@ -78,7 +78,14 @@ def _one(w: Writer, given: Sequence[str], number: int, count: int, back: bool, l
             made.attribute.add(name=item.name, type=item.type, strings=own)
         elif item.name != "direction":
             made.attribute.append(item)
-    return [w.slice(sequence, time, -1, _TO_THE_START, -1) if back else sequence, *states]
+    return [_backwards(w, sequence, time) if back else sequence, *states]
+
+
+def _backwards(w: Writer, value: str, time: int) -> str:
+    extents = w.facts.extents(w.node.input[0])
+    if extents is None or extents[time] is None:
+        return w.reverse(value, time)
+    return w.slice(value, time, -1, _TO_THE_START, -1)
 
 
 RULES: dict[str, Rule] = {"GRU": _directions, "LSTM": _directions, "RNN": _directions}

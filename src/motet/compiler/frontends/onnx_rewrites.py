@@ -5,7 +5,7 @@
   over an image padded by zeros, times how many elements count.
 - Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
-- Slice from beyond the end backwards, which starts at another element.
+- Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
 - Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes.
 - Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
 - AffineGrid, Compress by a constant, and Sign of NaN.
@@ -301,6 +301,8 @@ def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     if len(found) != 4 or len(known) != 4 or extents is None:
         return None
     starts, _, axes, steps = known
+    if (reversed_ := _reversed(node, facts, extents, known)) is not None:
+        return reversed_
     changed = starts.copy()
     for number, (start, axis, step) in enumerate(zip(starts.tolist(), axes.tolist(), steps.tolist(), strict=True)):
         extent = extents[axis]
@@ -315,6 +317,22 @@ def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     sliced = copy(node)
     sliced.input[1] = facts.constant(node, "starts", changed.astype(facts.dtype(node.input[1])))
     return [sliced]
+
+
+def _reversed(
+    node: onnx.NodeProto, facts: Facts, extents: Sequence[int | None], numbers: Sequence[np.ndarray]
+) -> list[onnx.NodeProto] | None:
+    """Whole axes, some of dynamic extent, from behind."""
+    starts, ends, axes, steps = (array.tolist() for array in numbers)
+    whole = all(start == -1 or start >= _LARGE for start in starts)
+    if not whole or any(end > -_LARGE for end in ends) or any(step != -1 for step in steps):
+        return None
+    if all(extents[axis] is not None for axis in axes):
+        return None
+    w, value = Writer(node, facts), node.input[0]
+    for axis in axes:
+        value = w.reverse(value, axis % len(extents))
+    return w.done([value])
 
 
 def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:

@@ -141,6 +141,13 @@ class Writer:
         numbers = [self.constant(np.array([number], np.int64), "slice") for number in (start, stop, axis, step)]
         return self.add("Slice", value, *numbers)
 
+    def reverse(self, value: str, axis: int) -> str:
+        """`value`, its last element along `axis` first, of whatever extent: the wheel's own way needs one element."""
+        number, zero, one = (self.constant(np.array(item, np.int64), "number") for item in (axis, 0, 1))
+        extent = self.add("Gather", self.add("Shape", value), number, axis=0)
+        last = self.add("Sub", extent, one)
+        return self.add("Gather", value, self.add("Sub", last, self.add("Range", zero, extent, one)), axis=axis)
+
     def done(self, values: Sequence[str]) -> list[onnx.NodeProto]:
         """The nodes, whose `values` are the results of the node that they take the place of."""
         import onnx

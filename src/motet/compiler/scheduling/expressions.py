@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from motet.artifact.schema import Expr
 
+LARGEST = 1 << 48  # no extent is larger
 ALIGNMENT = 64  # of every buffer in an arena, bytes
 
 
@@ -26,8 +27,8 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
             return 0
         if isinstance(left, int):
             left, right = right, left  # numbers stand on the right: equal products look equal
-    if operator in ("max", "min") and left == right:
-        return left
+    if operator in ("max", "min"):
+        return _extreme(operator, left, right)
     if operator == "//":
         if isinstance(right, int) and isinstance(left, list) and left[0] == "//" and isinstance(left[2], int):
             return apply("//", left[1], left[2] * right)
@@ -35,6 +36,49 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
         if cancelled is not None:
             return cancelled
     return [operator, left, right]
+
+
+def _extreme(operator: str, left: Expr, right: Expr) -> Expr:
+    """The larger or the smaller, where the symbols, none of which is negative, leave no doubt."""
+    if at_most(left, right):
+        return right if operator == "max" else left
+    if at_most(right, left):
+        return left if operator == "max" else right
+    if isinstance(left, list) and left[0] == operator and isinstance(left[2], int) and isinstance(right, int):
+        return apply(operator, left[1], _fold(operator, left[2], right))
+    return [operator, left, right]
+
+
+def at_most(left: Expr, right: Expr) -> bool:
+    """Whether `left` is `right` or less whatever the symbols are, if that is easily seen."""
+    if left == right:
+        return True
+    if isinstance(left, list) and left[0] == "max":
+        return at_most(left[1], right) and at_most(left[2], right)
+    if isinstance(right, list) and right[0] == "min":
+        return at_most(left, right[1]) and at_most(left, right[2])
+    if isinstance(left, list) and left[0] == "min" and (at_most(left[1], right) or at_most(left[2], right)):
+        return True
+    if isinstance(right, list) and right[0] == "max" and (at_most(left, right[1]) or at_most(left, right[2])):
+        return True
+    terms: dict[str, int] = {"": 0}
+    if not _add_terms(right, 1, terms) or not _add_terms(left, -1, terms):
+        return False
+    return terms.pop("") + sum(min(0, factor) for factor in terms.values()) * LARGEST >= 0
+
+
+def _add_terms(expression: Expr, factor: int, terms: dict[str, int]) -> bool:
+    """Adds `factor` times the terms of a sum, by symbol, numbers under ""; whether it is a sum of such."""
+    if isinstance(expression, int):
+        terms[""] = terms.get("", 0) + factor * expression
+        return True
+    if isinstance(expression, str):
+        terms[expression] = terms.get(expression, 0) + factor
+        return True
+    operator, left, right = expression
+    if operator in ("+", "-"):
+        return _add_terms(left, factor, terms) and _add_terms(right, factor if operator == "+" else -factor, terms)
+    return operator == "*" and isinstance(right, int) and _add_terms(left, factor * right, terms)
 
 
 def _cancel(left: Expr, right: Expr) -> Expr | None:

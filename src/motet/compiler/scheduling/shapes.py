@@ -36,6 +36,7 @@ class Shapes:
         self.symbols: list[Symbol] = []
         self.tensors: dict[ir.Value, tuple[Expr, ...]] = {}
         self.numbers: dict[ir.Value, Expr] = {}
+        self.below_zero: dict[ir.Value, Expr] = {}  # of comparisons that depend on a call: what they ask that of
         self.equalities: list[tuple[Expr, Expr]] = []  # what operations take for granted of extents
         block = function.regions[0].blocks[0]
         attributes = (
@@ -84,6 +85,9 @@ class Shapes:
         elif name == "arith.select":
             condition, *sides = (self.numbers.get(operand) for operand in operation.operands)
             chosen = sides[0] if condition == 1 else sides[1] if condition == 0 else None
+            below = self.below_zero.get(operation.operands[0])
+            if below is not None and sides[1] == below and sides[0] in (-1, 0):
+                chosen = apply("max", below, sides[0])  # of whole numbers it is that
             if chosen is not None:
                 self.numbers[results[0]] = chosen
         elif name in PASSED_ON:
@@ -116,6 +120,8 @@ class Shapes:
         below = isinstance(right, int) and right <= 0 and left is not None and not _may_be_negative(left)
         if below and predicate in (_LESS, _NOT_LESS):
             self.numbers[operation.results[0]] = int(predicate == _NOT_LESS)
+        elif predicate == _LESS and left is not None and right == 0:
+            self.below_zero[operation.results[0]] = left
 
     def _read_apply(self, operation: ir.Operation) -> None:
         map_ = ir.AffineMapAttr(operation.attributes["map"]).value
@@ -187,6 +193,8 @@ class Shapes:
     def _read_work(self, operation: ir.Operation) -> None:
         """A result is as large as what it is written to; other work says its extents in its type."""
         self._read_equalities(operation)
+        if operation.name == "scf.for":
+            self._read_loop(operation)
         tensors = [result for result in operation.results if isinstance(result.type, ir.RankedTensorType)]
         for result in tensors:
             if result in self.tensors:
@@ -211,6 +219,25 @@ class Shapes:
                 self._read_concat(operation, result)
             elif operation.name in ("tensor.empty", "tensor.splat", "tensor.generate"):
                 self._read_sized(operation, result, kind, 1 if operation.name == "tensor.splat" else 0)
+
+    def _read_loop(self, loop: ir.Operation) -> None:
+        """What a loop carries has the extents that it began with, where each turn hands on what has those of what it
+        was handed."""
+        body = loop.regions[0].blocks[0]
+        *operations, last = [entry.operation for entry in body.operations]
+        carried = list(zip(list(loop.operands)[3:], list(body.arguments)[1:], last.operands, loop.results, strict=True))
+        kept = [each for each in carried if each[0] in self.tensors]
+        while kept:
+            tensors, numbers, equalities = dict(self.tensors), dict(self.numbers), list(self.equalities)
+            self.tensors.update((handed, self.tensors[begin]) for begin, handed, _, _ in kept)
+            for operation in operations:
+                self.note(operation)
+            same = [each for each in kept if self.tensors.get(each[2]) == self.tensors[each[0]]]
+            self.tensors, self.numbers, self.equalities = tensors, numbers, equalities
+            if len(same) == len(kept):
+                break
+            kept = same
+        self.tensors.update((result, self.tensors[begin]) for begin, _, _, result in kept)
 
     def _read_slice(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType) -> None:
         segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
