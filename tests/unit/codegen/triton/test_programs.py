@@ -29,6 +29,19 @@ def test_functions_agree(op: str) -> None:
     check(nest([(kind, "i")], [(kind, "i", "")], "p", [f"%z = {op} %x0 : f32"], ["%z"]), [x * (UNARY[op] or 1)], 1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "f64"])  # the interpreter reads the least bf16 as 0
+@pytest.mark.parametrize("name", ["floor", "ceil"])
+def test_numbers_next_to_zero_are_rounded_away_from_it(name: str, dtype: str) -> None:
+    kind = tensor((16,), dtype)
+    text = nest([(kind, "i")], [(kind, "i", "")], "p", [f"%z = math.{name} %x0 : {dtype}"], ["%z"])
+    x = np.array([1e-45, 1e-40, 1e-7, 0.5, 0.0, 1.0, 1.5, np.inf])
+    x = np.concatenate([x, -x]).astype(DTYPES[dtype])
+    (got,) = interpret(generate(text), [x])
+    wanted = {"floor": np.floor, "ceil": np.ceil}[name](x.astype("f8"))
+    np.testing.assert_array_equal(got.astype("f8"), wanted)
+    np.testing.assert_array_equal(np.signbit(got.astype("f8")), np.signbit(wanted))
+
+
 @pytest.mark.parametrize("dtype, most", [("f16", 0.54), ("bf16", 0.51)])
 @pytest.mark.parametrize("name", ["erf", "tanh"])
 def test_functions_of_every_short_float_are_their_neighbours(name: str, dtype: str, most: float) -> None:

@@ -298,8 +298,10 @@ _LIBRARY = {
     "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "log1p": "log1p", "expm1": "expm1", "log10": "log10",
     "cbrt": "cbrt", "powf": "pow", "atan2": "atan2", "erfc": "erfc",
 }
-_ROUNDINGS = {
-    "floor": "tl.floor({0})", "ceil": "tl.ceil({0})", "absf": "tl.abs({0})", "trunc": "libdevice.trunc({0})",
+_ROUNDINGS = {  # of the processor's floor and ceil subnormal numbers are 0
+    "floor": "tl.where(({0} < 0) & ({0} > -1), -1.0, tl.floor({0}))",
+    "ceil": "tl.where(({0} > 0) & ({0} < 1), 1.0, tl.ceil({0}))",
+    "absf": "tl.abs({0})", "trunc": "libdevice.trunc({0})",
     "round": "libdevice.round({0})", "roundeven": "libdevice.rint({0})", "copysign": "libdevice.copysign({0}, {1})",
 }
 _INFINITY = 'float("inf")'
