@@ -221,16 +221,3 @@ def substitute(outer: Affine, inner: Sequence[Affine], rank: int) -> Affine:
 
 def row_major(rank: int) -> tuple[int, ...]:
     return tuple(range(rank))
-
-
-def multiply(sizes: Sequence[Size]) -> Expr:
-    """The product of extents as an expression."""
-    result: Expr = 1
-    for size in sizes:
-        if isinstance(result, int) and isinstance(size, int):
-            result *= size
-        elif result == 1:
-            result = size
-        elif size != 1:
-            result = ["*", result, size]
-    return result

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from motet.artifact.schema import Expr, Plan, Signature, Step, TensorSpec
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.expressions import substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, caller_dtype
-from motet.compiler.scheduling.expressions import substitute
 from motet.compiler.scheduling.shapes import Shapes
 
 

@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.schema import Expr
-from motet.compiler.scheduling.expressions import aligned, apply
+from motet.compiler.ir.expressions import apply, round_up
 from motet.graphs.order import members
+
+_ALIGNMENT = 64  # of every buffer in an arena, bytes
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 _Sizes = np.ndarray[tuple[int], np.dtype[Any]]
@@ -103,7 +105,7 @@ def needed_at_once(lives: Sequence[Life], closure: Sequence[int] | None = None) 
 
 
 def _static(life: Life) -> int:
-    size = aligned(life.bytes)
+    size = round_up(life.bytes, _ALIGNMENT)
     if not isinstance(size, int):
         raise TypeError(f"size {size}: expected a number")
     return size
@@ -192,7 +194,7 @@ def _plan_slots(lives: Sequence[Life], meet: Matrix) -> Plan:
         sizes: list[Expr] = []
         for index in slot:
             offsets[index] = at
-            size = aligned(lives[index].bytes)
+            size = round_up(lives[index].bytes, _ALIGNMENT)
             if size not in sizes:
                 sizes.append(size)
         largest = sizes[0]

@@ -12,11 +12,11 @@ from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import KernelCode, Packing, item_bytes
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.expressions import apply, product, substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.partition.roles import ALIASES
 from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
-from motet.compiler.scheduling.expressions import apply, product, substitute
 from motet.compiler.scheduling.layout import callee
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError

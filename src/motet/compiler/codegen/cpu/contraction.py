@@ -12,7 +12,7 @@ from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.amounts import bytes_of, ceildiv, multiply
+from motet.compiler.codegen.cpu.amounts import bytes_of
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_plan import Plan, make_plan
 from motet.compiler.codegen.cpu.contraction_reading import Contraction, guess, match, product_of
@@ -36,6 +36,7 @@ from motet.compiler.codegen.cpu.micro import (
     widen,
 )
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.ir.expressions import ceildiv, product
 from motet.compiler.targets.cpu import CpuTarget
 
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
@@ -92,7 +93,7 @@ class _Emitter:
         row_tasks = ceildiv(ceildiv(self.m.expression, plan.rows), plan.tile_rows)
         column_tasks = ceildiv(ceildiv(self.n.expression, plan.width), plan.panels)
         outer_tasks = ceildiv(product_of(self.c.outer).expression, plan.group)
-        tasks = multiply(multiply(outer_tasks, row_tasks), column_tasks)
+        tasks = product((outer_tasks, row_tasks, column_tasks))
         function = ir.Function(
             self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
         )

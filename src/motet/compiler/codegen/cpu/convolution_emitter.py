@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.carried import constant
 from motet.compiler.codegen.cpu.convolution_plan import Plan
@@ -16,6 +15,7 @@ from motet.compiler.codegen.cpu.epilogue import Views
 from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, widen, write_vector
 from motet.compiler.codegen.kernel import KernelCode, Phase, item_bytes
+from motet.compiler.ir.expressions import product
 
 
 class Emitter:
@@ -58,10 +58,7 @@ class Emitter:
 
         f.loop(begin, end, 1, task)
         f.ret_void()
-        tasks: Expr = self.blocks * self.splits()
-        for size, _ in c.outer:
-            known = size.known
-            tasks = tasks * known if isinstance(tasks, int) and known is not None else ["*", size.expression, tasks]
+        tasks = product((self.blocks * self.splits(), *(size.expression for size, _ in c.outer)))
         outer = math.prod(size.known or 1 for size, _ in c.outer)
         flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
         packings = {p.value: self.plan.packing for p in c.filters} if self.plan.packing is not None else {}

@@ -16,7 +16,6 @@ from itertools import groupby
 
 from llvmlite import ir
 
-from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.carried import constant
 from motet.compiler.codegen.cpu.convolution_reading import Window, match_windows, window_of, window_rows
@@ -33,6 +32,7 @@ from motet.compiler.codegen.cpu.micro import (
     widen,
 )
 from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_PRODUCTS = 64_000  # about ten microseconds of one core
@@ -267,10 +267,7 @@ class _Emitter:
 
         f.loop(function.args[2], function.args[3], 1, task)
         f.ret_void()
-        tasks: Expr = self.blocks * self.splits
-        for size, _ in c.outer:
-            known = size.known
-            tasks = tasks * known if isinstance(tasks, int) and known is not None else ["*", size.expression, tasks]
+        tasks = product((self.blocks * self.splits, *(size.expression for size, _ in c.outer)))
         return KernelCode(
             "depthwise", str(self.module), (Phase(kernel.name, tasks),),
             packings={} if c.packing is None else {c.filters.value: c.packing},

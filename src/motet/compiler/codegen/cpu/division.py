@@ -9,6 +9,7 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame, Nest, delinearise
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.extents import Extent
+from motet.compiler.ir.expressions import apply, ceildiv
 
 GUESS = 256  # what a dynamic extent counts for, where work is divided
 _TASKS = 64
@@ -50,21 +51,15 @@ class Division:
 
     @property
     def tasks(self) -> Expr:
-        if isinstance(rows := self._rows(), int):
-            return min(_TASKS, -(-rows // self.grain))
-        return ["min", _TASKS, ["ceildiv", rows, self.grain]]
+        return apply("min", _TASKS, ceildiv(self._rows(), self.grain))
 
     def _rows(self) -> Expr:
         total = Extent(1)
         for size in self.sizes:
             total = total * size
-        result: Expr = total.expression
         if self.strip is None or self.last is None:
-            return result
-        if self.last.known is not None:
-            strips = -(-self.last.known // self.strip)
-            return result * strips if isinstance(result, int) else ["*", result, strips]
-        return ["*", result, ["ceildiv", self.last.expression, self.strip]]
+            return total.expression
+        return apply("*", total.expression, ceildiv(self.last.expression, self.strip))
 
     def loop(self, f: Frame, row: Callable[[list[Index], Index, Index], None]) -> None:
         """Emit the rows of tasks `[begin, end)`: `row(indices of sizes, first, end)`, the range being that of

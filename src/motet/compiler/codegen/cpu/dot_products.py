@@ -24,7 +24,7 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu import dot_tiles
-from motet.compiler.codegen.cpu.amounts import bytes_of, ceildiv, multiply
+from motet.compiler.codegen.cpu.amounts import bytes_of
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_reading import Loop
 from motet.compiler.codegen.cpu.dot_packing import SQUARE, Lines, packing_function
@@ -35,6 +35,7 @@ from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
 from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, internal_function, widen
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
+from motet.compiler.ir.expressions import apply, ceildiv, product, round_up
 from motet.compiler.targets.cpu import CpuTarget
 
 _PACKED_LINES = 64  # of one task
@@ -76,15 +77,15 @@ class _Emitter:
 
     def _plan_workspaces(self) -> None:
         a_outer, b_outer = (_count(used_loops(self.c.outer, place)) for place in (self.c.a, self.c.b))
-        lines = multiply(a_outer, _round_up(self.m.expression, BLOCK))
-        deep = _round_up(self.k.expression, DEPTH)
+        lines = apply("*", a_outer, round_up(self.m.expression, BLOCK))
+        deep = round_up(self.k.expression, DEPTH)
         if not self.plan.in_place or self.aligns_a:
-            self.a_workspace = self._workspace(multiply(multiply(lines, deep), self.how.a_bytes))
+            self.a_workspace = self._workspace(product((lines, deep, self.how.a_bytes)))
         if self.plan.packing is None:
-            columns = _round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
-            self.b_workspace = self._workspace(multiply(multiply(b_outer, columns), deep))
+            columns = round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
+            self.b_workspace = self._workspace(product((b_outer, columns, deep)))
         if self.row_sums:
-            self.sums_workspace = self._workspace(multiply(lines, 4))
+            self.sums_workspace = self._workspace(apply("*", lines, 4))
 
     def _workspace(self, size: Expr) -> int:
         self.workspaces.append(size)
@@ -111,7 +112,7 @@ class _Emitter:
         row_tasks = ceildiv(ceildiv(self.m.expression, plan.rows), plan.tile_rows)
         column_tasks = ceildiv(ceildiv(self.n.expression, plan.width), plan.panels)
         outer_tasks = ceildiv(_count(self.c.outer), plan.group)
-        phases = [Phase(kernel.name, multiply(multiply(outer_tasks, row_tasks), column_tasks))]
+        phases = [Phase(kernel.name, product((outer_tasks, row_tasks, column_tasks)))]
         f = self._phase(kernel.name)
         begin, end, scratch = f.arguments[2:5]
         if self.how.way == "tiles":
@@ -150,7 +151,7 @@ class _Emitter:
         c = self.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, self.m, self.a_workspace >= 0), (c.b, self.n, self.b_workspace >= 0)):
-            count = multiply(_count(used_loops(c.outer, place)), ceildiv(extent.expression, _PACKED_LINES))
+            count = apply("*", _count(used_loops(c.outer, place)), ceildiv(extent.expression, _PACKED_LINES))
             counts.append(count if packed else 0)
         if counts == [0, 0]:
             return None
@@ -166,7 +167,7 @@ class _Emitter:
             begin = f.select(f.icmp_signed("<", f.index(begin), f.index(0)), f.index(0), f.index(begin))
             self._pack_loop(f, begin, end, pack)
         f.ret_void()
-        return Phase(name, _add(*counts))
+        return Phase(name, apply("+", *counts))
 
     def _pack_loop(self, f: Frame, begin: Index, end: Index, pack: Callable[[Index], None]) -> None:
         f.loop(begin, end, 1, lambda index, _: pack(index))
@@ -577,19 +578,4 @@ def _imax(f: Frame, a: Index, b: Index) -> Index:
 
 
 def _count(loops: Sequence[Loop]) -> Expr:
-    result: Expr = 1
-    for size, _ in loops:
-        result = multiply(result, size.expression)
-    return result
-
-
-def _round_up(value: Expr, by: int) -> Expr:
-    return multiply(ceildiv(value, by), by)
-
-
-def _add(a: Expr, b: Expr) -> Expr:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    if a == 0 or b == 0:
-        return b if a == 0 else a
-    return ["+", a, b]
+    return product(size.expression for size, _ in loops)

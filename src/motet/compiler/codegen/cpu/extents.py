@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.kernel import Access, Kernel, Size, Stage, Value
+from motet.compiler.ir.expressions import product
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,7 @@ class Extent:
 
     @property
     def expression(self) -> Expr:
-        result: Expr = self.factor
-        for symbol in self.symbols:
-            result = symbol if result == 1 else ["*", result, symbol]
-        return result
+        return product((self.factor, *self.symbols))
 
 
 ZERO, ONE = Extent(0), Extent(1)

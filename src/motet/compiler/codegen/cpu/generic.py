@@ -24,6 +24,7 @@ from motet.compiler.codegen.cpu.row_tasks import PRIVATE, Rows, mark_private, sp
 from motet.compiler.codegen.kernel import KernelCode, Phase
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
+from motet.compiler.ir.expressions import apply
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
@@ -345,7 +346,7 @@ def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) 
             which: Extent = ("argument", position, axis) if result < 0 else ("result", result, axis)
             positions.append(extents.index(which))
     for symbol in [f"s{position}" for position in sorted(positions)]:
-        tasks = symbol if tasks == 0 else ["max", tasks, symbol]
+        tasks = symbol if tasks == 0 else apply("max", tasks, symbol)
     return tasks
 
 

@@ -8,9 +8,9 @@ in workspaces. A reduction to few results over many elements first makes partial
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 from llvmlite import ir
 
@@ -39,8 +39,9 @@ from motet.compiler.codegen.cpu.division import Division, guess, nanoseconds
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent
 from motet.compiler.codegen.cpu.split_reductions import split_reductions
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes, multiply
+from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
 from motet.compiler.codegen.kernel import Value as KernelValue
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
@@ -101,7 +102,7 @@ def _groups(kernel: Kernel, target: CpuTarget) -> list[rows.Group | Stage]:
 
 
 def _bytes(value: KernelValue) -> Expr:
-    return multiply([*value.shape, item_bytes(value.dtype)])
+    return product([*value.shape, item_bytes(value.dtype)])
 
 
 def flops(kernel: Kernel) -> int:
@@ -378,7 +379,7 @@ class _Writer:
         for size in sizes:
             total *= guess(size)
         if all(size.known is not None for size in sizes) and total <= _UNROLLED:
-            for indices in product(*(range(size.factor) for size in sizes)):
+            for indices in itertools.product(*(range(size.factor) for size in sizes)):
                 running = step(indices, running)
             return running
 

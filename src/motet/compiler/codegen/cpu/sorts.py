@@ -27,7 +27,7 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import bytes_of, multiply
+from motet.compiler.codegen.cpu.amounts import bytes_of
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, storage_type
 from motet.compiler.codegen.cpu.division import Division, guess
@@ -35,6 +35,7 @@ from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value, like, same_lanes
 from motet.compiler.codegen.kernel import ITEM_BITS, KernelCode, Phase
 from motet.compiler.codegen.whole import Line, Whole, line_of, order_of
+from motet.compiler.ir.expressions import apply, product
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 1 << 20  # bytes that a thread may have for each line, else they are the call's
@@ -143,7 +144,7 @@ class _Emitter:
         tasks = self.division.tasks
         return KernelCode(
             "sort", str(self.module), (Phase(kernel.name, tasks),), scratch,
-            () if scratch else (multiply(multiply(tasks, room), 2),),
+            () if scratch else (product((tasks, room, 2)),),
             bytes=sum(bytes_of(kernel, index) for index in kernel.externals),
         )
 
@@ -163,7 +164,7 @@ class _Emitter:
         size = self.sort.pair.width // 8
         if isinstance(count, int):
             return -(-(count + more) * size // 64) * 64
-        return ["*", ["+", count, -(-more // 8) * 8], size]
+        return apply("*", apply("+", count, -(-more // 8) * 8), size)
 
     def _memory(self, room: Expr, scratch: bool) -> tuple[Value, Value]:
         """Two places for pairs. Those that are the call's differ by the first task that this thread was given."""

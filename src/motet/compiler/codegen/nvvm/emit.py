@@ -22,8 +22,8 @@ from motet.compiler.codegen.nvvm.shared import gather_shared
 from motet.compiler.codegen.nvvm.written import Written, constant, read_written
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.expressions import apply, product
 from motet.compiler.ir.translate import source_location
-from motet.compiler.scheduling.expressions import apply, product
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError

@@ -17,6 +17,7 @@ from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.scalars import constant, rounded
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, gathered, output_dtypes, source_of
+from motet.compiler.ir.expressions import ceildiv, product
 from motet.compiler.targets.gpu import GpuTarget
 
 Loop = tuple[Extent, int]
@@ -124,9 +125,7 @@ def _across(task: Task, parallel: Sequence[Loop]) -> Loop | None:
 
 def ceiling(count: Extent, block: int) -> Expr:
     """How many blocks of `block` cover `count`."""
-    if count.known is not None:
-        return -(-count.factor // block)
-    return count.expression if block == 1 else ["ceildiv", count.expression, block]
+    return ceildiv(count.expression, block)
 
 
 def total(loops: Sequence[Loop]) -> Extent:
@@ -185,9 +184,7 @@ def _square(task: Task, parallel: Sequence[Loop], across: Loop, target: GpuTarge
         at[dim] = Coordinate(point, frozenset({axis}))
     at |= w.decompose(Coordinate(rest), outer) if outer else {}
     _points(w, task, at, ())
-    tasks: Expr = total(outer).expression
-    for count in counts:
-        tasks = tasks * count if isinstance(tasks, int) and isinstance(count, int) else ["*", tasks, count]
+    tasks = product((total(outer).expression, *counts))
     points = sides[0] * sides[1]
     return Form(w.module(task.symbol, task.about), tasks, 8 if points > _SQUARE**2 else max(1, min(4, points // 256)))
 

@@ -24,7 +24,7 @@ from motet.compiler.codegen.attention import match as match_attention
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.loops import flops, split_reductions, traffic
 from motet.compiler.codegen.cpu.select import structure
-from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, multiply
+from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes
 from motet.compiler.codegen.triton import (
     attention,
     attention_decode,
@@ -43,6 +43,7 @@ from motet.compiler.codegen.triton.loops import Task
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.codegen.triton.writer import gathered, is_wide, source_of
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 _ANY = 1 << 62
@@ -290,7 +291,7 @@ def _workspaces(kernel: Kernel, launches: Sequence[Launch]) -> dict[int, Expr]:
             for access in stage.outputs:
                 value = kernel.values[access.value]
                 if value.role == "temporary" and access.value in later:
-                    found[access.value] = multiply((item_bytes(value.dtype), *value.shape))
+                    found[access.value] = product((item_bytes(value.dtype), *value.shape))
     return found
 
 

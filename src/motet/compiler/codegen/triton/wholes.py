@@ -13,6 +13,7 @@ from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.codegen.triton.writer import is_wide, symbol_name
 from motet.compiler.codegen.whole import Operand, Whole, product
+from motet.compiler.ir.expressions import apply, ceildiv
 
 
 def text_of(extent: Extent) -> str:
@@ -74,14 +75,7 @@ def program_number(kernel: Kernel) -> str:
 
 def grid(count: Extent, block: int, times: Extent = ONE) -> Expr:
     """`times` · the blocks of `block` that cover `count`."""
-    blocks: Expr = -(-count.factor // block) if count.known is not None else count.expression
-    if count.known is None and block != 1:
-        blocks = ["ceildiv", count.expression, block]
-    if times == ONE:
-        return blocks
-    if isinstance(blocks, int) and times.known is not None:
-        return blocks * times.factor
-    return ["*", times.expression, blocks]
+    return apply("*", times.expression, ceildiv(count.expression, block))
 
 
 def read_text(operand: Operand, offset: str) -> str:

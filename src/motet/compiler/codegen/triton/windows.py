@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Stage
@@ -23,6 +22,7 @@ from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.rows import Rows
 from motet.compiler.codegen.triton.scalars import constant
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.ir.expressions import apply
 from motet.compiler.targets.gpu import GpuTarget
 
 _READS = 18  # of the image, that are kept for each point
@@ -129,10 +129,7 @@ def _form(
     w.level += 1
     at |= w.decompose(Coordinate("f"), found.filters)
     emitter.filter()
-    tasks: Expr = ceiling(points, block)
-    parts = ceiling(filters, share)
-    tasks = tasks * parts if isinstance(tasks, int) and isinstance(parts, int) else ["*", tasks, parts]
-    return Form(w.module(symbol, about), tasks, _WARPS)
+    return Form(w.module(symbol, about), apply("*", ceiling(points, block), ceiling(filters, share)), _WARPS)
 
 
 def _share(points: Extent, filters: Extent, block: int, target: GpuTarget) -> int:

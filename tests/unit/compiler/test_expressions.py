@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from motet.compiler.scheduling.expressions import apply
+from motet.compiler.ir.expressions import apply
 from motet.runtime.expressions import evaluate
 
 OPERATORS = {

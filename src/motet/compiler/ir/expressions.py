@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from motet.artifact.schema import Expr
 
 LARGEST = 1 << 48  # no extent is larger
-ALIGNMENT = 64  # of every buffer in an arena, bytes
 
 
 def apply(operator: str, left: Expr, right: Expr) -> Expr:
@@ -118,6 +117,16 @@ def _fold(operator: str, left: int, right: int) -> int:
     return max(left, right) if operator == "max" else min(left, right)
 
 
+def ceildiv(value: Expr, by: Expr) -> Expr:
+    """`value` divided by `by`, rounded up."""
+    return apply("ceildiv", value, by)
+
+
+def round_up(value: Expr, to: int) -> Expr:
+    """The least multiple of `to` that is no less than `value`."""
+    return apply("*", ceildiv(value, to), to)
+
+
 def product(factors: Iterable[Expr]) -> Expr:
     result: Expr = 1
     for factor in factors:
@@ -133,8 +142,3 @@ def substitute(expression: Expr, bindings: Mapping[str, Expr]) -> Expr:
         return bindings.get(expression, expression)
     operator, left, right = expression
     return apply(str(operator), substitute(left, bindings), substitute(right, bindings))
-
-
-def aligned(size: Expr) -> Expr:
-    """`size` rounded up to the alignment of an arena."""
-    return apply("*", apply("ceildiv", size, ALIGNMENT), ALIGNMENT)
