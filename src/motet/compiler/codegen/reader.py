@@ -342,17 +342,20 @@ class Reader(Reading):
             if value.role == "temporary" and only_use and source.map == identity_map(value.rank):
                 return source.base
             return self.materialised(source, value.dtype).base
-        target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
-        if source is not None:
-            self._copy_number(source, target)
-        return target
+        return self._filled(source, operand)
 
     def _spread(self, number: Number, operand: ir.Value) -> View:
         """A value like `operand`, which is no view, that holds `number` everywhere."""
-        shape = self._shape_at(operand)
-        target = self.new_value(shape, dtype_of(operand.type))
-        self._copy_number(number, target)
+        target = self._filled(number, operand)
+        shape = self.values[target].shape
         return View(target, identity_map(len(shape)), shape)
+
+    def _filled(self, number: Number | None, operand: ir.Value) -> int:
+        """A value like `operand`, which is no view, that holds `number` everywhere, or nothing yet."""
+        target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
+        if number is not None:
+            self._copy_number(number, target)
+        return target
 
     def _copy_number(self, number: Number, target: int) -> None:
         value = self.values[target]
@@ -372,10 +375,7 @@ class Reader(Reading):
             if value.role == "temporary" and plain and source.shape == value.shape:
                 return source.base
             return self.materialised(source, value.dtype).base
-        target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
-        if source is not None:
-            self._copy_number(source, target)
-        return target
+        return self._filled(source, operand)
 
     def _finish(self, results: list[int]) -> Kernel:
         if len(set(results)) != len(results):

@@ -167,52 +167,15 @@ def _geometry(
     kernel: Kernel, stage: Stage, main: Stage, product: Product, image: Access, image_place: Place,
     filters: list[Place], inits: list[Place | float | int], output: Place, epilogue: Epilogue,
 ) -> Convolution | None:
-    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
-    windows: list[Window] = []
-    outer: list[tuple[Extent, int]] = []
-    summed: list[int] = []  # axes walked from end to end by one reduction: channels, or a window at one place
-    for axis, entry in enumerate(image.map):
-        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-        plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
-        extent = kernel.values[image.value].shape[axis]
-        if plain and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
-            if dims and stage.iterators[dims[0]] == "parallel":
-                outer.append((Extent.of(stage.sizes[dims[0]]), dims[0]))
-            elif dims:
-                summed.append(axis)
-            continue
-        window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
-        if window is None:
-            return None
-        windows.append(window)
-    channel_dim, channels, channel_step = -1, 1, 1
-    # with several, the channels are those side by side, or else the farthest apart
-    for axis in sorted(summed, key=lambda axis: (steps[axis] != 1, -(steps[axis] or 0))):
-        entry, step = image.map[axis], steps[axis]
-        d = next(d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1)
-        if not isinstance(stage.sizes[d], int) or step is None:
-            return None
-        if channel_dim < 0:
-            channel_dim, channels, channel_step = d, int(stage.sizes[d]), step
-            continue
-        extent = kernel.values[image.value].shape[axis]
-        window = window_of(stage, entry.coefficients, [d], entry.constant, extent, step)
-        if window is None:
-            return None
-        windows.append(window)
-    in_outer = {d for _, d in outer}
-    spatial = {w.out for w in windows}
-    filter_dims = [
-        d for d, kind in enumerate(stage.iterators)
-        if kind == "parallel" and stage.sizes[d] != 1 and d not in in_outer | spatial
-    ]
+    axes = _image_axes(kernel, stage, image)
+    if axes is None:
+        return None
+    outer, windows, channel = axes
+    filter_dim = _filter_dim(stage, {*(d for _, d in outer), *(w.out for w in windows)})
     reduced = {d for d in stage.reductions if stage.sizes[d] != 1}
-    if reduced != {d for d in [channel_dim, *(w.kernel for w in windows)] if d >= 0}:
+    if filter_dim < 0 or reduced != {d for d in [channel.dim, *(w.kernel for w in windows)] if d >= 0}:
         return None
-    if len(filter_dims) != 1 or not 1 <= len(windows) <= 2:
-        return None
-    count = stage.sizes[filter_dims[0]]
-    if not isinstance(count, int):
+    if not 1 <= len(windows) <= 2:
         return None
     if len(windows) == 1:
         windows += _companion(outer, windows[0], image_place, filters, stored_place(epilogue) or output)
@@ -222,9 +185,66 @@ def _geometry(
         windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
     return Convolution(
         kernel, product, replace(image_place, offset=()), tuple(filters), tuple(inits), output, tuple(outer),
-        filter_dims[0], count, channel_dim, channels, channel_step, windows[0], windows[1], image.padding, epilogue,
-        main,
+        filter_dim, int(stage.sizes[filter_dim]), channel.dim, channel.count, channel.step, windows[0], windows[1],
+        image.padding, epilogue, main,
     )
+
+
+@dataclass(frozen=True)
+class _Channel:
+    """The dimension that runs along an image's channels, -1 where there is one channel, and their stride in memory."""
+
+    dim: int = -1
+    count: int = 1
+    step: int = 1
+
+
+def _image_axes(
+    kernel: Kernel, stage: Stage, image: Access
+) -> tuple[list[tuple[Extent, int]], list[Window], _Channel] | None:
+    """The image's axes: those that no window slides over, the windows, and the channels."""
+    shape = kernel.values[image.value].shape
+    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
+    windows: list[Window] = []
+    outer: list[tuple[Extent, int]] = []
+    # axes that one reduction walks from end to end, with their dimensions: channels, or a window at one place
+    summed: list[tuple[int, int]] = []
+    for axis, entry in enumerate(image.map):
+        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+        plain = len(dims) <= 1 and entry.constant == 0 and all(entry.coefficients[d] == 1 for d in dims)
+        if plain and (image.padding is None or not dims or stage.sizes[dims[0]] == shape[axis]):
+            if dims and stage.iterators[dims[0]] == "parallel":
+                outer.append((Extent.of(stage.sizes[dims[0]]), dims[0]))
+            elif dims:
+                summed.append((axis, dims[0]))
+            continue
+        window = window_of(stage, entry.coefficients, dims, entry.constant, shape[axis], steps[axis])
+        if window is None:
+            return None
+        windows.append(window)
+    channel = _Channel()
+    # with several, the channels are those side by side, or else the farthest apart
+    for axis, d in sorted(summed, key=lambda one: (steps[one[0]] != 1, -(steps[one[0]] or 0))):
+        size, step = stage.sizes[d], steps[axis]
+        if not isinstance(size, int) or step is None:
+            return None
+        if channel.dim < 0:
+            channel = _Channel(d, size, step)
+            continue
+        window = window_of(stage, image.map[axis].coefficients, [d], image.map[axis].constant, shape[axis], step)
+        if window is None:
+            return None
+        windows.append(window)
+    return outer, windows, channel
+
+
+def _filter_dim(stage: Stage, taken: set[int]) -> int:
+    """The one parallel dimension beside those of the image, of known extent; -1 where there is none such."""
+    found = [
+        d for d, kind in enumerate(stage.iterators)
+        if kind == "parallel" and stage.sizes[d] != 1 and d not in taken
+    ]
+    return found[0] if len(found) == 1 and isinstance(stage.sizes[found[0]], int) else -1
 
 
 def _companion(

@@ -114,6 +114,7 @@ def test_undefined_symbols_are_named() -> None:
 def test_damaged_objects_are_refused_or_harmless() -> None:
     data = compile_ir(COUNT)
     generator = random.Random(7)
+    refused = 0
     for _ in range(300):
         damaged = bytearray(data)
         for _ in range(generator.randint(1, 4)):
@@ -121,7 +122,8 @@ def test_damaged_objects_are_refused_or_harmless() -> None:
         try:
             load_objects([bytes(damaged[: generator.randint(0, len(damaged))])], {})
         except ArtifactError:
-            continue
+            refused += 1
+    assert refused > 200  # most are shortened
 
 
 def test_constants_and_library_functions_are_found() -> None:
