@@ -72,6 +72,16 @@ class Builder(ir.IRBuilder):
         x, y = self.index(a), self.index(b)
         return self.select(self.icmp_signed("<", x, y), x, y)
 
+    def imax(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        x, y = self.index(a), self.index(b)
+        return self.select(self.icmp_signed(">", x, y), x, y)
+
+    def iceil(self, a: Index, b: int) -> Index:
+        """Quotient of non-negative indices, rounded up."""
+        return self.idiv(self.iadd(a, b - 1), b)
+
     # -- memory ----------------------------------------------------------------------------------
 
     def at(self, base: ir.Value, offset: Index, element: ir.Type) -> ir.Value:

@@ -96,14 +96,14 @@ class _Emitter:
             return f.load(f.at(f.arguments[0], buffer, PTR), typ=PTR, align=8)
 
     def _padded_depth(self, f: Frame) -> Index:
-        return f.imul(_ceil(f, f.extent(self.k), DEPTH), DEPTH)
+        return f.imul(f.iceil(f.extent(self.k), DEPTH), DEPTH)
 
     def _padded_rows(self, f: Frame) -> Index:
-        return f.imul(_ceil(f, f.extent(self.m), BLOCK), BLOCK)
+        return f.imul(f.iceil(f.extent(self.m), BLOCK), BLOCK)
 
     def _padded_columns(self, f: Frame) -> Index:
         multiple = BLOCK if self.n.known is not None else self.plan.width
-        return f.imul(_ceil(f, f.extent(self.n), multiple), multiple)
+        return f.imul(f.iceil(f.extent(self.n), multiple), multiple)
 
     # -- phases --------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class _Emitter:
         f = self._phase(name)
         first = 0
         if self.a_workspace >= 0:
-            first = f.imul(self._outer_count(f, c.a), _ceil(f, f.extent(self.m), _PACKED_LINES))
+            first = f.imul(self._outer_count(f, c.a), f.iceil(f.extent(self.m), _PACKED_LINES))
             self._pack_loop(f, f.arguments[2], f.imin(f.arguments[3], first), self._pack_a(f))
         if self.b_workspace >= 0:
             pack = self._pack_b(f)
@@ -226,7 +226,7 @@ class _Emitter:
         self, f: Frame, index: Index, place: Place, extent: Extent
     ) -> tuple[list[Index], Index, Index]:
         """Coordinates in the outer loops, their number among those that `place` knows, and the first line."""
-        groups = _ceil(f, f.extent(extent), _PACKED_LINES)
+        groups = f.iceil(f.extent(extent), _PACKED_LINES)
         outer, group = f.idiv(index, groups), f.irem(index, groups)
         at: list[Index] = [0] * self.c.rank
         rest = outer
@@ -252,8 +252,8 @@ class _Emitter:
     def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:
         """Tasks are numbered rows fastest, then columns, then groups of outer iterations."""
         plan = self.plan
-        tiles, panels = _ceil(f, f.extent(self.m), plan.rows), _ceil(f, f.extent(self.n), plan.width)
-        row_tasks, column_tasks = _ceil(f, tiles, plan.tile_rows), _ceil(f, panels, plan.panels)
+        tiles, panels = f.iceil(f.extent(self.m), plan.rows), f.iceil(f.extent(self.n), plan.width)
+        row_tasks, column_tasks = f.iceil(tiles, plan.tile_rows), f.iceil(panels, plan.panels)
         row_task, rest = f.irem(index, row_tasks), f.idiv(index, row_tasks)
         column_task, outer_task = f.irem(rest, column_tasks), f.idiv(rest, column_tasks)
         t0, p0 = f.imul(row_task, plan.tile_rows), f.imul(column_task, plan.panels)
@@ -312,7 +312,7 @@ class _Emitter:
     def _deep(self, f: Frame) -> Index:
         """How far the tiles go along the depth: in sixty-fours by AMX, in fours else."""
         step = DEPTH if self.how.way == "tiles" else QUAD
-        return f.imul(_ceil(f, f.extent(self.k), step), step)
+        return f.imul(f.iceil(f.extent(self.k), step), step)
 
     def _clear(self, f: Frame, sums: ir.Value) -> None:
         lanes = self.how.lanes
@@ -380,7 +380,7 @@ class _Emitter:
         if function is None:
             function = internal_function(self.module, name, [PTR, PTR, PTR, PTR])
             g = Frame(self.kernel, function)
-            quads = _ceil(g, g.extent(self.k), QUAD)
+            quads = g.iceil(g.extent(self.k), QUAD)
             dot_tiles.column_sums(
                 g, self.how, self._blocks(tail), g.arguments[2], g.imul(self._padded_depth(g), BLOCK), g.arguments[3],
                 quads,
@@ -433,7 +433,7 @@ class _Emitter:
             size, longer = divmod(self.m.known, count)
             for here, low, high in ((size + 1, 0, longer), (size, longer, count)):
                 if high > low:
-                    f.loop(_imax(f, begin, low), f.imin(end, high), 1,
+                    f.loop(f.imax(begin, low), f.imin(end, high), 1,
                            lambda t, _, here=here: one(self._row(f, t), here))
             return
         whole = f.idiv(m, rows)
@@ -564,17 +564,6 @@ class _Emitter:
 
 def _wrapped(number: int) -> int:
     return (number + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def _ceil(f: Frame, value: Index, by: int) -> Index:
-    return f.idiv(f.iadd(value, by - 1), by)
-
-
-def _imax(f: Frame, a: Index, b: Index) -> Index:
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    x, y = f.index(a), f.index(b)
-    return f.select(f.icmp_signed(">", x, y), x, y)
 
 
 def _count(loops: Sequence[Loop]) -> Expr:
