@@ -46,6 +46,7 @@ from motet.compiler.ir.program import (
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.drop_casts import drop_casts
 from motet.compiler.normalise.hoist_constants import hoist_constants
+from motet.compiler.normalise.keep_scalars import keep_scalars
 from motet.compiler.normalise.measure_sorted import measure_sorted
 from motet.compiler.normalise.resolve_extracts import resolve_extracts
 from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
@@ -241,6 +242,7 @@ def normalise(program: Program) -> None:
         run_pipeline(program.module, CLEAN)
     for function in public_functions(program.module):
         measure_sorted(function)
+        keep_scalars(function)
     hoist_constants(program)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.schema import Expr, TensorSpec
-from motet.errors import CallError
+from motet.errors import CallError, OutOfMemoryError
 from motet.runtime import dlpack
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.expressions import show
@@ -31,7 +31,8 @@ def adopt(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
     """`value` as an array of the dtype of `spec`, sharing its memory; contiguous and aligned.
 
     A plain input that is not contiguous is copied; with `writable`, that and read-only memory are errors.
-    Shapes are not looked at, but for bytes, which take that of `spec` if it is static. Raises CallError.
+    Shapes are not looked at, but for bytes, which take that of `spec` if it is static. Raises CallError, and
+    OutOfMemoryError for copies that there is no memory for.
     """
     dtype = DTYPES[spec.dtype]
     array = value if type(value) is np.ndarray else _adopt_other(value, dtype, spec, where, writable)
@@ -45,7 +46,10 @@ def adopt(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
             raise CallError(
                 f"{where}: strides {_strides(array)} given, a destination must be contiguous and aligned"
             )
-        array = np.array(array, order="C", subok=False)
+        try:
+            array = np.array(array, order="C", subok=False)
+        except MemoryError:
+            raise OutOfMemoryError(array.nbytes, "host") from None
     return array
 
 

@@ -314,6 +314,16 @@ BODY = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {{\n  {}\n  return %0 :
     (BODY.format("%0 = hal.tensor.import %a : tensor<4xf32>"), "2:8",
      "hal.tensor.import: an operation of a program that is lowered already"),
     (BODY.format("%0 = arith.constant dense_resource<w> : tensor<4xf32>"), "2:8", "resource w has no data"),
+    (BODY.format("%0 = call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>"), "2:8", "call of @f: it calls itself"),
+    (BODY.format("%0 = call @g(%a) : (tensor<4xf32>) -> tensor<4xf32>")
+     + "\nfunc.func private @g(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+     "  %0 = call @h(%a) : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32> }\n"
+     "func.func private @h(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+     "  %0 = call @g(%a) : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32> }", "8:8",
+     "call of @g: it calls itself"),
+    (BODY.format("%g = constant @f : (tensor<4xf32>) -> tensor<4xf32>\n"
+                 "  %0 = call_indirect %g(%a) : (tensor<4xf32>) -> tensor<4xf32>"), "3:8",
+     "call of @f: it calls itself"),
     ("func.func @f(%a: memref<4xf32>, %d: memref<4xf32>, %n: index) {\n"
      "  %i = arith.constant 0 : index\n  %j = arith.constant 1 : index\n"
      "  %b, %c = scf.for %k = %i to %n step %j iter_args(%l = %a, %m = %d) -> (memref<4xf32>, memref<4xf32>) {\n"

@@ -19,7 +19,7 @@ from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
-from motet.compiler.placement.inline_calls import InlineCalls
+from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
 from motet.compiler.placement.place import read_devices
 from motet.compiler.placement.read_devices import declarations
 from motet.compiler.placement.speaking import speaks_of_devices
@@ -144,6 +144,7 @@ def _inline(module: ir.Module) -> None:
     InlineCalls().run(module)
     # Upstream's inliner cleans up as it goes, and so forgets where operations run.
     run_pipeline(module, "symbol-dce" if speaks_of_devices(module) else "inline,symbol-dce")
+    refuse_recursion(module)
 
 
 def _dialects(module: ir.Module) -> set[str]:

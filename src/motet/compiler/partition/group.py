@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.normalise.keep_scalars import is_kept
 from motet.compiler.partition.roles import (
     ALIASES,
     DENSE_ROLES,
@@ -146,7 +147,7 @@ class _Grouper:
         if structure is not None:
             self.structures[operation] = structure
         producers = self._producers(operation)
-        if self._cuts_sort(operation):
+        if self._cuts_sort(operation) or (is_kept(operation) and operation.operands[0].owner.operation in self.owner):
             group = self.owner[operation.operands[0].owner.operation]
             group.operations.append(operation)
             self.owner[operation] = group

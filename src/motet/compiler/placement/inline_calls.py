@@ -13,6 +13,7 @@ inliner knows neither transfers nor affinities; it does the work where a program
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
@@ -35,19 +36,47 @@ class InlineCalls:
     name = "inline-calls"
 
     def run(self, module: ir.Module) -> None:
+        refuse_recursion(module)
         if not speaks_of_devices(module):
             return
-        functions = {
-            symbol_name(entry.operation): entry.operation
-            for entry in module.body.operations
-            if entry.operation.name == "func.func" and len(entry.operation.regions[0].blocks)
-        }
+        functions = _functions(module)
         done: set[str] = set()
         for name in functions:
-            _inline_into(name, functions, done, ())
+            _inline_into(name, functions, done)
 
 
-def _inline_into(name: str, functions: dict[str, ir.Operation], done: set[str], around: tuple[str, ...]) -> None:
+def refuse_recursion(module: ir.Module) -> None:
+    """Raises CompileError for functions that call themselves, by way of others too. Upstream's inliner leaves such
+    calls, and has functions called by their names that were called through a value."""
+    ends: set[str] = set()
+    functions = _functions(module)
+    for name in functions:
+        _require_an_end(name, functions, ends, ())
+
+
+def _functions(module: ir.Module) -> dict[str, ir.Operation]:
+    return {
+        symbol_name(entry.operation): entry.operation
+        for entry in module.body.operations
+        if entry.operation.name == "func.func" and len(entry.operation.regions[0].blocks)
+    }
+
+
+def _require_an_end(
+    name: str, functions: Mapping[str, ir.Operation], done: set[str], around: tuple[str, ...]
+) -> None:
+    if name in done:
+        return
+    for call in find_operations(functions[name], CALL):
+        callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        if callee in (*around, name):
+            raise CompileError(f"call of @{callee}: it calls itself; expected calls that end", locate(call.location))
+        if callee in functions:
+            _require_an_end(callee, functions, done, (*around, name))
+    done.add(name)
+
+
+def _inline_into(name: str, functions: Mapping[str, ir.Operation], done: set[str]) -> None:
     """Inlines all calls in a function, those in what it calls first."""
     if name in done:
         return
@@ -57,9 +86,7 @@ def _inline_into(name: str, functions: dict[str, ir.Operation], done: set[str], 
             continue  # without a body: refused elsewhere, with all functions of that kind
         if LAUNCH in functions[callee].attributes:
             continue
-        if callee in (*around, name):
-            raise CompileError(f"call of @{callee}: it calls itself; expected calls that end", locate(call.location))
-        _inline_into(callee, functions, done, (*around, name))
+        _inline_into(callee, functions, done)
         _inline(call, functions[callee])
     done.add(name)
 
