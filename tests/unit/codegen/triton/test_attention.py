@@ -225,8 +225,8 @@ LONG = Form(heads=2, queries=1024, keys=1024, depth=128, width=128, dtype="bf16"
 
 
 @pytest.mark.parametrize("form, first", [
-    (LONG, True), (replace(LONG, mask="causal"), True),
-    (replace(LONG, mask="both", safe="all"), True),
+    (LONG, True), (replace(LONG, mask="causal"), False),
+    (replace(LONG, mask="both", safe="all"), False),
     (replace(LONG, mask="causal", groups=2, swapped=True), False), (replace(LONG, keys=1000), None),
     (replace(LONG, dynamic=True), None),
 ], ids=["plain", "causal", "safe", "grouped", "odd", "dynamic"])

@@ -41,6 +41,8 @@ LOG2_E = math.log2(math.e)
 _LITTLE = 500_000_000  # operations that take less than the launches that one kernel saves
 _FEW = 64  # rows, which one tile has all of
 _SHORT, _LONG = 1024, 1 << 20  # keys of a short sequence, and of one that is not known
+_ONE = 128  # keys that one tile has all of
+_TURNS = 4  # programs for each processor that may all run at a time
 _ALIGNED = 16  # bytes, of what descriptors read
 _PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
 
@@ -141,7 +143,9 @@ def _tiles(space: Space, width: int, target: GpuTarget) -> list[Tile]:
     long = (space.keys.known or _LONG) > _SHORT
     if hopper:
         usual = [Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)]
-        if not long and (space.keys.known or 0) % 64:
+        if width <= 64 < (space.keys.known or _LONG) <= _ONE:
+            usual = [Tile(64, 128, 4, 2), *usual]
+        elif not long and (space.keys.known or 0) % 64:
             usual = [Tile(64, 32, 4, 4), *usual]
         elif width <= 64 and long:
             wide = [Tile(128, 64, 4, 3), Tile(128, 64, 8, 3)]
@@ -223,7 +227,9 @@ def form(
     flash.all_keys()
     flash.finish(stored)
     tasks = times(ceiling(space.row_count, tile.rows), total(space.batch).expression)
-    return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label)
+    # Few that begin early take the places that are free then, several on one processor: up to half as long again.
+    early = not isinstance(tasks, int) or tasks >= _TURNS * target.processors
+    return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label, early=early)
 
 
 def times(a: Expr, b: Expr) -> Expr:
