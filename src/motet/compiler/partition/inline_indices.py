@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK
 from motet.compiler.partition.roles import Role, role_of, structure_of
 

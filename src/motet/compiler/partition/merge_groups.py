@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.normalise.hoist_constants import add_parameter, fresh_key
-from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.roles import Role, role_of, structure_of
 
 _CHANNELS = 64  # of the groups that are made, at most

@@ -15,9 +15,9 @@ makes it would write it twice as wide for a normalisation to read, or in both wi
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]

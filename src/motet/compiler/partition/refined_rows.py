@@ -12,10 +12,12 @@ new shape. Nothing happens where more than one result of it is read elsewhere, o
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.attention import Candidate, CandidateBuilder, FunctionView, erase_unused
+from motet.compiler.partition.candidates import Candidate, FunctionView
 from motet.compiler.partition.group import LARGEST_GROUP, MARK
+from motet.compiler.partition.rebuilding import CandidateBuilder
 from motet.compiler.partition.refining import NoRefinement, inward, outward
 from motet.compiler.partition.roles import Role, is_unit_reshape, structure_of
 

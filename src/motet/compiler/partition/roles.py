@@ -157,3 +157,14 @@ def _dims(map_: Sequence[Affine]) -> set[int]:
 def _is_multiply_add(body: Sequence[ir.Operation]) -> bool:
     names = [o.name for o in body if not o.name.startswith(("arith.ext", "linalg.yield"))]
     return names in (["arith.mulf", "arith.addf"], ["arith.muli", "arith.addi"])
+
+
+def known_number(value: ir.Value) -> float | int | None:
+    """The number that a scalar, or all of a tensor, is known to be."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    owner = value.owner.operation
+    if owner.name == "arith.constant":
+        return constant_number(owner)
+    filled = owner.name == "linalg.fill" or (owner.name == "linalg.generic" and role_of(owner) is Role.FREE)
+    return known_number(owner.operands[0]) if filled else None

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.attention import erase_unused
 from motet.compiler.partition.group import MARK
 
 

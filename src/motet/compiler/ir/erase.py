@@ -1,0 +1,14 @@
+"""Takes operations out of functions."""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import ir
+
+
+def erase_unused(function: ir.Operation) -> None:
+    """Erase what nobody reads any more."""
+    for entry in reversed(list(function.regions[0].blocks[0].operations)):
+        operation = entry.operation
+        pure = operation.name.startswith(("arith.", "tensor.", "linalg.", "math.", "affine."))
+        if pure and not any(True for result in operation.results for _ in result.uses):
+            operation.erase()
