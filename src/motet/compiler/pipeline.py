@@ -22,7 +22,7 @@ from motet.artifact.schema import (
     TensorSpec,
     Variant,
 )
-from motet.compiler.codegen.attention import is_attention
+from motet.compiler.codegen.attention_matching import is_attention
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, backend_of, launched, places_of
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.packing import apply_packing

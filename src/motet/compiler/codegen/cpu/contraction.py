@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.amounts import bytes_of
+from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_packing import Packing
 from motet.compiler.codegen.cpu.contraction_plan import make_plan
-from motet.compiler.codegen.cpu.contraction_reading import guess, match, product_of
+from motet.compiler.codegen.cpu.contraction_reading import match
 from motet.compiler.codegen.cpu.contraction_tiles import Tiles
+from motet.compiler.codegen.cpu.extents import product_of
 from motet.compiler.codegen.cpu.micro import AHEAD_STEPS, LINE, MEMORY_TYPES, Frame
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.ir.expressions import ceildiv, product
@@ -57,14 +58,14 @@ class _Emitter(Packing, Tiles):
 
         f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
         f.ret_void()
-        flops = 2 * guess((product_of([*self.c.outer, *self.c.depth]), -1)) * guess((self.m * self.n, -1))
+        flops = 2 * guess(product_of([*self.c.outer, *self.c.depth])) * guess(self.m * self.n)
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
         phases, workspaces = (Phase(kernel.name, tasks),), ()
         if plan.shared:
             phases, workspaces = (self.pack_phase(), *phases), (self.shared_elements() * self.bytes,)
         return KernelCode(
             "contraction", str(self.module), phases, self.scratch_bytes, workspaces, packings, flops,
-            sum(bytes_of(kernel, index) for index in kernel.externals),
+            traffic(kernel),
         )
 
     def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:

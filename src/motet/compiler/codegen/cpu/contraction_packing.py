@@ -7,9 +7,8 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
-from motet.compiler.codegen.cpu.contraction_reading import product_of
 from motet.compiler.codegen.cpu.contraction_space import Space
-from motet.compiler.codegen.cpu.extents import ONE, ZERO
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, product_of
 from motet.compiler.codegen.cpu.micro import (
     MEMORY_TYPES,
     Frame,

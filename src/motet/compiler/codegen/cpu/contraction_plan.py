@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from motet.compiler.codegen.cpu.contraction_reading import Contraction, guess, product_of
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, memory_strides
+from motet.compiler.codegen.cpu.amounts import guess
+from motet.compiler.codegen.cpu.contraction_reading import Contraction
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, memory_strides, product_of
 from motet.compiler.codegen.cpu.micro import AHEAD_STEPS, LINE, register_tile, registers
 from motet.compiler.codegen.cpu.spread import unevenness
 from motet.compiler.codegen.kernel import Packing, item_bytes
@@ -147,8 +148,8 @@ def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> Plan:
     assert m.known is not None and n.known is not None
     rows = -(-m.known // -(-m.known // 4))
     columns = 8 if rows <= 2 else 4
-    flops = 2 * m.known * n.known * guess(c.depth[0])
-    outer = guess((product_of(c.outer), -1))
+    flops = 2 * m.known * n.known * guess(c.depth[0][0])
+    outer = guess(product_of(c.outer))
     wanted = max(1, min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer)
     total = -(-n.known // columns)
     panels = -(-total // min(total, wanted))
@@ -168,7 +169,7 @@ def _plan_blocks(
     c: Contraction, plan: Plan, m: Extent, n: Extent, k: Extent | None, target: CpuTarget
 ) -> Plan | None:
     """Depth blocks and the grid of tasks for a plan whose register tile stands."""
-    rows_total, columns_total = -(-guess((m, -1)) // plan.rows), -(-guess((n, -1)) // plan.width)
+    rows_total, columns_total = -(-guess(m) // plan.rows), -(-guess(n) // plan.width)
     depth_total = product_of(c.depth)
     few = m.known is not None and m.known <= 16
     transposed = c.m is not None and c.a.strides[c.m[1]] == ONE and c.depth[-1][1] >= 0 and m != ONE
@@ -193,21 +194,21 @@ def _plan_blocks(
     if depth_block is None and depth_total.known is None and plan.b_mode == "scratch":
         return None
     pack_a = pack_a and (depth_block is not None or k is None or k.known is not None)
-    deep = depth_block or guess((depth_total, -1))
+    deep = depth_block or guess(depth_total)
     most_rows = max(1, min(256, target.l2 // 2 // 4 // max(deep, 1)) // plan.rows)
     if depth_block is not None:
         most_rows = max(1, 192 // plan.rows)
     most_panels = columns_total if depth_block is None else max(1, (1024 if few else 256) // plan.width)
-    flops = 2 * guess((m, -1)) * guess((n, -1)) * guess((depth_total, -1))
-    outer = guess((product_of(c.outer), -1))
-    filters = guess((product_of([c.n, *c.depth]), -1)) * item_bytes(c.b.dtype)
+    flops = 2 * guess(m) * guess(n) * guess(depth_total)
+    outer = guess(product_of(c.outer))
+    filters = guess(product_of([c.n, *c.depth])) * item_bytes(c.b.dtype)
     wanted = max(flops * outer // _TASK_FLOPS, filters * outer // _TASK_BYTES)
     wanted = max(1, -(-min(_MOST_TASKS, wanted) // outer))
     if streams_a:
         # A panel stays in the second cache, and A comes past it row by row.
         row_tasks = wanted // columns_total
         if plan.keeps:
-            row_tasks = min(row_tasks, guess((m, -1)) // _KEPT_ROWS)
+            row_tasks = min(row_tasks, guess(m) // _KEPT_ROWS)
         tile_rows = -(-rows_total // max(1, row_tasks))
         if plan.shared:
             most_sums = target.l2 // 4 // (plan.width * item_bytes(c.product.dtype))
@@ -245,7 +246,7 @@ def _grid(
     """
     packs = plan.b_mode == "scratch" and not plan.shared
     b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
-    beyond = not packs and guess((product_of([c.n, *c.depth]), -1)) * item_bytes(c.b.dtype) > target.l2 // 2
+    beyond = not packs and guess(product_of([c.n, *c.depth])) * item_bytes(c.b.dtype) > target.l2 // 2
     best: tuple[float, int, int] | None = None
     for tile_rows, row_tasks in _cuts(rows, most_rows):
         for panels, column_tasks in _cuts(columns, most_panels):

@@ -6,10 +6,9 @@ factors). Factors are swapped so that N is what lies side by side in the result;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.amounts import GUESS
+from motet.compiler.codegen.cpu.amounts import guess
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, initial_of, merge, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Product, match_product
@@ -75,13 +74,12 @@ def match(kernel: Kernel) -> Contraction | None:
     if not _vectorise_rhs(m, n, b, kernel, a, output):
         m, n, a, b = n, m, b, a
         product = replace(product, lhs=product.rhs, rhs=product.lhs)
-        factors.reverse()
     if not n:
         return None
-    column = next((loop for loop in n if output.strides[loop[1]] == ONE), None) or max(n, key=guess)
-    row = max(m, key=guess) if m else None
+    column = next((loop for loop in n if output.strides[loop[1]] == ONE), None) or max(n, key=_length)
+    row = max(m, key=_length) if m else None
     outer = [*batch, *(loop for loop in m if loop != row), *(loop for loop in n if loop != column)]
-    depth = sorted(k, key=lambda loop: _rank_stride(b.strides[loop[1]]), reverse=True)
+    depth = sorted(k, key=lambda loop: abs(guess(b.strides[loop[1]])), reverse=True)
     return Contraction(
         kernel, product, a, b, init, dtype, tuple(outer), row, column, tuple(depth) or ((ONE, -1),), epilogue, rank,
     )
@@ -121,16 +119,5 @@ def _vectorise_rhs(m: list[Loop], n: list[Loop], b: Place, kernel: Kernel, a: Pl
     return kernel.values[b.value].role == "constant" or kernel.values[a.value].role != "constant"
 
 
-def guess(loop: Loop) -> int:
-    return loop[0].factor * GUESS ** len(loop[0].symbols)
-
-
-def _rank_stride(stride: Extent) -> int:
-    return abs(stride.factor) * GUESS ** len(stride.symbols)
-
-
-def product_of(loops: Sequence[Loop]) -> Extent:
-    result = ONE
-    for size, _ in loops:
-        result = result * size
-    return result
+def _length(loop: Loop) -> int:
+    return guess(loop[0])

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
+from motet.compiler.codegen.cpu.amounts import guess
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.contraction_plan import Plan
-from motet.compiler.codegen.cpu.contraction_reading import Contraction, guess, product_of
-from motet.compiler.codegen.cpu.extents import ONE, Place
+from motet.compiler.codegen.cpu.contraction_reading import Contraction
+from motet.compiler.codegen.cpu.extents import ONE, Place, product_of
 from motet.compiler.codegen.cpu.micro import Frame
 from motet.compiler.codegen.kernel import item_bytes
 
@@ -40,7 +41,7 @@ class Space:
         tile = 0 if self.straight and not plan.depth_block else rows * self.tile_width * self.bytes
         if plan.b_mode == "along_k":
             tile = 0
-        deep = plan.depth_block or guess((product_of(self.c.depth), -1))
+        deep = plan.depth_block or guess(product_of(self.c.depth))
         b = deep * plan.width * self.bytes if plan.b_mode == "scratch" and not plan.shared else 0
         a = plan.tile_rows * plan.rows * deep * self.bytes if plan.pack_a else 0
         tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))

@@ -7,18 +7,14 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame, Nest, delinearise
+from motet.compiler.codegen.cpu.amounts import guess
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.extents import Extent
 from motet.compiler.ir.expressions import apply, ceildiv
 
-GUESS = 256  # what a dynamic extent counts for, where work is divided
 _TASKS = 64
 _GRAIN = 20_000.0  # nanoseconds that a task should last at least
 _STRIP = 4096  # elements of a long innermost dimension that make a row of their own
-
-
-def guess(extent: Extent) -> int:
-    return extent.factor * GUESS ** len(extent.symbols)
 
 
 def nanoseconds(nest: Nest, lanes: int) -> float:

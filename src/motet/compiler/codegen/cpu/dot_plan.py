@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.amounts import GUESS
+from motet.compiler.codegen.cpu.amounts import guess
 from motet.compiler.codegen.cpu.contraction_reading import Contraction, Loop
 from motet.compiler.codegen.cpu.dot_reading import DotProduct
 from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
@@ -73,10 +73,6 @@ def make_plan(found: DotProduct, target: CpuTarget) -> Plan | None:
         depth_block = -(-k.known // (pieces * DEPTH)) * DEPTH
     plan = Plan(how, tile_rows, blocks, 1, 1, 1, in_place, _packing(found), depth_block)
     return _with_grid(c, plan, target)
-
-
-def guess(extent: Extent) -> int:
-    return extent.factor * GUESS ** len(extent.symbols)
 
 
 def _reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:

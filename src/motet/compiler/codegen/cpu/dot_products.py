@@ -24,11 +24,11 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu import dot_tiles
-from motet.compiler.codegen.cpu.amounts import bytes_of
+from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_reading import Loop
 from motet.compiler.codegen.cpu.dot_packing import SQUARE, Lines, packing_function
-from motet.compiler.codegen.cpu.dot_plan import Plan, guess, make_plan, needs_row_sums, used_loops, worth_aligning
+from motet.compiler.codegen.cpu.dot_plan import Plan, make_plan, needs_row_sums, used_loops, worth_aligning
 from motet.compiler.codegen.cpu.dot_reading import DotProduct, Factor, match
 from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Operands
 from motet.compiler.codegen.cpu.epilogue import Views, finish
@@ -127,7 +127,7 @@ class _Emitter:
         for size, _ in self.c.outer:
             flops *= guess(size)
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
-        moved = sum(bytes_of(kernel, index) for index in kernel.externals)
+        moved = traffic(kernel)
         return KernelCode(
             f"integer product, {self.how.way}", str(self.module), tuple(phases), self.scratch, tuple(self.workspaces),
             packings, flops, moved,

@@ -130,3 +130,11 @@ def merge(
                 merged = True
                 break
     return groups
+
+
+def product_of(loops: Sequence[tuple[Extent, int]]) -> Extent:
+    """How many points `loops`, extents with their dimensions, have."""
+    result = ONE
+    for size, _ in loops:
+        result = result * size
+    return result

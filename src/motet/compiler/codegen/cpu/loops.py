@@ -31,12 +31,13 @@ from motet.compiler.codegen.cpu.addressing import (
     result_bytes,
     store_values,
 )
+from motet.compiler.codegen.cpu.amounts import flops, guess, traffic
 from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I32, I64, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, widen
 from motet.compiler.codegen.cpu.combiners import Combiner, combiner
-from motet.compiler.codegen.cpu.division import Division, guess, nanoseconds
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent
+from motet.compiler.codegen.cpu.division import Division, nanoseconds
+from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.split_reductions import split_reductions
 from motet.compiler.codegen.cpu.vector_math import Value
 from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
@@ -103,29 +104,6 @@ def _groups(kernel: Kernel, target: CpuTarget) -> list[rows.Group | Stage]:
 
 def _bytes(value: KernelValue) -> Expr:
     return product([*value.shape, item_bytes(value.dtype)])
-
-
-def flops(kernel: Kernel) -> int:
-    """Operations of all points; dynamic extents count as a guess."""
-    total = 0
-    for stage in kernel.stages:
-        points = Extent(1)
-        for size in stage.sizes:
-            points = points * Extent.of(size)
-        counted = [scalar for scalar in stage.body if scalar.op not in ("arith.constant", "linalg.index")]
-        total += guess(points) * len(counted)
-    return total
-
-
-def traffic(kernel: Kernel) -> int:
-    """Bytes of everything outside, once."""
-    total = 0
-    for index in kernel.externals:
-        points = Extent(item_bytes(kernel.values[index].dtype))
-        for size in kernel.values[index].shape:
-            points = points * Extent.of(size)
-        total += guess(points)
-    return total
 
 
 # -- one stage -----------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import bytes_of
+from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage
 from motet.compiler.codegen.cpu.combiners import Combiner, combiner
-from motet.compiler.codegen.cpu.division import Division, guess
+from motet.compiler.codegen.cpu.division import Division
 from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value
 from motet.compiler.codegen.kernel import Access, KernelCode, Phase, Stage, item_bytes
@@ -49,7 +49,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     tasks = _Emitter(f, whole, line_of(whole.inputs[0].shape, whole.dimension), each, lanes).run()
     return KernelCode(
         "scan", str(module), (Phase(whole.kernel.name, tasks.tasks),),
-        bytes=sum(bytes_of(whole.kernel, index) for index in whole.kernel.externals),
+        bytes=traffic(whole.kernel),
     )
 
 

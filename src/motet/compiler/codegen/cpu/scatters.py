@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import bytes_of
+from motet.compiler.codegen.cpu.amounts import traffic
 from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I64, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage
@@ -40,7 +40,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     _scatter(Frame(module, names[1], whole.kernel, {}, {}), whole)
     return KernelCode(
         "scatter", str(module), (Phase(names[0], tasks), Phase(names[1], 1)),
-        bytes=sum(bytes_of(whole.kernel, index) for index in whole.kernel.externals),
+        bytes=traffic(whole.kernel),
     )
 
 

@@ -27,10 +27,10 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import bytes_of
+from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, storage_type
-from motet.compiler.codegen.cpu.division import Division, guess
+from motet.compiler.codegen.cpu.division import Division
 from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value, like, same_lanes
 from motet.compiler.codegen.kernel import ITEM_BITS, KernelCode, Phase
@@ -145,7 +145,7 @@ class _Emitter:
         return KernelCode(
             "sort", str(self.module), (Phase(kernel.name, tasks),), scratch,
             () if scratch else (product((tasks, room, 2)),),
-            bytes=sum(bytes_of(kernel, index) for index in kernel.externals),
+            bytes=traffic(kernel),
         )
 
     def _cost(self) -> float:

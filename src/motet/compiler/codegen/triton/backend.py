@@ -10,7 +10,7 @@ from typing import NoReturn
 import msgspec
 
 from motet.artifact.candidates import INDEX, Tunable, encode_index
-from motet.compiler.codegen.attention import match
+from motet.compiler.codegen.attention_matching import match
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
 from motet.compiler.codegen.computed import read_computed
 from motet.compiler.codegen.joined import ProductShape

@@ -20,10 +20,11 @@ from dataclasses import replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.attention import Attention
-from motet.compiler.codegen.attention import match as match_attention
+from motet.compiler.codegen.attention_matching import match as match_attention
+from motet.compiler.codegen.cpu.amounts import flops, traffic
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
-from motet.compiler.codegen.cpu.loops import flops, split_reductions, traffic
 from motet.compiler.codegen.cpu.select import structure
+from motet.compiler.codegen.cpu.split_reductions import split_reductions
 from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes
 from motet.compiler.codegen.triton import (
     attention,
