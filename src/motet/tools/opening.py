@@ -75,6 +75,8 @@ def make_request(
     parsed_options = tuple(_parse_option(option) for option in options)
     if file == STANDARD_INPUT:
         source, path = sys.stdin.buffer.read(), "<stdin>"
+        if not source:
+            raise OptionError("<stdin>: empty input; expected MLIR or StableHLO text, or an ONNX model")
     else:
         with open_for_reading(file) as stream:  # a file is read where it is compiled
             source, path = b"" if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else stream.read(), file

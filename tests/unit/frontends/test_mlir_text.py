@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -391,3 +394,18 @@ def test_unknown_formats_are_named(source: str | bytes, message: str):
 def test_an_unknown_format_name_lists_the_known_ones():
     with pytest.raises(CompileError, match="format caffe: unknown; expected auto, mlir, stablehlo, onnx"):
         load_source("module {}", "model", "caffe")
+
+
+def test_an_artifact_is_no_program():
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("manifest.json", "{}")
+    with pytest.raises(CompileError, match="an artifact, which is compiled already; expected a program"):
+        load_source(archive.getvalue(), "model")
+
+
+def test_a_message_is_not_as_long_as_the_file():
+    with pytest.raises(CompileError) as caught:
+        load_source("a" * 100_000, "model")
+    assert caught.value.message.startswith("aaa")
+    assert len(str(caught.value)) < 2000

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import re
+import zipfile
 
+from motet.artifact.reader import MANIFEST
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
@@ -39,6 +42,8 @@ def load_source(
         if is_serialized(source):
             return load_serialized(source, file, place)
         if source.startswith(b"PK\x03\x04"):
+            if _is_artifact(source):
+                raise CompileError("an artifact, which is compiled already; expected a program", Location(file))
             from motet.compiler.frontends.torch import load_archive
 
             return load_archive(source, file, place)
@@ -53,6 +58,15 @@ def load_source(
     from motet.compiler.frontends.mlir import load_mlir
 
     return load_mlir(text, file, place)
+
+
+def _is_artifact(archive: bytes) -> bool:
+    """Whether a zip archive is what Motet writes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            return MANIFEST in opened.namelist()
+    except zipfile.BadZipFile:
+        return False
 
 
 def _load_onnx(source: bytes | mmap.mmap, file: str, place: Place) -> Program:

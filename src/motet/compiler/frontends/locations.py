@@ -62,13 +62,19 @@ def compile_error(error: ir.MLIRError, file: str, edited: Edited | None = None) 
     return CompileError(_sentence(error.message), Location(file))
 
 
+_LONGEST = 1000  # characters of a message that are shown
 _UNKNOWN = re.compile(r"custom op '([^']+)' is unknown|not found for custom op '([^']+)'")
 
 
 def _sentence(message: str) -> str:
     """The first line, without the advice for users of MLIR's own tools."""
     if match := _UNKNOWN.search(message):
-        return f"{match[1] or match[2]}: unknown operation; expected one of upstream MLIR's dialects"
+        return f"{_shortened(match[1] or match[2])}: unknown operation; expected one of upstream MLIR's dialects"
     text = message.strip().split("\n")[0].split(". If this is intended")[0].strip()
     text = text.replace("`", "'").removesuffix(".")
-    return text[:1].lower() + text[1:]
+    return _shortened(text[:1].lower() + text[1:])
+
+
+def _shortened(text: str) -> str:
+    """A name may be as long as the file."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
