@@ -157,6 +157,25 @@ def test_tiles_leave_few_processors_without_work(shape: tuple[int, int, int], ti
     assert program.forms[0].label.startswith(f"ring {tile}x64")
 
 
+@pytest.mark.parametrize(("shape", "common"), [
+    ((4096, 768, 3072), "columns // 2"), ((200, 4104, 4096), ""), ((500, 4096, 2048), ""), ((300, 2600, 4096), ""),
+])
+def test_blocks_of_long_sums_go_in_pairs(shape: tuple[int, int, int], common: str) -> None:
+    assert isinstance(SM_90A, GpuTarget)
+    program = last(generate(product(*shape, "bf16", "f32", right="j, k")))
+    form = program.forms[0]
+    assert form.label.endswith("in pairs") and form.blocks == 2
+    assert isinstance(form.tasks, int) and form.tasks % 2 == 0
+    assert ("columns // 2" in form.source) == bool(common)
+    assert compiled(program, SM_90A).count(".reqnctapercluster 2\n") == 1
+
+
+@pytest.mark.parametrize("shape", [(1024, 1024, 1024), (4096, 4096, 4096), (12608, 2304, 768)])
+def test_short_sums_and_large_tiles_go_one_by_one(shape: tuple[int, int, int]) -> None:
+    forms = last(generate(product(*shape, "bf16", "f32", right="j, k"))).forms
+    assert all(form.blocks == 1 for form in forms)
+
+
 # -- where there is a GPU --------------------------------------------------------------------------
 
 

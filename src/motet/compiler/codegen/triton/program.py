@@ -14,9 +14,10 @@ class Form:
     """One way to write a program. `source` is a Python module that defines a function of the program's symbol under
     `triton.jit`; `tasks` is the grid, in one dimension; `stages` is how many turns of a loop are under way at once.
     `label` tells a program's forms apart, in words that stay the same from version to version: tunings name it. Each
-    `blocks` of the grid, which `tasks` is a multiple of, are one program: a cluster. `early` says that it may be
-    launched while what it depends on still runs, and what depends on it before it ends (`dependent.py`). Where
-    `registers` are not 0 they are the most that a thread may have: a processor then has room for several programs."""
+    `blocks` of the grid, which `tasks` is a multiple of, are a cluster, placed beside each other (`clusters.py`).
+    `early` says that it may be launched while what it depends on still runs, and what depends on it before it ends
+    (`dependent.py`). Where `registers` are not 0 they are the most that a thread may have: a processor then has room
+    for several programs."""
 
     source: str
     tasks: Expr

@@ -157,6 +157,14 @@ def tile(number, rows, columns):
     return first + rest % height, rest // height'''
 
 
+def _tile_lines(ring: Ring) -> list[str]:
+    """The lines that say which tile a program makes. Numbers go down rows of tiles first, so that a pair of blocks has
+    columns in common, if not rows are wanted."""
+    if ring.beside != "left":
+        return ["pm, pn = tile(number, rows, columns)"]
+    return ["pm, pn = tile(number // 2, rows, columns // 2)", "pn = pn * 2 + number % 2"]
+
+
 def _shared(ring: Ring) -> list[str]:
     """The arguments that all warps get."""
     places = ["lefts", *(f"rights{i}" for i in range(1 if ring.wide else len(ring.widths)))]
@@ -209,7 +217,7 @@ def fetch_{factor.side}({", ".join([*_shared(ring), *arguments])}):
     place = 0
     phase = 1
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
-        pm, pn = tile(number, rows, columns)
+{_indented(_tile_lines(ring), 2)}
         for k in range(0, depth, {ring.k}):
             mbarrier.wait(empty.index(place), phase)
             mbarrier.expect(full.index(place), {" + ".join(f"{name}.nbytes_per_cta" for name in factor.names)})
@@ -260,7 +268,7 @@ def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
     place = 0
     phase = 0
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
-        pm, pn = tile(number, rows, columns)
+{_indented(_tile_lines(ring), 2)}
 {_indented([*begin, *_ahead(w, ring, arguments)], 2)}
         last = 0
         for k in range(0, depth, {_together(parts, ring)}):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from motet.compiler.codegen.triton.cubin import Resources
 from motet.compiler.codegen.triton.fences import fences_itself
 from motet.compiler.targets.gpu import GpuTarget
 
+# Functions of the library that are far off where it takes subnormal numbers for 0, which makes others shorter.
+_CAREFUL = re.compile(r"\blibdevice\.(?:pow|atan2|fmod)\(")
 _WARM = """
 import triton
 import triton.language as tl
@@ -116,6 +119,8 @@ def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Ma
         options["maxnreg"] = unit.registers
     if target.ptx:
         options["ptx_version"] = target.ptx
+    if target.is_cuda and _CAREFUL.search(unit.source):
+        options["enable_reflect_ftz"] = False
     try:
         function = load(unit.source, unit.symbol, folder / f"{unit.symbol}_{number}.py")
         names = list(function.arg_names)
