@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from motet.compiler.codegen.triton import cubin, dependent, hsaco
+from motet.compiler.codegen.triton import clusters, cubin, dependent, hsaco
 from motet.compiler.codegen.triton.compiling import Stages, compile_source
 from motet.compiler.codegen.triton.cubin import Resources
 from motet.compiler.codegen.triton.fences import fences_itself
@@ -89,9 +90,9 @@ def _can_wait(target: GpuTarget) -> bool:
     return new and target.is_cuda and target.binary == "cubin"
 
 
-def _change_stages(*given: Any) -> tuple[str, str] | None:
-    """Has Triton's compiler make machine code of PTX in which kernels wait. It asks for a key first, then with its own
-    stages by name."""
+def _change_stages(blocks: int, *given: Any) -> tuple[str, str] | None:
+    """Has Triton's compiler make machine code of PTX in which kernels wait, in clusters of `blocks`. It asks for a key
+    first, then with its own stages by name."""
     if not given:
         return "waiting", "waiting"
     stages: dict[str, Any] = given[1]
@@ -99,7 +100,8 @@ def _change_stages(*given: Any) -> tuple[str, str] | None:
 
     def changed(source: Any, metadata: dict[str, Any]) -> str:
         text = str(make(source, metadata))
-        return dependent.waiting(text) or text
+        text = dependent.waiting(text) or text
+        return clusters.clustered(text, blocks) if blocks > 1 else text
 
     stages["ptx"] = changed
     return None
@@ -110,11 +112,11 @@ def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Ma
     from triton import knobs
     from triton.backends.compiler import GPUTarget
 
-    hook: Any = _change_stages if unit.early and _can_wait(target) else None
+    hook: Any = functools.partial(_change_stages, unit.blocks) if unit.early and _can_wait(target) else None
+    if unit.blocks > 1 and hook is None:
+        return Made(error=f"clusters of blocks are for kernels that may begin early, as {target.binary} files")
     knobs.runtime.add_stages_inspection_hook = hook
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
-    if unit.blocks > 1:
-        options["num_ctas"] = unit.blocks
     if unit.registers and target.is_cuda:
         options["maxnreg"] = unit.registers
     if target.ptx:
