@@ -45,6 +45,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 '''
+_POWER = '''@gluon.jit
+def power(x):  # of two; of small results it makes 0, as one instruction
+    asm: gl.constexpr = "ex2.approx.ftz.f32 $0, $1;"
+    return gl.inline_asm_elementwise(asm, "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1)'''
 OWN = 64  # queries of a group of four warps, as many as its products have rows
 MOVING = 32  # registers of each thread of the warps that move tiles
 _BARRIERS = "qfull, kfull, vfull, ofull, qempty, kempty, vempty"
@@ -103,7 +107,7 @@ class Program:
             tasks = min(tasks, self.processors) if groups.stay else -(-tasks // groups.at_once)
         w = _Writer(self.kernel, self.buffers, (groups.rows, groups.keys))
         attend = self._attend()
-        functions = [self._fetch_keys(), self._fetch_values(), *self._put(), attend, self._main()]
+        functions = [_POWER, self._fetch_keys(), self._fetch_values(), *self._put(), attend, self._main()]
         library = "from triton.language.extra import libdevice\n" if "libdevice." in attend else ""
         source = f'"""{self.about}\n\n{w.described()}"""\n\n{_HEAD}{library}\n\n' + "\n\n\n".join(functions) + "\n"
         return Form(source, tasks, 4, 1, groups.label)
@@ -236,7 +240,7 @@ class Program:
             f"mbarrier.arrive(kempty.index({self._at('place')}))",
         ])
         self._powers(w, at, not self.even)
-        self._lines(w, self._each("power{i} = gl.convert_layout(e.to({float}), PL{i})"))
+        self._lines(w, self._each("short{i} = gl.convert_layout(e.to({float}), PL{i})"))
         first = "1"
         if not self.even and not is_one_careful(self.space, self.groups):
             self._turns(w, at, first, "count - whole", True)
@@ -245,7 +249,7 @@ class Program:
         self._lines(w, [
             f"mbarrier.wait(vfull.index({self._at('place')}), phase)",
             NEXT,
-            *self._each("acc{i} = warpgroup_mma(power{i}, vs{i}.index({place}), acc{i})"),
+            *self._each("acc{i} = warpgroup_mma(short{i}, vs{i}.index({place}), acc{i})"),
             *([f"mbarrier.arrive(vempty.index({self._at('place')}))"] if stay else []),
             *(["total = gl.where(total == 0, 1.0, total)"] if a.safe else []),  # nothing was seen: 0 / 1
             *self._each("acc{i} = acc{i} / gl.convert_layout(total, gl.SliceLayout(1, AL{i}))[:, None]"),
@@ -295,7 +299,7 @@ class Program:
             f"mbarrier.wait(kfull.index({self._at('place')}), phase)",
             *self._scores("started"),
             f"mbarrier.wait(vfull.index({self._at('last')}), before)",
-            *self._each("running{i} = warpgroup_mma(power{i}, vs{i}.index({last}), acc{i}, is_async=True)"),
+            *self._each("running{i} = warpgroup_mma(short{i}, vs{i}.index({last}), acc{i}, is_async=True)"),
             f"s = warpgroup_mma_wait({len(self.columns)}, deps=[started])",
             f"mbarrier.arrive(kempty.index({self._at('place')}))",
         ])
@@ -304,7 +308,7 @@ class Program:
             f"{self._names('acc')} = warpgroup_mma_wait(0, deps=[{self._names('running')}])",
             f"mbarrier.arrive(vempty.index({self._at('last')}))",
             *self._each("acc{i} = acc{i} * gl.convert_layout(ratio, gl.SliceLayout(1, AL{i}))[:, None]"),
-            *self._each("power{i} = gl.convert_layout(e.to({float}), PL{i})"),
+            *self._each("short{i} = gl.convert_layout(e.to({float}), PL{i})"),
         ])
         w.level -= 1
 
@@ -322,13 +326,13 @@ class Program:
         if a.reads:  # as written: their scale may be anything
             scaled = score if a.scale == 1 else w.define("x", f"{score} * {a.scale!r}")
             w.line(f"new = gl.maximum(high, gl.max({scaled}, 1))")
-            w.line(f"e = gl.exp2(({scaled} - new[:, None]) * {LOG2_E!r})")
-            w.line(f"ratio = gl.exp2((high - new) * {LOG2_E!r})")
+            w.line(f"e = power(({scaled} - new[:, None]) * {LOG2_E!r})")
+            w.line(f"ratio = power((high - new) * {LOG2_E!r})")
         else:
             factor = a.scale * LOG2_E
             w.line(f"new = gl.maximum(high, gl.max({score}, 1) * {factor!r})")
-            w.line(f"e = gl.exp2({score} * {factor!r} - new[:, None])")
-            w.line("ratio = gl.exp2(high - new)")
+            w.line(f"e = power({score} * {factor!r} - new[:, None])")
+            w.line("ratio = power(high - new)")
         w.line("total = total * ratio + gl.sum(e, 1)")
         w.line("high = new")
 
