@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import motet
+from motet.cache import Cache
 from motet.errors import CompileError, OptionError
 
 TEXT = """
@@ -90,3 +91,19 @@ def test_a_source_that_cannot_be_read_is_one_error(cache: Path, tmp_path: Path) 
     (tmp_path / "empty.mlir").write_bytes(b"")
     with pytest.raises(CompileError, match="empty input"):
         motet.compile(tmp_path / "empty.mlir")
+
+
+def test_a_cache_that_has_no_room_is_no_error(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder, which it has given a file in, is not there any more when that is written."""
+
+    def aside(self: Cache) -> Path:
+        asked.append(tmp_path / "gone" / "file")
+        return asked[-1]
+
+    asked: list[Path] = []
+    monkeypatch.setattr(Cache, "aside", aside)
+    assert added(motet.compile(source(tmp_path, 3.5))) == 3.5
+    assert asked
+    assert not entries(cache)

@@ -112,7 +112,15 @@ def compile(
     with _Folder() as folder:
         result = cache.aside()
         try:
-            _run(msgspec.structs.replace(job, result=str(result or "")), folder, progress, worker)
+            try:
+                _run(msgspec.structs.replace(job, result=str(result or "")), folder, progress, worker)
+            except ArtifactError as error:
+                if result is None or not str(error).startswith(str(result)):
+                    raise
+                # The cache's disk is full, which is no reason not to compile: once more, into the job's folder.
+                result.unlink(missing_ok=True)
+                result = None
+                _run(job, folder, progress)
             artifact = _opened(result or folder / RESULT)
             if result is not None:
                 cache.put_file(key, result)
