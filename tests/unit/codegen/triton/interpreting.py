@@ -74,7 +74,7 @@ class Library:
         named = {
             "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
             "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p,
-            "expm1": np.expm1, "log10": np.log10, "cbrt": np.cbrt, "pow": np.power, "atan2": np.arctan2, "erfc": erfc,
+            "expm1": np.expm1, "log10": np.log10, "cbrt": lambda x: np.cbrt(flushed(x)), "pow": np.power, "atan2": np.arctan2, "erfc": erfc,
             "trunc": np.trunc, "rint": np.rint, "copysign": np.copysign, "fmod": np.fmod,
             "fast_expf": np.exp, "fast_dividef": np.divide,
             "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
@@ -114,21 +114,22 @@ def teach_bfloat16() -> None:
     InterpreterBuilder.create_fp_trunc = create_fp_trunc
 
 
+def flushed(x: np.ndarray) -> np.ndarray:
+    """What GPUs' functions get of subnormal numbers of f32: 0."""
+    if x.dtype != np.float32:
+        return x
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
+
+
 def teach_flushing() -> None:
-    """To a GPU's floor and ceil subnormal numbers are 0."""
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    def flushed(function: Any) -> Any:
-        def call(self: Any, x: Any) -> Any:
-            data = x.data
-            if data.dtype == np.float32:
-                data = np.where(np.abs(data) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), data), data)
-            return TensorHandle(function(data), x.dtype.scalar)
+    def of_flushed(function: Any) -> Any:
+        return lambda self, x: TensorHandle(function(flushed(x.data)), x.dtype.scalar)
 
-        return call
-
-    InterpreterBuilder.create_floor = flushed(np.floor)
-    InterpreterBuilder.create_ceil = flushed(np.ceil)
+    functions = {"floor": np.floor, "ceil": np.ceil, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x)}
+    for name, function in functions.items():
+        setattr(InterpreterBuilder, f"create_{name}", of_flushed(function))
 
 
 class Same:

@@ -42,6 +42,19 @@ def test_numbers_next_to_zero_are_rounded_away_from_it(name: str, dtype: str) ->
     np.testing.assert_array_equal(np.signbit(got.astype("f8")), np.signbit(wanted))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "f64"])
+@pytest.mark.parametrize("name", ["sqrt", "rsqrt", "cbrt"])
+def test_roots_of_numbers_next_to_zero_are_right(name: str, dtype: str) -> None:
+    kind = tensor((8,), dtype)
+    text = nest([(kind, "i")], [(kind, "i", "")], "p", [f"%z = math.{name} %x0 : {dtype}"], ["%z"])
+    x = np.array([1e-45, 1e-40, 1e-38, 2e-38, 1e-7, 0.5, 0.0, np.inf]).astype(DTYPES[dtype])
+    (got,) = interpret(generate(text), [x])
+    wide = x.astype("f8")
+    with np.errstate(divide="ignore"):
+        wanted = {"sqrt": np.sqrt(wide), "rsqrt": 1 / np.sqrt(wide), "cbrt": np.cbrt(wide)}[name]
+    np.testing.assert_allclose(got.astype("f8"), wanted, rtol=1e-3 if dtype == "f16" else 1e-6)
+
+
 @pytest.mark.parametrize("dtype, most", [("f16", 0.54), ("bf16", 0.51)])
 @pytest.mark.parametrize("name", ["erf", "tanh"])
 def test_functions_of_every_short_float_are_their_neighbours(name: str, dtype: str, most: float) -> None:

@@ -292,12 +292,14 @@ _ERF_BF16 = (2.2, (
     -0.00038543681148439646, 1.712189805402886e-05,
 ))
 
-_OWN = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf")
+_OWN = ("exp", "exp2", "log", "log2", "sin", "cos", "erf")
 _LIBRARY = {
     "tanh": "tanh", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh",
     "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "log1p": "log1p", "expm1": "expm1", "log10": "log10",
-    "cbrt": "cbrt", "powf": "pow", "atan2": "atan2", "erfc": "erfc",
+    "powf": "pow", "atan2": "atan2", "erfc": "erfc",
 }
+# Which take subnormal numbers of f32 for 0, or worse: those go up by a power of two before, and down after.
+_SCALED = {"sqrt": ("tl.sqrt", 24, -12), "rsqrt": ("tl.rsqrt", 24, 12), "cbrt": ("libdevice.cbrt", 24, -8)}
 _ROUNDINGS = {  # of the processor's floor and ceil subnormal numbers are 0
     "floor": "tl.where(({0} < 0) & ({0} > -1), -1.0, tl.floor({0}))",
     "ceil": "tl.where(({0} > 0) & ({0} < 1), 1.0, tl.ceil({0}))",
@@ -324,6 +326,14 @@ def _short_tanh(x: str) -> str:
     return f"tl.where(tl.abs({x}) < 0.25, {x} * {_horner(f'({x} * {x})', _TANH)}, {far})"
 
 
+def _scaled(name: str, x: str, dtype: str) -> str:
+    function, up, after = _SCALED[name]
+    if dtype not in ("f32", "bf16"):
+        return f"{function}({x})"
+    least = f"(tl.abs({x}) < {2.0**-126!r})"
+    return f"{function}({x} * tl.where({least}, {2.0**up}, 1.0)) * tl.where({least}, {2.0**after}, 1.0)"
+
+
 def _horner(x: str, coefficients: Sequence[float]) -> str:
     """A polynomial with the given coefficients, of the lowest power first."""
     first, *rest = coefficients
@@ -337,6 +347,8 @@ def _math(name: str, x: Sequence[str], dtype: str, dtypes: Sequence[str]) -> str
         return rounded(_short_tanh(x[0]), dtype)
     if name == "exp" and dtype in _NARROW:
         return rounded(f"libdevice.fast_expf({x[0]})", dtype)
+    if name in _SCALED:
+        return rounded(_scaled(name, x[0], dtype), dtype)
     if name in _OWN:
         return rounded(f"tl.{name}({x[0]})", dtype)
     if name in _LIBRARY:
