@@ -45,6 +45,7 @@ from motet.compiler.ir.program import (
 )
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.drop_casts import drop_casts
+from motet.compiler.normalise.drop_nothing import drop_nothing
 from motet.compiler.normalise.hoist_constants import hoist_constants
 from motet.compiler.normalise.keep_scalars import keep_scalars
 from motet.compiler.normalise.measure_sorted import measure_sorted
@@ -224,6 +225,7 @@ def normalise(program: Program) -> None:
     """Canonical linalg; constants as parameters."""
     decompose_softmax(program.module)
     for function in public_functions(program.module):
+        drop_nothing(function)
         slice_nothing(function)
         drop_casts(function)
         resolve_reshapes(function)

@@ -30,6 +30,7 @@ from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import decompositions, orders, transformers, writes
+from motet.pytorch.nothing import make_nothing
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 
@@ -81,6 +82,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
             "as by x.int()", Location(name),
         )
     _refuse_extents_of_data(program, name)
+    make_nothing(program.graph)
     settle_views(program.graph)
     _name_results(program)
     parameters: dict[str, np.ndarray] = {}
