@@ -82,6 +82,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
             "as by x.int()", Location(name),
         )
     _refuse_extents_of_data(program, name)
+    _refuse_chance(program, name)
     make_nothing(program.graph)
     settle_views(program.graph)
     _name_results(program)
@@ -145,6 +146,16 @@ def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
                 f"{node.target}: the extents of its result depend on the numbers in a tensor; expected extents that "
                 "follow from those of the inputs; choose with torch.where, or take the first k by topk or sort",
                 Location(name),
+            )
+
+
+def _refuse_chance(program: ExportedProgram, name: str) -> None:
+    """A program's results follow from its inputs; the wheel's lowering keeps a state of its own beside them."""
+    for node in program.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+            raise CompileError(
+                f"{node.target}: its results are random; expected results that follow from the inputs: "
+                "give random numbers as an input, or call eval() where it is a dropout", Location(name)
             )
 
 

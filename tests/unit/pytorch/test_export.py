@@ -233,6 +233,14 @@ def test_extents_that_depend_on_numbers_are_refused(function: Any) -> None:
         motet.compile(Function(function), inputs=[torch.randn(4, 6)])
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: x + torch.rand_like(x), lambda x: torch.bernoulli(x.sigmoid()), lambda x: F.dropout(x, 0.5, True),
+])  # fmt: skip
+def test_random_numbers_are_refused(function: Any) -> None:
+    with pytest.raises(CompileError, match=r"Function: aten\.\S+: its results are random"):
+        motet.compile(Function(function), inputs=[torch.randn(4, 6)])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_the_first_nan_is_the_largest_and_the_smallest(dtype: Any) -> None:
     nan, inf = float("nan"), float("inf")
