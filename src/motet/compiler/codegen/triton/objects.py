@@ -104,7 +104,7 @@ def begin_programs(
         [
             Unit(
                 program.symbol, form.source, program.buffers, program.sizes, form.warps, form.stages, form.blocks,
-                form.early, form.registers,
+                form.early,
             )
             for form in program.forms
         ]

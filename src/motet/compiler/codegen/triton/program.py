@@ -16,8 +16,7 @@ class Form:
     `label` tells a program's forms apart, in words that stay the same from version to version: tunings name it. Each
     `blocks` of the grid, which `tasks` is a multiple of, are a cluster, placed beside each other (`clusters.py`).
     `early` says that it may be launched while what it depends on still runs, and what depends on it before it ends
-    (`dependent.py`). Where `registers` are not 0 they are the most that a thread may have: a processor then has room
-    for several programs."""
+    (`dependent.py`)."""
 
     source: str
     tasks: Expr
@@ -26,7 +25,6 @@ class Form:
     label: str = ""
     blocks: int = 1
     early: bool = True
-    registers: int = 0
 
 
 @dataclass(frozen=True)

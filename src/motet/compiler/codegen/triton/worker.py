@@ -44,7 +44,6 @@ class Unit(msgspec.Struct, frozen=True):
     stages: int
     blocks: int = 1
     early: bool = True
-    registers: int = 0
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -117,8 +116,6 @@ def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Ma
         return Made(error=f"clusters of blocks are for kernels that may begin early, as {target.binary} files")
     knobs.runtime.add_stages_inspection_hook = hook
     options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
-    if unit.registers and target.is_cuda:
-        options["maxnreg"] = unit.registers
     if target.ptx:
         options["ptx_version"] = target.ptx
     if target.is_cuda and _CAREFUL.search(unit.source):
