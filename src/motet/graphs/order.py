@@ -6,7 +6,9 @@ Work is numbered in an order in which it can run. `before[v]` has the bit `1 << 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 
 def bit_set(members: Iterable[int]) -> int:
@@ -80,3 +82,26 @@ def critical_path(before: Sequence[int], times: Sequence[float]) -> float:
     for number, earlier in enumerate(before):
         ends.append(times[number] + max((ends[m] for m in members(earlier)), default=0.0))
     return max(ends, default=0.0)
+
+
+def in_order(needs: Sequence[Collection[int]], keys: Sequence[Any]) -> list[int]:
+    """Every number after those that it needs, and of those that could come next the one with the least key; of equal
+    keys the least number. Raises ValueError where some wait for one another."""
+    readers: list[list[int]] = [[] for _ in needs]
+    for number, sources in enumerate(needs):
+        for source in sources:
+            readers[source].append(number)
+    missing = [len(sources) for sources in needs]
+    heap = [(keys[number], number) for number, count in enumerate(missing) if not count]
+    heapq.heapify(heap)
+    found: list[int] = []
+    while heap:
+        _, number = heapq.heappop(heap)
+        found.append(number)
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(heap, (keys[reader], reader))
+    if len(found) < len(needs):
+        raise ValueError("some wait for one another")
+    return found

@@ -13,6 +13,7 @@ from motet.graphs.order import (
     bit_set,
     close_order,
     critical_path,
+    in_order,
     members,
     reduce_order,
     slacks,
@@ -73,3 +74,20 @@ def test_five_thousand_nodes_take_well_under_a_second(fan: int) -> None:
         taken.append(time.process_time() - begin)
         assert all(after for after in reduced[1:])
     assert min(taken) < 0.5
+
+
+@given(orders())
+def test_numbers_come_after_what_they_need_and_else_by_their_keys(before: list[int]) -> None:
+    needs = [set(members(earlier)) for earlier in before]
+    keys = [-number % 3 for number in range(len(before))]
+    left, wanted = set(range(len(before))), []
+    while left:  # the definition, one after the other
+        ready = [number for number in left if not needs[number] & left]
+        wanted.append(min(ready, key=lambda number: (keys[number], number)))
+        left.remove(wanted[-1])
+    assert in_order(needs, keys) == wanted
+
+
+def test_numbers_that_wait_for_one_another_have_no_order() -> None:
+    with pytest.raises(ValueError, match="wait for one another"):
+        in_order([{1}, {0}, set()], [0, 1, 2])

@@ -16,7 +16,6 @@ functions that are placed (place-operations, insert-transfers) are outlined; whe
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +30,7 @@ from motet.compiler.placement.affinity_analysis import explicit_affinity, is_rep
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed
 from motet.compiler.placement.unroll_placed_loops import turn_of
+from motet.graphs.order import in_order
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class _Outliner:
             # What a turn makes is moved as soon as it is there, before the turn before it goes on.
             own = level if isinstance(entry, _Region) or turn is None else level - 1
             keys.append((place, own, 0) if turn is None else (place, turn[1] + own - first[turn], -turn[1]))
-        return [entries[number] for number in _in_order(needs, keys)]
+        return [entries[number] for number in in_order(needs, keys)]
 
     def _stages(self, home: dict[ir.Value, str]) -> list[_Region | ir.Operation]:
         """Regions by their stages, each transfer as soon as what it moves is there."""
@@ -242,7 +242,7 @@ class _Outliner:
             needs[number] |= sources - {number}
             for result in operation.results:
                 makers[result], home[result] = number, device
-        return [entries[number] for number in _in_order(needs, keys)]
+        return [entries[number] for number in in_order(needs, keys)]
 
     def _read_by(self, operation: ir.Operation) -> Iterator[ir.Value]:
         """What an operation reads, through what is copied to where it is read."""
@@ -384,28 +384,6 @@ def _places_of_sections(operations: Sequence[ir.Operation], sections: Sequence[i
             before = loop
             places[section] = place
     return places
-
-
-def _in_order(needs: Sequence[set[int]], keys: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Entries after what they need, of those that could come next the one with the least key."""
-    readers: list[list[int]] = [[] for _ in needs]
-    for number, sources in enumerate(needs):
-        for source in sources:
-            readers[source].append(number)
-    missing = [len(sources) for sources in needs]
-    heap = [(keys[number], number) for number, count in enumerate(missing) if not count]
-    heapq.heapify(heap)
-    found: list[int] = []
-    while heap:
-        _, number = heapq.heappop(heap)
-        found.append(number)
-        for reader in readers[number]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(heap, (keys[reader], reader))
-    if len(found) < len(needs):
-        raise ValueError("stages of a function wait for one another")
-    return found
 
 
 def _queues(operation: ir.Operation) -> int:

@@ -8,12 +8,12 @@ Fewer stages are less work for the runtime and leave more to fusion; more let pl
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
 from motet.compiler.placement.search.problem import Problem, Schedule
+from motet.graphs.order import in_order
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,8 @@ def cut_stages(problem: Problem, schedule: Schedule, submit: Sequence[float], mo
 def _topological(problem: Problem, order: Sequence[int]) -> list[int]:
     """`order` with inputs before their readers, which it may not have where tasks take no time."""
     position = {index: at for at, index in enumerate(order)}
-    missing = [len(task.inputs) for task in problem.tasks]
-    heap = [(position[i], i) for i in order if not missing[i]]
-    heapq.heapify(heap)
-    found: list[int] = []
-    while heap:
-        _, index = heapq.heappop(heap)
-        found.append(index)
-        for reader, _ in problem.readers[index]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(heap, (position[reader], reader))
-    return found
+    needs = [[source for source, _ in task.inputs] for task in problem.tasks]
+    return in_order(needs, [position[index] for index in range(len(problem.tasks))])
 
 
 def _cut(problem: Problem, schedule: Schedule, order: Sequence[int]) -> list[list[int]]:
@@ -167,19 +157,7 @@ def _ordered(problem: Problem, stages: Sequence[Sequence[int]]) -> list[int] | N
         {owner[s] for task in stage for s, _ in problem.tasks[task].inputs if s in owner} - {number}
         for number, stage in enumerate(stages)
     ]
-    readers: list[list[int]] = [[] for _ in stages]
-    for number, needed in enumerate(sources):
-        for source in needed:
-            readers[source].append(number)
-    missing = [len(needed) for needed in sources]
-    heap = [number for number, count in enumerate(missing) if not count]
-    heapq.heapify(heap)
-    found: list[int] = []
-    while heap:
-        number = heapq.heappop(heap)
-        found.append(number)
-        for reader in readers[number]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(heap, reader)
-    return found if len(found) == len(stages) else None
+    try:
+        return in_order(sources, range(len(stages)))
+    except ValueError:
+        return None
