@@ -9,15 +9,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_space import Space
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, product_of
-from motet.compiler.codegen.cpu.micro import (
-    MEMORY_TYPES,
-    Frame,
-    Lanes,
-    internal_function,
-    read_vector,
-    transpose,
-    widen,
-)
+from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, shared_function, transpose, widen
 from motet.compiler.codegen.kernel import Phase
 
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
@@ -88,12 +80,9 @@ class Packing(Space):
     def pack_b(self, f: Frame, source: ir.Value, target: ir.Value, deep: Index, left: Index, tail: bool) -> None:
         """Copy a panel of B (of a `tail` its first `left` columns) to `target` as [depth][width]."""
         c = self.c
-        key = "pack_b_tail" if tail else "pack_b"
-        function = self.module.globals.get(f"{c.kernel.name}.{key}")
-        if function is None:
-            function = internal_function(self.module, f"{c.kernel.name}.{key}", [PTR, PTR, PTR, PTR, I64, I64])
-            g = Frame(c.kernel, function)
-            self._emit_pack_b(g, tail)
+        name = f"{c.kernel.name}.pack_b{'_tail' if tail else ''}"
+        arguments = [PTR, PTR, PTR, PTR, I64, I64]
+        function = shared_function(self.module, name, arguments, c.kernel, lambda g: self._emit_pack_b(g, tail))
         f.call(function, [*f.arguments[:2], source, target, f.index(deep), f.index(left)])
 
     def _emit_pack_b(self, g: Frame, tail: bool) -> None:
@@ -122,7 +111,6 @@ class Packing(Space):
                 self._pack_rows(g, at, destination, length, step, step_n, columns if tail else None)
 
         nest(0, source, 0)
-        g.ret_void()
 
     def _pack_rows(
         self, g: Frame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index, left: Index | None,
@@ -171,17 +159,16 @@ class Packing(Space):
         """Copy a block of A to `target`, widened, in the order of its memory: rows or depth outermost."""
         c = self.c
         name = f"{c.kernel.name}.pack_a"
-        function = self.module.globals.get(name)
-        if function is None:
-            function = internal_function(self.module, name, [PTR, PTR, PTR, PTR, I64, I64])
-            g = Frame(c.kernel, function)
+
+        def write(g: Frame) -> None:
             to_row, to_step = self.a_steps(g)
             row, step = self.stride(g, c.a), g.extent(c.a.strides[c.depth[0][1]])
             if to_row == 1:
                 self._copy(g, (g.arguments[5], step, to_step), (g.arguments[4], row, to_row))
             else:
                 self._copy(g, (g.arguments[4], row, to_row), (g.arguments[5], step, to_step))
-            g.ret_void()
+
+        function = shared_function(self.module, name, [PTR, PTR, PTR, PTR, I64, I64], c.kernel, write)
         f.call(function, [*f.arguments[:2], source, target, f.index(rows), f.index(deep)])
 
     def _copy(

@@ -27,7 +27,6 @@ class Space:
         self.m = c.m[0] if c.m else ONE
         self.n = c.n[0]
         self.row_dim = c.m[1] if c.m else None
-        self.tiles: dict[tuple[int, bool], ir.Function] = {}
         self.straight = c.epilogue.operations <= 6 and plan.b_mode != "along_k"
         self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
         self.whole_depth = plan.depth_block is None

@@ -21,9 +21,9 @@ from motet.compiler.codegen.cpu.micro import (
     Lanes,
     accumulate,
     horizontal_sum,
-    internal_function,
     narrow,
     read_vector,
+    shared_function,
     widen,
 )
 
@@ -34,18 +34,10 @@ class Tiles(Space):
     def tile(self, rows: int, tail: bool) -> ir.Function:
         """The function that works one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…, ahead)`.
         """
-        if (rows, tail) not in self.tiles:
-            name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}"
-            kinds = [PTR] * 5 + [I64] * (4 + len(self.c.outer)) + [PTR]
-            function = internal_function(self.module, name, kinds)
-            self.tiles[rows, tail] = function
-            f = Frame(self.c.kernel, function)
-            if self.plan.b_mode == "along_k":
-                self._emit_tile_along_k(f, rows, tail)
-            else:
-                self._emit_tile(f, rows, tail)
-            f.ret_void()
-        return self.tiles[rows, tail]
+        name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}"
+        arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer)) + [PTR]
+        emit = self._emit_tile_along_k if self.plan.b_mode == "along_k" else self._emit_tile
+        return shared_function(self.module, name, arguments, self.c.kernel, lambda f: emit(f, rows, tail))
 
     def _tile_lanes(self, f: Frame, tail: bool, left: Index) -> list[Lanes]:
         """The vectors of a tile; of a tail, those that exist, masked where not whole."""
@@ -164,10 +156,8 @@ class Tiles(Space):
 
     def _pass_function(self, what: str, tail: bool) -> ir.Function:
         name = f"{self.c.kernel.name}.{what}{'_tail' if tail else ''}"
-        function = self.module.globals.get(name)
-        if function is None:
-            function = internal_function(self.module, name, [PTR] * 5 + [I64] * (4 + len(self.c.outer)))
-            f = Frame(self.c.kernel, function)
+
+        def write(f: Frame) -> None:
             sums, left, rows = f.arguments[4], f.arguments[7], f.arguments[8]
             lanes = self._tile_lanes(f, tail, left)
             views = Views(f, self.c.places, self.coordinates(f), self.row_dim, self.c.column)
@@ -175,8 +165,10 @@ class Tiles(Space):
                 self.finish_rows(f, views, sums, rows, lanes)
             else:
                 self._start_rows(f, views, sums, rows, lanes)
-            f.ret_void()
-        return function
+
+        return shared_function(
+            self.module, name, [PTR] * 5 + [I64] * (4 + len(self.c.outer)), self.c.kernel, write
+        )
 
     def _start_rows(self, f: Frame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[Lanes]) -> None:
         def line(row: Index, _: list[ir.Value]) -> None:

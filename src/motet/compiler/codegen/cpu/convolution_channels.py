@@ -8,7 +8,7 @@ from motet.compiler.codegen.cpu.builder import I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.convolution_emitter import Emitter
 from motet.compiler.codegen.cpu.convolution_plan import Plan
 from motet.compiler.codegen.cpu.convolution_reading import Convolution
-from motet.compiler.codegen.cpu.epilogue import Views, finish
+from motet.compiler.codegen.cpu.epilogue import Views
 from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.cpu.micro import (
     MEMORY_TYPES,
@@ -18,7 +18,6 @@ from motet.compiler.codegen.cpu.micro import (
     Lanes,
     accumulate,
     internal_function,
-    narrow,
     read_vector,
     widen,
     write_vector,
@@ -194,21 +193,18 @@ class Channels(Emitter):
             begin += height * count
 
     def _tile(self, height: int, tail: bool) -> ir.Value:
-        c, plan = self.c, self.plan
-        name = f"{c.kernel.name}.tile{height}{'t' if tail else ''}"
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        count = len(c.filters)
-        function = internal_function(
-            self.module, name, [PTR, PTR, PTR, *[PTR] * count, I64, I64, I64, *[I64] * len(c.outer)]
+        return self.tile_function(
+            f"tile{height}{'t' if tail else ''}", lambda f: self._write_tile(f, height, tail)
         )
-        f = Frame(c.kernel, function)
+
+    def _write_tile(self, f: Frame, height: int, tail: bool) -> None:
+        c, plan = self.c, self.plan
+        count = len(c.filters)
         a, panels = f.arguments[2], f.arguments[3 : 3 + count]
         column, row, w = f.arguments[3 + count : 6 + count]
         views = Views(f, c.places, self.coordinates(f, column, row, w, count), c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
-        sums = [self.initial(f, views, r, v * plan.lanes, lane) for r in range(height) for v, lane in enumerate(lanes)]
+        sums = self.begin_tile(f, views, height, lanes)
         copied = plan.copies
         factors = Factors(
             c.product, c.product.dtype if copied else c.image.dtype, () if copied else c.product.lhs.casts,
@@ -217,12 +213,7 @@ class Channels(Emitter):
         )
         for panel in panels:
             sums = accumulate(f, factors, sums, a, panel, self._depth(), 224)
-        for r in range(height):
-            for v, lane in enumerate(lanes):
-                value = narrow(f, sums[r * len(lanes) + v], c.output.dtype)
-                finish(f, c.epilogue, views, value, r, v * plan.lanes, lane, share=True)
-        f.ret_void()
-        return function
+        self.finish_tile(f, views, height, lanes, sums)
 
     def coordinates(self, f: Frame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
         c = self.c

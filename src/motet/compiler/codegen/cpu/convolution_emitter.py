@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
@@ -11,9 +11,18 @@ from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.carried import constant
 from motet.compiler.codegen.cpu.convolution_plan import Plan
 from motet.compiler.codegen.cpu.convolution_reading import Convolution
-from motet.compiler.codegen.cpu.epilogue import Views
+from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.extents import Place
-from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, widen, write_vector
+from motet.compiler.codegen.cpu.micro import (
+    MEMORY_TYPES,
+    Frame,
+    Lanes,
+    narrow,
+    read_vector,
+    shared_function,
+    widen,
+    write_vector,
+)
 from motet.compiler.codegen.kernel import KernelCode, Phase, item_bytes
 from motet.compiler.ir.expressions import product
 
@@ -122,6 +131,27 @@ class Emitter:
                 outside()
 
     # -- tiles -----------------------------------------------------------------------------------
+
+    def tile_function(self, name: str, write: Callable[[Frame], None]) -> ir.Value:
+        """The function `(buffers, sizes, image, filters…, three coordinates, outer…)` of this name: a tile."""
+        arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
+        return shared_function(self.module, f"{self.c.kernel.name}.{name}", arguments, self.c.kernel, write)
+
+    def begin_tile(self, f: Frame, views: Views, height: int, lanes: Sequence[Lanes]) -> list[ir.Value]:
+        """What the sums of a tile start from."""
+        return [
+            self.initial(f, views, row, v * self.plan.lanes, lane)
+            for row in range(height) for v, lane in enumerate(lanes)
+        ]
+
+    def finish_tile(
+        self, f: Frame, views: Views, height: int, lanes: Sequence[Lanes], sums: Sequence[ir.Value]
+    ) -> None:
+        """What follows on the sums of a tile."""
+        for row in range(height):
+            for v, lane in enumerate(lanes):
+                value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, share=True)
 
     def initial(self, f: Frame, views: Views, row: Index, column: Index, lanes: Lanes) -> ir.Value:
         """What the sum starts from."""

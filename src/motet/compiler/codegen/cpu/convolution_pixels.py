@@ -11,18 +11,9 @@ from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.convolution_emitter import Emitter
 from motet.compiler.codegen.cpu.convolution_plan import Plan
 from motet.compiler.codegen.cpu.convolution_reading import Convolution
-from motet.compiler.codegen.cpu.epilogue import Views, finish
+from motet.compiler.codegen.cpu.epilogue import Views
 from motet.compiler.codegen.cpu.extents import ONE, Place
-from motet.compiler.codegen.cpu.micro import (
-    MEMORY_TYPES,
-    Depth,
-    Factors,
-    Frame,
-    Lanes,
-    accumulate,
-    internal_function,
-    narrow,
-)
+from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Depth, Factors, Frame, Lanes, accumulate, internal_function
 from motet.compiler.codegen.kernel import item_bytes
 
 _STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
@@ -166,16 +157,14 @@ class Pixels(Emitter):
         return None if bits is None else f.icmp_unsigned("==", f.and_(bits, ir.Constant(I64, 63)), ir.Constant(I64, 0))
 
     def _tile(self, height: int, pixels: int, streaming: bool) -> ir.Value:
-        c, plan = self.c, self.plan
-        name = f"{c.kernel.name}.tile{height}x{pixels}{'s' if streaming else ''}"
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        count = len(c.filters)
-        function = internal_function(
-            self.module, name, [PTR, PTR, PTR, *[PTR] * count, I64, I64, I64, *[I64] * len(c.outer)]
+        return self.tile_function(
+            f"tile{height}x{pixels}{'s' if streaming else ''}",
+            lambda f: self._write_tile(f, height, pixels, streaming),
         )
-        f = Frame(c.kernel, function)
+
+    def _write_tile(self, f: Frame, height: int, pixels: int, streaming: bool) -> None:
+        c, plan = self.c, self.plan
+        count = len(c.filters)
         b, filters = f.arguments[2], f.arguments[3 : 3 + count]
         filter_, row, pixel = f.arguments[3 + count : 6 + count]
         at: list[Index] = [0] * len(c.main.sizes)
@@ -191,19 +180,14 @@ class Pixels(Emitter):
             Lanes(plan.lanes, pixels - start if pixels - start < plan.lanes else None)
             for start in range(0, pixels, plan.lanes)
         ]
-        sums = [self.initial(f, views, r, v * plan.lanes, lane) for r in range(height) for v, lane in enumerate(lanes)]
+        sums = self.begin_tile(f, views, height, lanes)
         for a, place in zip(filters, c.filters, strict=True):
             factors = Factors(
                 replace(c.product, lhs=c.product.rhs, rhs=c.product.lhs), place.dtype, c.product.rhs.casts,
                 f.extent(place.strides[c.filter_dim]), c.product.dtype, (), tuple(Lanes(plan.lanes) for _ in lanes),
             )
             sums = accumulate(f, factors, sums, a, b, self._depth(f, place), 224)
-        for r in range(height):
-            for v, lane in enumerate(lanes):
-                value = narrow(f, sums[r * len(lanes) + v], c.output.dtype)
-                finish(f, c.epilogue, views, value, r, v * plan.lanes, lane, share=True)
-        f.ret_void()
-        return function
+        self.finish_tile(f, views, height, lanes, sums)
 
     def _depth(self, f: Frame, place: Place) -> list[Depth]:
         c = self.c

@@ -38,9 +38,9 @@ from motet.compiler.codegen.cpu.micro import (
     Lanes,
     accumulate,
     balanced,
-    internal_function,
     narrow,
     register_tile,
+    shared_function,
 )
 from motet.compiler.codegen.cpu.spread import unevenness
 from motet.compiler.codegen.kernel import Kernel, KernelCode, item_bytes
@@ -235,33 +235,26 @@ class _Direct(Channels):
     def _run_tile(self, run: Run, tail: bool) -> ir.Value:
         """`(buffers, sizes, image, panels…, ahead, first filter, row, column, window rows, outer…)`: the pixels of a
         tile of `run`, their window's rows counted from the first that meets the image."""
-        c, plan = self.c, self.plan
+        c = self.c
         kind = [(r.height, r.seen) for r in self.runs].index((run.height, run.seen))
-        name = f"{c.kernel.name}.tile{kind}{'t' if tail else ''}"
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        n = len(c.filters)
-        function = internal_function(
-            self.module, name, [PTR, PTR, PTR, *[PTR] * n, PTR, I64, I64, I64, I64, *[I64] * len(c.outer)]
+        arguments = [PTR] * (4 + len(c.filters)) + [I64] * (4 + len(c.outer))
+        return shared_function(
+            self.module, f"{c.kernel.name}.tile{kind}{'t' if tail else ''}", arguments, c.kernel,
+            lambda f: self._write_tile_of_run(f, run, tail),
         )
-        f = Frame(c.kernel, function)
+
+    def _write_tile_of_run(self, f: Frame, run: Run, tail: bool) -> None:
+        c = self.c
+        n = len(c.filters)
         a, panels, ahead = f.arguments[2], f.arguments[3 : 3 + n], f.arguments[3 + n]
         column, row, w, count = f.arguments[4 + n : 8 + n]
         at = self.place_in_space(f.arguments[8 + n :], column, row, w)
         views = Views(f, c.places, at, c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
-        sums = [
-            self.initial(f, views, r, v * plan.lanes, lane) for r in range(run.height) for v, lane in enumerate(lanes)
-        ]
+        sums = self.begin_tile(f, views, run.height, lanes)
         for panel in panels:
             sums = self._window(f, run.seen, lanes, sums, a, panel, count, ahead)
-        for r in range(run.height):
-            for v, lane in enumerate(lanes):
-                value = narrow(f, sums[r * len(lanes) + v], c.output.dtype)
-                finish(f, c.epilogue, views, value, r, v * plan.lanes, lane, share=True)
-        f.ret_void()
-        return function
+        self.finish_tile(f, views, run.height, lanes, sums)
 
     def _window(
         self, f: Frame, seen: Seen, lanes: Sequence[Lanes], sums: list[ir.Value], a: ir.Value, panel: ir.Value,
@@ -386,13 +379,13 @@ class _Stationary(_Direct):
 
     def _sum(self, height: int, vectors: int) -> ir.Value:
         """`(buffers, sizes, image, panel, sums, ahead, depth)`: adds to the sums of a tile."""
+        return shared_function(
+            self.module, f"{self.c.kernel.name}.sum{height}x{vectors}", [PTR] * 6 + [I64], self.c.kernel,
+            lambda f: self._write_sum(f, height, vectors),
+        )
+
+    def _write_sum(self, f: Frame, height: int, vectors: int) -> None:
         plan = self.plan
-        name = f"{self.c.kernel.name}.sum{height}x{vectors}"
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        function = internal_function(self.module, name, [PTR, PTR, PTR, PTR, PTR, PTR, I64])
-        f = Frame(self.c.kernel, function)
         a, panel, sums, ahead, deep = f.arguments[2:]
         places = [
             f.at(sums, r * plan.width + v * plan.lanes, self.element) for r in range(height) for v in range(vectors)
@@ -403,18 +396,17 @@ class _Stationary(_Direct):
         )
         for value, place in zip(values, places, strict=True):
             f.store_vector(value, place, self.element)
-        f.ret_void()
-        return function
 
     def _pass(self, what: Literal["start", "finish"], tail: bool) -> ir.Value:
         """`(buffers, sizes, sums, first filter, outer…)`: what the sums of all pixels start from, or what follows."""
+        name = f"{self.c.kernel.name}.{what}{'t' if tail else ''}"
+        arguments = [PTR] * 3 + [I64] * (1 + len(self.c.outer))
+        return shared_function(
+            self.module, name, arguments, self.c.kernel, lambda f: self._write_pass(f, what, tail)
+        )
+
+    def _write_pass(self, f: Frame, what: Literal["start", "finish"], tail: bool) -> None:
         c, plan = self.c, self.plan
-        name = f"{c.kernel.name}.{what}{'t' if tail else ''}"
-        found = self.module.globals.get(name)
-        if found is not None:
-            return found
-        function = internal_function(self.module, name, [PTR, PTR, PTR, I64, *[I64] * len(c.outer)])
-        f = Frame(c.kernel, function)
         sums, column, *outer = f.arguments[2:]
 
         def pixel(row: Index, w: Index) -> None:
@@ -430,8 +422,6 @@ class _Stationary(_Direct):
 
         f.loop(0, c.rows.size, 1, lambda row, _: f.loop(
             0, c.columns.size, 1, lambda w, _: pixel(row, w)) and None)
-        f.ret_void()
-        return function
 
 
 def _seen_outputs(w: Window, tap: int, padded: bool) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from motet.compiler.codegen.cpu.dot_reading import DotProduct, Factor, match
 from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Operands
 from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
-from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, internal_function, widen
+from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, shared_function, widen
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.ir.expressions import apply, ceildiv, product, round_up
 from motet.compiler.targets.cpu import CpuTarget
@@ -376,16 +376,15 @@ class _Emitter:
         if not self.column_sums:
             return
         name = f"{self.kernel.name}.columns{'_tail' if tail else ''}"
-        function = self.module.globals.get(name)
-        if function is None:
-            function = internal_function(self.module, name, [PTR, PTR, PTR, PTR])
-            g = Frame(self.kernel, function)
+
+        def write(g: Frame) -> None:
             quads = g.iceil(g.extent(self.k), QUAD)
             dot_tiles.column_sums(
                 g, self.how, self._blocks(tail), g.arguments[2], g.imul(self._padded_depth(g), BLOCK), g.arguments[3],
                 quads,
             )
-            g.ret_void()
+
+        function = shared_function(self.module, name, [PTR, PTR, PTR, PTR], self.kernel, write)
         f.call(function, [*f.arguments[:2], b, f.at(self._scratch_base(f), self.scratch_columns, I8)])
 
     def _scratch_base(self, f: Frame) -> ir.Value:
@@ -467,10 +466,8 @@ class _Emitter:
     def _multiply(self, rows: int, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, a, b, sums, deep)` that multiplies one register tile."""
         name = f"{self.kernel.name}.tile{rows}{'_tail' if tail else ''}"
-        function = self.module.globals.get(name)
-        if function is None:
-            function = internal_function(self.module, name, [PTR] * 5 + [I64])
-            f = Frame(self.kernel, function)
+
+        def write(f: Frame) -> None:
             a, b, sums, deep = f.arguments[2:6]
             known = self.k.known is not None and not self.blocked
             length = self._deep(f) if known else deep
@@ -482,8 +479,8 @@ class _Emitter:
                     f, self.how, rows // half, half, self._blocks(tail), at, f.idiv(length, DEPTH))
             else:
                 dot_tiles.multiply_tile(f, self.how, rows, self._blocks(tail), at, f.idiv(length, QUAD))
-            f.ret_void()
-        return function
+
+        return shared_function(self.module, name, [PTR] * 5 + [I64], self.kernel, write)
 
     # -- what follows --------------------------------------------------------------------------------
 
@@ -491,11 +488,10 @@ class _Emitter:
         """The function `(buffers, sizes, sums, columns, row sums, m, n, left, rows, outer…)` that corrects a tile's
         sums and runs the epilogue on them, row by row."""
         name = f"{self.kernel.name}.finish{'_tail' if tail else ''}"
-        function = self.module.globals.get(name)
-        if function is not None:
-            return function
-        function = internal_function(self.module, name, [PTR] * 5 + [I64] * (4 + len(self.c.outer)))
-        f = Frame(self.kernel, function)
+        arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
+        return shared_function(self.module, name, arguments, self.kernel, lambda f: self._write_finish(f, tail))
+
+    def _write_finish(self, f: Frame, tail: bool) -> None:
         c, lanes = self.c, self.how.lanes
         sums, columns, row_sums, m, n, left, rows = f.arguments[2:9]
         coordinates: list[Index] = [0] * c.rank
@@ -515,8 +511,6 @@ class _Emitter:
                 finish(f, c.epilogue, views, value, row, column, lane, False)
 
         f.loop(0, rows, 1, line)
-        f.ret_void()
-        return function
 
     def _vectors(self, f: Frame, tail: bool, left: Index) -> list[tuple[int, Lanes]]:
         """The first column of each vector of a panel, and which of its lanes exist."""

@@ -82,6 +82,20 @@ def internal_function(module: ir.Module, name: str, arguments: Sequence[ir.Type]
     return function
 
 
+def shared_function(
+    module: ir.Module, name: str, arguments: Sequence[ir.Type], kernel: Kernel, write: Callable[[Frame], None]
+) -> Any:
+    """The internal function of this name, which `write` fills where the module has none yet."""
+    found = module.globals.get(name)
+    if found is not None:
+        return found
+    function = internal_function(module, name, arguments)
+    f = Frame(kernel, function)
+    write(f)
+    f.ret_void()
+    return function
+
+
 # -- products ------------------------------------------------------------------------------------------
 
 
