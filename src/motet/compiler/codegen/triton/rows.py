@@ -9,15 +9,15 @@ What the passes read stays in registers, as it stands in memory, where it fits t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage, item_bytes
-from motet.compiler.codegen.linked_dimensions import linked_dimensions, with_equal_extents
-from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
+from motet.compiler.codegen.cpu.extents import ONE, ZERO, Place
+from motet.compiler.codegen.kernel import Access, item_bytes
+from motet.compiler.codegen.triton.loops import ceiling, power_of_two
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.reductions import Combiner
+from motet.compiler.codegen.triton.rows_reading import Rows, translated
 from motet.compiler.codegen.triton.scalars import carried_type, constant, from_storage, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
 from motet.compiler.targets.gpu import GpuTarget
@@ -35,132 +35,6 @@ _HIDE = (
     'tl.inline_asm_elementwise("{{ .reg .b32 z; mov.u32 z, %ctaid.z; add.u32 $0, $1, z; }}", "=r,r", [{}], dtype={}, '
     "is_pure=False, pack=2)"
 )
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Stages over shared rows. `outer` and `inner` are the loops over rows and along them; `dims` say for each stage
-    which loop each of its dimensions is (outer ones first), None for those of extent 1. `wide` stages go along rows;
-    `reduces` are those that gather them, and how."""
-
-    kernel: Kernel
-    stages: tuple[Stage, ...]
-    outer: tuple[Extent, ...]
-    inner: tuple[Extent, ...]
-    dims: tuple[tuple[int | None, ...], ...]
-    wide: tuple[bool, ...]
-    reduces: Sequence[Sequence[Combiner]]
-
-    @property
-    def count(self) -> Extent:
-        return total([(size, 0) for size in self.outer])
-
-    @property
-    def length(self) -> Extent:
-        return total([(size, 0) for size in self.inner])
-
-    def place(self, access: Access, s: int) -> Place:
-        return source_of(self.kernel, access, self.stages[s].sizes).place
-
-
-# -- matching --------------------------------------------------------------------------------------
-
-
-def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
-    """`stages` over the same rows with at least one reduction along them, or None."""
-    if not any(stage.reductions for stage in stages):
-        return None
-    found = [combiners(stage) if stage.reductions else [] for stage in stages]
-    classes = linked_dimensions(stages, lambda stage, dimension: stage.sizes[dimension] != 1, _link)
-    if classes is None or any(one is None for one in found):
-        return None
-    count = len(stages)
-    sizes = [{stages[s].sizes[d] for s, d in members.items()} for members in classes]
-    if any(len(each) != 1 for each in sizes):
-        return None
-    outer = [
-        members for members in classes
-        if len(members) == count and all(stages[s].iterators[d] == "parallel" for s, d in members.items())
-    ]
-    inner = _align(stages, [members for members in classes if members not in outer])
-    if inner is None:
-        return None
-    dims: list[list[int | None]] = [[None for _ in stage.sizes] for stage in stages]
-    for number, members in enumerate([*outer, *inner]):
-        for s, d in members.items():
-            dims[s][d] = number
-    wide = tuple(any(s in members for members in inner) for s in range(count))
-    extents: list[Extent] = []
-    for members in (*outer, *inner):
-        s, d = next(iter(members.items()))
-        extents.append(Extent.of(stages[s].sizes[d]))
-    rows = Rows(
-        kernel, tuple(stages), tuple(extents[: len(outer)]), tuple(extents[len(outer) :]),
-        tuple(map(tuple, dims)), wide, [one or [] for one in found],
-    )
-    return rows if _is_consistent(rows) else None
-
-
-def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequence[tuple[int, int]] | None:
-    reading, writing = _only(here, reader), _only(there, producer)
-    if reading is None and writing is None:
-        return ()
-    return None if reading is None or writing is None else ((reading, writing),)
-
-
-def _only(entry: Affine, stage: Stage) -> int | None:
-    """The one dimension that `entry` runs along, those of extent 1 left out."""
-    moving = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
-    return moving[0] if len(moving) == 1 and entry.coefficients[moving[0]] == 1 else None
-
-
-def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:
-    """The loops along rows. Stages that nothing ties together may share one if their extents are equal; every stage
-    has all of them or none, and reduces all or none."""
-    found = with_equal_extents(sorted(inner, key=len, reverse=True), lambda s, d: stages[s].sizes[d])
-    for s, stage in enumerate(stages):
-        own = [members[s] for members in found if s in members]
-        kinds = {stage.iterators[d] for d in own}
-        if own and (len(own) != len(found) or len(kinds) != 1):
-            return None
-        if not own and any(stage.sizes[d] != 1 for d in stage.reductions):
-            return None
-    widest = max(range(len(stages)), key=lambda s: sum(s in members for members in found))
-    if not found or any(widest not in members for members in found):
-        return None
-    order = _order(stages[widest])
-    return sorted(found, key=lambda members: order.index(members[widest]))
-
-
-def _order(stage: Stage) -> list[int]:
-    """The dimensions of a stage as they lie in its first input that has them, the fastest last."""
-    seen: list[int] = []
-    for access in (*stage.inputs, *stage.outputs):
-        for entry in access.map:
-            seen += [d for d, c in enumerate(entry.coefficients) if c and d not in seen]
-    return seen + [d for d in range(len(stage.sizes)) if d not in seen]
-
-
-def _is_consistent(rows: Rows) -> bool:
-    """Whether stages read what earlier ones made at the point where it was made."""
-    written: dict[int, list[dict[int | None, int]]] = {}
-    for s, stage in enumerate(rows.stages):
-        for access in stage.inputs:
-            if access.value in written and (
-                access.padding is not None or _translated(rows, s, access) != written[access.value]
-            ):
-                return False
-        for access in stage.outputs:
-            written[access.value] = _translated(rows, s, access)
-    return True
-
-
-def _translated(rows: Rows, s: int, access: Access) -> list[dict[int | None, int]]:
-    return [
-        {rows.dims[s][d]: c for d, c in enumerate(entry.coefficients) if c and rows.stages[s].sizes[d] != 1}
-        | {None: entry.constant}
-        for entry in access.map
-    ]
 
 
 # -- emission --------------------------------------------------------------------------------------
@@ -256,7 +130,7 @@ def _kept(rows: Rows) -> list[tuple[int, Access]]:
             strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
             if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
                 continue
-            found.setdefault((access.value, repr(_translated(rows, s, access))), (s, access))
+            found.setdefault((access.value, repr(translated(rows, s, access))), (s, access))
     return list(found.values())
 
 

@@ -37,6 +37,7 @@ from motet.compiler.codegen.triton import (
     joining,
     loops,
     rows,
+    rows_reading,
     windows,
 )
 from motet.compiler.codegen.triton.library import library_call
@@ -145,7 +146,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     if products:
         pieces = contraction.pieces(kernel, products[0], target) if len(products) == 1 else 1
         return split_reductions(kernel, _ANY, pieces) if pieces >= _LEAST_PIECES else kernel
-    found = rows.match(kernel, kernel.stages)
+    found = rows_reading.match(kernel, kernel.stages)
     if found is None:
         return split_reductions(kernel)
     single = sum(map(bool, found.reduces)) == 1
@@ -251,10 +252,10 @@ def _joined_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
     return next((count for count, each in zip(counts, found, strict=True) if each is not None), 0)
 
 
-def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows.Rows | None:
+def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows_reading.Rows | None:
     if any(contraction.takes(kernel, stage) or gathered(stage) for stage in stages):
         return None
-    found = rows.match(kernel, stages)
+    found = rows_reading.match(kernel, stages)
     return found if found is not None and rows.suits(found) else None
 
 

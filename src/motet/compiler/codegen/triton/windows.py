@@ -16,10 +16,10 @@ from itertools import product
 from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Access, Kernel, Stage
-from motet.compiler.codegen.triton import rows
+from motet.compiler.codegen.triton import rows_reading
 from motet.compiler.codegen.triton.loops import Loop, ceiling, total
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.rows import Rows
+from motet.compiler.codegen.triton.rows_reading import Rows
 from motet.compiler.codegen.triton.scalars import constant
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
 from motet.compiler.ir.expressions import apply
@@ -48,7 +48,7 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> Windows | None:
     reducing = [stage for stage in stages if stage.reductions]
     if not reducing or any(match_product(stage) is None or not _is_windowed(stage) for stage in reducing):
         return None
-    found = rows.match(kernel, stages)
+    found = rows_reading.match(kernel, stages)
     if found is None or found.length.known is None:
         return None
     if any(wide and not reduces for wide, reduces in zip(found.wide, found.reduces, strict=True)):
