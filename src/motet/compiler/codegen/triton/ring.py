@@ -35,9 +35,10 @@ _SHAPES = (
     (128, (256,)), (128, (128, 64)), (128, (128,)), (256, (128,)), (128, (64, 32)), (128, (64,)), (64, (256,)),
     (64, (128, 64)),
 )
-_WIDE_SHAPES = ((128, (64, 64, 64)), (128, (32, 32, 32)), (64, (64, 64, 64)), (64, (16,) * 9))
+_WIDE_SHAPES = ((128, (64, 64, 64)), (128, (32, 32, 32)), (64, (64, 64, 64)))
 _WIDE = 0.98  # times as long as an instruction for each part takes one for all
 _LONG = 2048  # products of each result, from which on blocks go in pairs
+_ENOUGH = 0.9  # tiles for each processor, for that
 _BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers have no room for what comes next
 
 
@@ -71,7 +72,7 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
     result = leaving(c)
     sizes = item_bytes(stored_as(c.factor)), item_bytes(result.place.dtype) if result is not None else 0
     wide = 128 if c.factor == "i8" else 256  # of 256 columns Triton 3.9 makes no code for integers
-    pieces = (32, 64) if left.across and sizes[0] == 4 else (64, 32, 16)
+    pieces = (32, 64) if left.across and sizes[0] == 4 else (64, 32)
     together = 0
     if sizes[0] == 2 and c.sum == "f32" and not left.across:
         together = 1 if right.across else _LINE // sizes[0]
@@ -85,10 +86,12 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
 
 def _in_pairs(ring: Ring, problem: Problem, target: GpuTarget) -> list[Ring]:
     """`ring` by pairs of blocks where that pays: for long sums, while reading binds. What they have in common is of the
-    larger factor. On an H100 1 to 5 % less; sums of 1024 and less take up to 8 % more, other tiles as long."""
+    larger factor. On an H100 1 to 5 % less; sums of 1024 and less take up to 8 % more, as do tiles that leave
+    processors without work: pairs have one way for two then, beside others that nobody uses."""
     if problem.k < _LONG or ring.m != 128 or ring.n >= 256 or problem.factor not in ("f16", "bf16"):
         return []
-    if target.binary != "cubin":
+    tiles = -(-problem.m // ring.m) * -(-problem.n // ring.n)
+    if target.binary != "cubin" or tiles < _ENOUGH * target.processors:
         return []
     if problem.m <= problem.n:
         return [replace(ring, beside="right")]
