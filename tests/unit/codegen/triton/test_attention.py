@@ -225,11 +225,11 @@ LONG = Form(heads=2, queries=1024, keys=1024, depth=128, width=128, dtype="bf16"
 
 
 @pytest.mark.parametrize("form, first", [
-    (LONG, True), (replace(LONG, mask="causal"), False),
-    (replace(LONG, mask="both", safe="all"), False),
+    (LONG, True), (replace(LONG, mask="causal"), True), (replace(LONG, heads=80, mask="causal"), False),
+    (replace(LONG, mask="both", safe="all"), True),
     (replace(LONG, mask="causal", groups=2, swapped=True), False), (replace(LONG, keys=1000), None),
     (replace(LONG, dynamic=True), None),
-], ids=["plain", "causal", "safe", "grouped", "odd", "dynamic"])
+], ids=["plain", "causal", "many heads", "safe", "grouped", "odd", "dynamic"])
 def test_programs_that_stay_come_first_where_they_are_faster(form: Form, first: bool | None) -> None:
     """And only where all tiles are whole."""
     made = generate(text(form))

@@ -143,7 +143,7 @@ def _tiles(space: Space, width: int, target: GpuTarget) -> list[Tile]:
     long = (space.keys.known or _LONG) > _SHORT
     if hopper:
         usual = [Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)]
-        if width <= 64 < (space.keys.known or _LONG) <= _ONE:
+        if width <= 128 and 64 < (space.keys.known or _LONG) <= _ONE:
             usual = [Tile(64, 128, 4, 2), *usual]
         elif not long and (space.keys.known or 0) % 64:
             usual = [Tile(64, 32, 4, 4), *usual]

@@ -23,8 +23,8 @@ _LEAST_NARROW = 512  # keys, for heads of 64 and less
 _REGISTERS, _MOST = 65536, 240  # of a processor, and those of a thread that attends
 _CACHED = 24 << 20  # bytes of keys and values that the second-level cache has beside others
 _HEADS = 8  # that go together at least
-_LONG = 2048  # keys; for more of them programs of one tile are as fast as those that stay
-_WAVES = 4  # programs for each processor, of which no one waits long for the last
+_LONG = 1024  # keys; for no more of them it takes too long to begin with each tile
+_FEW, _MANY = 2, 3  # programs of one tile for each processor, of which no two wait for long, or none for the last
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,11 @@ def forms_of(
 
 
 def _groups(space: Space, target: GpuTarget) -> list[Groups]:
-    """Tiles for the shapes, the best first, by measurement on an H100, in bf16 (microseconds; by pointers in brackets).
+    """Tiles for the shapes, the best first, by measurement on an H100, in bf16, in microseconds.
 
-    Heads of 65 and more: 4 x 32 heads of 128, 4096 tokens, causal 942 (staying 988), one batch, 2048 tokens, 77 (108);
-    16 batches, 1024 tokens, not causal, staying 478, 502 where each tile is a program.
+    Heads of 65 and more: 4 x 32 heads of 128, 4096 tokens, causal, 910 to 968 (staying 941 to 954), 1 x 32, 2048 tokens,
+    79 (97); 2 x 16 heads of 96, 2048 tokens, whose keys the cache has all, 78 (70); 16 x 32 heads of 128, 1024 tokens,
+    not causal, 507 to 521 (451 to 458); 8 x 16 heads of 80, 2048 tokens, 457 (387).
     """
     a = space.attention
     heads = max(_HEADS, _CACHED // max(1, space.keys.factor * (space.depth + space.columns) * item_bytes(a.dtype)))
@@ -103,30 +104,34 @@ def _groups(space: Space, target: GpuTarget) -> list[Groups]:
     groups = {128: Groups(2, 128, 2, heads=heads), 256: Groups(2, 64, 2, heads=heads)}.get(width)
     if groups is None:
         return []
+    stays = a.causal is None or (not a.group and (total(space.batch).known or heads + 1) <= heads)
     both = [replace(groups, stay=True), groups]
-    return both if a.causal is None else both[::-1]
+    return both if stays else both[::-1]
 
 
 def _narrow(space: Space, target: GpuTarget) -> list[Groups]:
     """For heads of 64 and less, which take as long for powers as for products: groups that are apart are each at
-    another step. 12 heads, causal, 512 tokens 6.4 [8.2], 2048 tokens 22.5 [42.7]; 4 x 32 heads, 4096 tokens, causal 687
-    [764], 1128 otherwise [1309]; 8 heads, 1500 tokens 18.0 [19.6]; 16 x 16 heads, 512 tokens 52.0 [51.7]. Programs of
-    one tile want long sequences, or that all run at once: for 16 x 16 heads, 512 tokens, they take 72."""
+    another step. By pointers in brackets: 12 heads, causal, 512 tokens 6.3 [8.2], 1024 tokens 10.6 [14.2], 2048 tokens
+    22.0 [42.7]; 8 x 12 heads, 1024 tokens 46.9 [49.9]; 4 x 32 heads, 4096 tokens 676 to 726 [680 to 764]. Not causal,
+    4096 tokens 1082 [1246]; 8 x 8 heads, 1500 tokens 87 [98], 8 heads 18.8 [20.3]; 16 x 16 heads, 512 tokens 53.1
+    [50.5]. Programs of one tile are for where that takes long, or all run at once: those of 128 queries took 61 for 8 x
+    12 heads, causal, 1024 tokens."""
     rows, keys = space.row_count.known, space.keys.known
     if rows is None or keys is None:
         return []
     batch = total(space.batch).known or target.processors
 
-    def tiles(size: int) -> int:
-        return batch * -(-rows // size)
+    def turns(size: int) -> float:
+        """Tiles of so many queries for each processor."""
+        return batch * -(-rows // size) / target.processors
 
-    if tiles(OWN) <= target.processors:
+    if turns(OWN) <= 1:
         return [Groups(1, 128, 2)]
-    together = Groups(2, 128, 2)
-    long, many = keys > _LONG, tiles(3 * OWN) >= _WAVES * target.processors
+    staying, together = Groups(2, 128, 2, True, True), Groups(2, 128, 2)
     if space.attention.causal is not None:
-        return [Groups(3, 64, 3, True, True) if long and many else Groups(2, 128, 2, True, True), together]
-    if long:
-        return [Groups(3, 128, 2), together] if many else [together]
-    staying = Groups(2, 128, 2, True, True)
-    return [staying, together] if tiles(together.rows) <= target.processors else [staying]
+        return [staying, together] if turns(together.rows) <= _FEW else [staying]
+    if keys > _LONG and turns(3 * OWN) >= _MANY:
+        return [Groups(3, 128, 2), together]
+    if turns(together.rows) <= 1:
+        return [together, staying] if keys > _LONG else [staying, together]
+    return [staying, together] if keys > _LONG else []
