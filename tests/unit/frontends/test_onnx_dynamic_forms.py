@@ -213,3 +213,35 @@ def test_sequences_whose_length_and_batch_a_call_decides(
             states, last = recurrence(op, x[::way], w[number], r[number], b[number])
             np.testing.assert_allclose(y[:, number], states[::way], rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(h[number], last, rtol=1e-5, atol=1e-5)
+
+
+def test_extents_that_are_known_beside_one_that_is_not() -> None:
+    """Half of the last extent, which is known, as the end of a slice; of the batch as well, which is not."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]), helper.make_node("Gather", ["shape", "place"], ["last"], axis=0),
+        helper.make_node("Div", ["last", "two"], ["half"]), helper.make_node("Unsqueeze", ["half", "zero"], ["end"]),
+        helper.make_node("Slice", ["x", "zero", "end", "axis"], ["part"]),
+        helper.make_node("Slice", ["shape", "zero", "ends"], ["first"]),
+        helper.make_node("Concat", ["first", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["part", "wanted"], ["y"]),
+    ]
+    numbers = {"place": 2, "two": 2, "zero": [0], "axis": [2], "ends": [1], "rest": [-1]}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, ["n", 3, 8])],
+        [helper.make_tensor_value_info("y", 1, ["n", 12])],
+        [numpy_helper.from_array(np.array(number, np.int64), name) for name, number in numbers.items()],
+    )
+    whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = motet.load(motet.compile(whole, cache=False))
+    for count in (1, 5):
+        x = RNG.standard_normal((count, 3, 8)).astype(np.float32)
+        np.testing.assert_array_equal(session(x), x[:, :, :4].reshape(count, 12))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_images_of_half_precision_are_resampled(kind: type[np.floating[Any]]) -> None:
+    x = RNG.standard_normal((2, 3, 5, 4)).astype(kind)
+    inputs = {"x": (x, ["n", 3, 5, 4])}
+    scales = {"s": np.array([1, 1, 2, 2], np.float32)}
+    whole = model("Resize", inputs, scales, ["x", "", "s"], ["n", 3, 10, 8], 17, mode="linear")
+    check(whole, inputs, 2e-3 if kind is np.float16 else 1e-5)

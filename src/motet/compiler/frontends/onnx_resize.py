@@ -130,7 +130,12 @@ def _refusal(node: onnx.NodeProto, facts: Facts, said: _Filter, what: str) -> Co
 
 def _is_known(node: onnx.NodeProto, facts: Facts, said: _Filter, *, by_sizes: bool) -> bool:
     """Whether the wheel's own lowering is right for the form."""
+    import onnx
+
     plain = not (said.antialias or said.exclude or attribute(node, "axes", None))
+    halves = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    if said.mode != "nearest" and facts.types.get(node.input[0]) in halves:
+        return False
     if facts.rank(node.input[0]) != 4 or not plain or (said.mode == "cubic" and said.cubic != -0.75):
         return False
     if said.transform in _OWN:

@@ -44,6 +44,7 @@ def _simplify(model: OnnxModel) -> None:
         infer_shapes(model)
         changed = fold_constants(model)
         changed |= fold_shapes(model)
+        changed |= fold_extents(model)
         changed |= fold_gemm_weights(model)
         changed |= fold_batch_normalization(model)
         if not changed:
@@ -186,6 +187,53 @@ def fold_shapes(model: OnnxModel) -> bool:
             start, end = attribute(node, "start", 0), attribute(node, "end", len(shape))
             model.constants[node.output[0]] = np.array(shape[start:end], np.int64)
     return _replace_nodes(model, kept)
+
+
+def fold_extents(model: OnnxModel) -> bool:
+    """Replace what is taken of a shape, where that much of it is known, by constants: Gather and Slice of Shape."""
+    extents = _extents(model)
+    outputs = {output.name for output in model.proto.graph.output}
+    taken: dict[str, list[int | None]] = {}
+    kept: list[onnx.NodeProto] = []
+    for node in model.proto.graph.node:
+        if node.op_type == "Shape" and node.input[0] in extents:
+            shape = extents[node.input[0]]
+            taken[node.output[0]] = shape[attribute(node, "start", 0) : attribute(node, "end", len(shape))]
+        part = _part(model, node, taken[node.input[0]]) if node.input and node.input[0] in taken else None
+        if part is None or node.output[0] in outputs:
+            kept.append(node)
+        else:
+            model.constants[node.output[0]] = part
+    return _replace_nodes(model, kept)
+
+
+def _part(model: OnnxModel, node: onnx.NodeProto, shape: list[int | None]) -> np.ndarray | None:
+    """The extents that `node` takes of `shape`; None where it does something else, or one of them is not known."""
+    given = [model.constants.get(name) for name in node.input[1:]]
+    places = np.arange(len(shape))
+    if node.op_type == "Gather" and given[0] is not None:
+        chosen = given[0]
+        if chosen.size and (chosen.min() < -len(shape) or chosen.max() >= len(shape)):
+            return None
+        places = places[chosen]
+    elif node.op_type == "Slice" and len(given) >= 2 and all(one is not None and one.size == 1 for one in given):
+        start, end, _, step = [*(int(one.item()) for one in given if one is not None), *(0, 1)[len(given) - 2 :]]
+        if step == 0:
+            return None
+        places = places[start:end:step]
+    else:
+        return None
+    found = [shape[place] for place in places.reshape(-1)]
+    return None if None in found else np.array(found, np.int64).reshape(places.shape)
+
+
+def _extents(model: OnnxModel) -> dict[str, list[int | None]]:
+    """Those of all values of known rank, None for what is dynamic."""
+    graph = model.proto.graph
+    return {
+        info.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
+        for info in (*graph.input, *graph.value_info, *graph.output) if info.type.tensor_type.HasField("shape")
+    }
 
 
 def fold_gemm_weights(model: OnnxModel) -> bool:
