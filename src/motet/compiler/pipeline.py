@@ -23,7 +23,8 @@ from motet.artifact.schema import (
     Variant,
 )
 from motet.compiler.codegen.attention_matching import is_attention
-from motet.compiler.codegen.backend import Backend, NoCode, Objects, backend_of, launched, places_of
+from motet.compiler.codegen.backend import Backend, NoCode, Objects, launched, places_of
+from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.packing import apply_packing
 from motet.compiler.codegen.cpu.select import structure

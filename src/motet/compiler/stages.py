@@ -6,7 +6,8 @@ import msgspec
 
 from motet.artifact.schema import Variant
 from motet.compiler import pipeline
-from motet.compiler.codegen.backend import Objects, backend_of
+from motet.compiler.codegen.backend import Objects
+from motet.compiler.codegen.backends import backend_of
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline

@@ -14,7 +14,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler import pipeline
-from motet.compiler.codegen.backend import backend_of
+from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir

@@ -21,7 +21,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule
 from motet.compiler import pipeline
-from motet.compiler.codegen.backend import backend_of
+from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.frontends.mlir import load_mlir

@@ -91,10 +91,10 @@ def match_windows(kernel: Kernel) -> Windows | None:
     product = match_product(stage)
     if product is None or not stage.reductions:
         return None
-    if not is_windowed(stage.inputs[product.lhs.input]):
+    if not _is_windowed(stage.inputs[product.lhs.input]):
         product = replace(product, lhs=product.rhs, rhs=product.lhs)
     image, filters = stage.inputs[product.lhs.input], stage.inputs[product.rhs.input]
-    if not is_windowed(image) or is_windowed(filters):
+    if not _is_windowed(image) or _is_windowed(filters):
         return None
     return Windows(stage, product, image, filters)
 
@@ -126,7 +126,7 @@ def match(kernel: Kernel) -> Convolution | None:
     )
 
 
-def is_windowed(access: Access) -> bool:
+def _is_windowed(access: Access) -> bool:
     if access.padding is not None:
         return True
     return any(sum(map(bool, e.coefficients)) > 1 or max(e.coefficients, default=0) > 1 for e in access.map)
