@@ -118,6 +118,7 @@ def place(trial: Trial) -> None:
     arrays += [trial.random.standard_normal((5, 7)), trial.bytes_of((5 << 20) + 3), np.array(3, np.int16)]
     buffers, point = together(arrays)
     finish(point, "place")
+    buffer = None
     for buffer, array in zip(buffers, arrays, strict=True):
         expect(buffer.bytes == array.nbytes, f"{array.nbytes} bytes were given {buffer.bytes}")
         expect(not array.nbytes or buffer.address % ALIGNMENT == 0, f"{array.nbytes} bytes lie at {buffer.address:#x}")

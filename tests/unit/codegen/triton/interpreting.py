@@ -74,7 +74,8 @@ class Library:
         named = {
             "tanh": np.tanh, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
             "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log1p": np.log1p,
-            "expm1": np.expm1, "log10": np.log10, "cbrt": lambda x: np.cbrt(flushed(x)), "pow": np.power, "atan2": np.arctan2, "erfc": erfc,
+            "expm1": np.expm1, "log10": np.log10, "cbrt": lambda x: np.cbrt(flushed(x)), "pow": np.power,
+            "atan2": np.arctan2, "erfc": erfc,
             "trunc": np.trunc, "rint": np.rint, "copysign": np.copysign, "fmod": np.fmod,
             "fast_expf": np.exp, "fast_dividef": np.divide,
             "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
