@@ -11,6 +11,7 @@ beside it are one serialised program (`motet/builder/serialized.py`), which the 
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +68,19 @@ def export_module(
 def _on_its_own(value: Any) -> Any:
     """A tensor that is no view: torch.export would take extents of what it is a view of for such of the program."""
     return value.clone() if isinstance(value, torch.Tensor) and value._is_view() else value
+
+
+def serialize_archive(data: bytes, name: str) -> bytes:
+    """The serialised form of the program that torch.export.save has written. Raises CompileError for other archives."""
+    try:
+        program = torch.export.load(io.BytesIO(data))
+    except Exception as error:  # torch has no error of its own for archives that are no programs
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise CompileError(
+            f"a zip archive that is no program of torch.export: {reason}; expected what torch.export.save wrote",
+            Location(name),
+        ) from None
+    return serialize_program(program, name)
 
 
 def serialize_program(program: ExportedProgram, name: str) -> bytes:

@@ -44,7 +44,7 @@ def load_source(
         if source.startswith(b"PK\x03\x04"):
             if _is_artifact(source):
                 raise CompileError("an artifact, which is compiled already; expected a program", Location(file))
-            from motet.compiler.frontends.torch import load_archive
+            from motet.compiler.frontends.torch_archive import load_archive
 
             return load_archive(source, file, place)
     kind = detect_format(source, file) if format == "auto" else format

@@ -1,12 +1,7 @@
-"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, through the wheel's lowering; and
-files of torch.export, which become such programs first."""
-
-# torch need not be installed.
-# pyright: reportMissingImports=false
+"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, through the wheel's lowering."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 
 import msgspec
@@ -59,29 +54,6 @@ def load_torch(
     with context:
         show_unsigned(function, *without_sign)
     return normal_form(module, file, data, parameters, place)
-
-
-def load_archive(data: bytes, file: str, place: Place = erase_devices) -> Program:
-    """The program that torch.export.save has written. Needs torch. Raises CompileError for other archives."""
-    try:
-        import torch.export
-    except ImportError:
-        raise CompileError(
-            "a zip archive: to read programs of torch.export, torch is needed; pip install 'motet[torch]'",
-            Location(file),
-        ) from None
-    from motet.compiler.frontends.graph import load_serialized
-    from motet.pytorch.export import serialize_program
-
-    try:
-        program = torch.export.load(io.BytesIO(data))
-    except Exception as error:  # torch has no error of its own for archives that are no programs
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise CompileError(
-            f"a zip archive that is no program of torch.export: {reason}; expected what torch.export.save wrote",
-            Location(file),
-        ) from None
-    return load_serialized(serialize_program(program, file), file, place)
 
 
 def _refuse_unknown(module: ir.Module, file: str) -> None:
