@@ -245,3 +245,25 @@ def test_images_of_half_precision_are_resampled(kind: type[np.floating[Any]]) ->
     scales = {"s": np.array([1, 1, 2, 2], np.float32)}
     whole = model("Resize", inputs, scales, ["x", "", "s"], ["n", 3, 10, 8], 17, mode="linear")
     check(whole, inputs, 2e-3 if kind is np.float16 else 1e-5)
+
+
+def test_extents_of_what_is_reshaped_to_the_shape_of_another() -> None:
+    """As groups of channels are normalised, and images padded to the size of others, by exporters."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]), helper.make_node("Reshape", ["x", "flat"], ["rows"]),
+        helper.make_node("Relu", ["rows"], ["positive"]), helper.make_node("Reshape", ["positive", "shape"], ["image"]),
+        helper.make_node("Shape", ["image"], ["known"]), helper.make_node("Gather", ["known", "three"], ["wide"]),
+        helper.make_node("Sub", ["wide", "four"], ["more"]),
+        helper.make_node("Concat", ["none", "more"], ["pads"], axis=0),
+        helper.make_node("Pad", ["image", "pads"], ["padded"]),
+        helper.make_node("Resize", ["padded", "", "scales"], ["y"], mode="linear"),
+    ]
+    numbers = {"flat": [0, 3, -1], "three": [3], "four": [4], "none": [0] * 7}
+    constants = [numpy_helper.from_array(np.array(number, np.int64), name) for name, number in numbers.items()]
+    constants.append(numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales"))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, ["n", 3, 4, 6])],
+        [helper.make_tensor_value_info("y", 1, ["n", 3, 8, 16])], constants,
+    )
+    whole = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    check(whole, {"x": (RNG.standard_normal((2, 3, 4, 6)).astype(np.float32), [])})

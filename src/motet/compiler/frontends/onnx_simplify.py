@@ -190,8 +190,10 @@ def fold_shapes(model: OnnxModel) -> bool:
 
 
 def fold_extents(model: OnnxModel) -> bool:
-    """Replace what is taken of a shape, where that much of it is known, by constants: Gather and Slice of Shape."""
+    """Replace what is taken of a shape, where that much of it is known, by constants: Gather and Slice of Shape. What
+    is reshaped to the shape of another value has that one's extents, which inference of shapes does not see."""
     extents = _extents(model)
+    changed = False
     outputs = {output.name for output in model.proto.graph.output}
     taken: dict[str, list[int | None]] = {}
     kept: list[onnx.NodeProto] = []
@@ -199,12 +201,32 @@ def fold_extents(model: OnnxModel) -> bool:
         if node.op_type == "Shape" and node.input[0] in extents:
             shape = extents[node.input[0]]
             taken[node.output[0]] = shape[attribute(node, "start", 0) : attribute(node, "end", len(shape))]
+        elif node.op_type == "Reshape" and node.input[1] in taken:
+            changed |= _note(model, node.output[0], taken[node.input[1]], extents.get(node.output[0]))
         part = _part(model, node, taken[node.input[0]]) if node.input and node.input[0] in taken else None
         if part is None or node.output[0] in outputs:
             kept.append(node)
         else:
             model.constants[node.output[0]] = part
-    return _replace_nodes(model, kept)
+    return _replace_nodes(model, kept) or changed
+
+
+def _note(model: OnnxModel, name: str, shape: list[int | None], before: list[int | None] | None) -> bool:
+    """Have the next inference know the extents of a value; whether that is more than the last one knew."""
+    if 0 in shape or (before is not None and len(before) != len(shape)):
+        return False  # to a Reshape 0 is another extent
+    known = before or [None] * len(shape)
+    if before is not None and all(one is not None or other is None for one, other in zip(known, shape, strict=True)):
+        return False
+    for info in model.proto.graph.value_info:
+        if info.name == name:
+            dims = info.type.tensor_type.shape.dim
+            for axis, extent in enumerate(shape):
+                dim = dims[axis] if before else dims.add()
+                if extent is not None:
+                    dim.dim_value = extent
+            return True
+    return False
 
 
 def _part(model: OnnxModel, node: onnx.NodeProto, shape: list[int | None]) -> np.ndarray | None:
