@@ -34,6 +34,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "written": (
         lambda x: torch.ones(4, 3).index_add(0, torch.zeros(0, dtype=torch.long), x), [zeros(0, 3)],
     ),
+    "sorted": (lambda x: (*x.sort(1), *x.t().sort(1)), [zeros(2, 0)]),
+    "none of what is sorted": (lambda x: x.topk(0, 1), [zeros(2, 600)]),
     "reshaped": (lambda x: x.reshape(3, 0) + 1, [zeros(0, 3)]),
 }  # fmt: skip
 
