@@ -18,8 +18,8 @@ from motet.compiler.codegen.cpu.contraction_reading import match
 from motet.compiler.codegen.cpu.contraction_tiles import Tiles
 from motet.compiler.codegen.cpu.extents import product_of
 from motet.compiler.codegen.cpu.micro import AHEAD_STEPS, LINE, MEMORY_TYPES, Frame
+from motet.compiler.codegen.cpu.product_tasks import ProductTasks
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
-from motet.compiler.ir.expressions import ceildiv, product
 from motet.compiler.targets.cpu import CpuTarget
 
 
@@ -39,10 +39,7 @@ class _Emitter(Packing, Tiles):
 
     def run(self) -> KernelCode:
         kernel, plan = self.c.kernel, self.plan
-        row_tasks = ceildiv(ceildiv(self.m.expression, plan.rows), plan.tile_rows)
-        column_tasks = ceildiv(ceildiv(self.n.expression, plan.width), plan.panels)
-        outer_tasks = ceildiv(product_of(self.c.outer).expression, plan.group)
-        tasks = product((outer_tasks, row_tasks, column_tasks))
+        tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
         function = ir.Function(
             self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
         )
@@ -52,7 +49,7 @@ class _Emitter(Packing, Tiles):
 
         def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
             self.kept = kept[0] if kept else None
-            self._task(f, index, scratch)
+            tasks.walk(f, index, lambda at, tiles, panels: self._block(f, at, tiles, panels, scratch))
             each = f.iceil(f.iceil(f.extent(self.m), plan.rows), plan.tile_rows)
             return [f.index(f.idiv(index, each))] if kept else []
 
@@ -60,40 +57,13 @@ class _Emitter(Packing, Tiles):
         f.ret_void()
         flops = 2 * guess(product_of([*self.c.outer, *self.c.depth])) * guess(self.m * self.n)
         packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
-        phases, workspaces = (Phase(kernel.name, tasks),), ()
+        phases, workspaces = (Phase(kernel.name, tasks.count),), ()
         if plan.shared:
             phases, workspaces = (self.pack_phase(), *phases), (self.shared_elements() * self.bytes,)
         return KernelCode(
             "contraction", str(self.module), phases, self.scratch_bytes, workspaces, packings, flops,
             traffic(kernel),
         )
-
-    def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:
-        """Tasks are numbered columns slowest, then rows, within a group of outer iterations."""
-        plan = self.plan
-        row_tiles, panels = f.iceil(f.extent(self.m), plan.rows), f.iceil(f.extent(self.n), plan.width)
-        row_tasks, column_tasks = f.iceil(row_tiles, plan.tile_rows), f.iceil(panels, plan.panels)
-        row_task, rest = f.irem(index, row_tasks), f.idiv(index, row_tasks)
-        column_task, outer_task = f.irem(rest, column_tasks), f.idiv(rest, column_tasks)
-        t0, p0 = f.imul(row_task, plan.tile_rows), f.imul(column_task, plan.panels)
-        t1 = f.imin(f.iadd(t0, plan.tile_rows), row_tiles)
-        p1 = f.imin(f.iadd(p0, plan.panels), panels)
-        first = f.imul(outer_task, plan.group)
-        last = f.iadd(first, plan.group)
-        if plan.group > 1:
-            last = f.imin(last, f.extent(product_of(self.c.outer)))
-
-        def one(outer: Index, _: list[ir.Value]) -> None:
-            self._block(f, self._outer_coordinates(f, outer), (t0, t1), (p0, p1), scratch)
-
-        f.loop(first, last, 1, one)
-
-    def _outer_coordinates(self, f: Frame, outer: Index) -> list[Index]:
-        coordinates: list[Index] = [0] * self.c.rank
-        for size, dim in reversed(self.c.outer):
-            coordinates[dim] = f.irem(outer, f.extent(size))
-            outer = f.idiv(outer, f.extent(size))
-        return coordinates
 
     def _block(
         self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value

@@ -34,6 +34,7 @@ from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Operands
 from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
 from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, shared_function, widen
+from motet.compiler.codegen.cpu.product_tasks import ProductTasks, Range
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.ir.expressions import apply, ceildiv, product, round_up
 from motet.compiler.targets.cpu import CpuTarget
@@ -109,15 +110,17 @@ class _Emitter:
 
     def run(self) -> KernelCode:
         kernel, plan = self.kernel, self.plan
-        row_tasks = ceildiv(ceildiv(self.m.expression, plan.rows), plan.tile_rows)
-        column_tasks = ceildiv(ceildiv(self.n.expression, plan.width), plan.panels)
-        outer_tasks = ceildiv(_count(self.c.outer), plan.group)
-        phases = [Phase(kernel.name, product((outer_tasks, row_tasks, column_tasks)))]
+        tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
+        phases = [Phase(kernel.name, tasks.count)]
         f = self._phase(kernel.name)
         begin, end, scratch = f.arguments[2:5]
         if self.how.way == "tiles":
             dot_tiles.configure(f, self._amx_rows)
-        f.loop(begin, end, 1, lambda index, _: self._task(f, index, scratch))
+
+        def block(at: list[Index], tiles: Range, panels: Range) -> None:
+            self._block(f, at, tiles, panels, scratch)
+
+        f.loop(begin, end, 1, lambda index, _: tasks.walk(f, index, block))
         if self.how.way == "tiles":
             dot_tiles.release(f)
         f.ret_void()
@@ -248,33 +251,6 @@ class _Emitter:
         return result
 
     # -- tasks ---------------------------------------------------------------------------------------
-
-    def _task(self, f: Frame, index: Index, scratch: ir.Value) -> None:
-        """Tasks are numbered rows fastest, then columns, then groups of outer iterations."""
-        plan = self.plan
-        tiles, panels = f.iceil(f.extent(self.m), plan.rows), f.iceil(f.extent(self.n), plan.width)
-        row_tasks, column_tasks = f.iceil(tiles, plan.tile_rows), f.iceil(panels, plan.panels)
-        row_task, rest = f.irem(index, row_tasks), f.idiv(index, row_tasks)
-        column_task, outer_task = f.irem(rest, column_tasks), f.idiv(rest, column_tasks)
-        t0, p0 = f.imul(row_task, plan.tile_rows), f.imul(column_task, plan.panels)
-        tile_range = (t0, f.imin(f.iadd(t0, plan.tile_rows), tiles))
-        panel_range = (p0, f.imin(f.iadd(p0, plan.panels), panels))
-        first = f.imul(outer_task, plan.group)
-        last = f.iadd(first, plan.group)
-        if plan.group > 1:
-            total: Index = 1
-            for size, _ in self.c.outer:
-                total = f.imul(total, f.extent(size))
-            last = f.imin(last, total)
-
-        def one(outer: Index, _: list[ir.Value]) -> None:
-            at: list[Index] = [0] * self.c.rank
-            for size, dim in reversed(self.c.outer):
-                at[dim] = f.irem(outer, f.extent(size))
-                outer = f.idiv(outer, f.extent(size))
-            self._block(f, at, tile_range, panel_range, scratch)
-
-        f.loop(first, last, 1, one)
 
     def _block(
         self, f: Frame, at: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
