@@ -11,7 +11,6 @@ Source: NVIDIA, "CUTLASS: Efficient GEMM in CUDA" (warp-specialised persistent k
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, total
@@ -46,8 +45,8 @@ _BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers
 class Ring(Stayed):
     """Tiles of `m` rows and `widths` columns, `k` along the sum at a time, `stages` places in the ring; results leave
     in pieces of `piece` columns, `outs` of which may be on their way, and which divide the number of pieces. If it is
-    `wide`, one instruction multiplies all `widths`, which are alike. `beside` is the factor that pairs of blocks,
-    placed beside each other, have in common (`clusters.py`)."""
+    `wide`, one instruction multiplies all `widths`, which are alike. Of `paired` tiles two beside each other,
+    which have rows in common, are made by blocks on neighbouring processors (`clusters.py`)."""
 
     m: int
     widths: tuple[int, ...]
@@ -56,11 +55,11 @@ class Ring(Stayed):
     piece: int
     outs: int = 1
     wide: bool = False
-    beside: Literal["", "left", "right"] = ""
+    paired: bool = False
 
     @property
     def label(self) -> str:
-        return f"ring {self.m}x{self.n}x{self.k} stages={self.stages}" + (" in pairs" if self.beside else "")
+        return f"ring {self.m}x{self.n}x{self.k} stages={self.stages}" + (" in pairs" if self.paired else "")
 
 
 def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Problem, target: GpuTarget) -> list[Ring]:
@@ -81,21 +80,19 @@ def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Pr
         found = [ring for ring in every_ring(sizes, (64,), target) if (ring.m, ring.widths) == _BY_THREADS]
     found = sorted(found, key=lambda ring: ring_cycles(ring, problem, target))[:_FORMS]
     known = total(c.m).known is not None and total(c.n).known is not None
-    return [*(_in_pairs(found[0], problem, target) if found and known else []), *found]
+    if found and known and _goes_in_pairs(found[0], problem, target):
+        return [replace(found[0], paired=True), *found]
+    return found
 
 
-def _in_pairs(ring: Ring, problem: Problem, target: GpuTarget) -> list[Ring]:
-    """`ring` by pairs of blocks where that pays: for long sums, while reading binds. What they have in common is of the
-    larger factor. On an H100 1 to 5 % less; sums of 1024 and less take up to 8 % more, as do tiles that leave
-    processors without work: pairs have one way for two then, beside others that nobody uses."""
-    if problem.k < _LONG or ring.m != 128 or ring.n >= 256 or problem.factor not in ("f16", "bf16"):
-        return []
-    tiles = -(-problem.m // ring.m) * -(-problem.n // ring.n)
-    if target.binary != "cubin" or tiles < _ENOUGH * target.processors:
-        return []
-    if problem.m <= problem.n:
-        return [replace(ring, beside="right")]
-    return [replace(ring, beside="left")] if -(-problem.n // ring.n) % 2 == 0 else []
+def _goes_in_pairs(ring: Ring, problem: Problem, target: GpuTarget) -> bool:
+    """Whether pairs of tiles pay: for long sums of many rows, which are what is read most, while reading binds and all
+    processors have work. On an H100 2 to 4 % less; others take as long, and sums of 1024 and less up to 8 % more."""
+    if problem.k < _LONG or problem.m <= problem.n or problem.factor not in ("f16", "bf16"):
+        return False
+    rows, columns = -(-problem.m // ring.m), -(-problem.n // ring.n)
+    full = rows * columns >= _ENOUGH * target.processors and columns % 2 == 0
+    return full and ring.m == 128 and ring.n < 256 and target.binary == "cubin"
 
 
 def every_ring(
@@ -163,7 +160,7 @@ def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: G
     parts = Parts(left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum, c.factor == "f32")
     tiles = times(ceiling(rows, ring.m), ceiling(columns, ring.n))
     source = module(w, parts, ring, task.symbol, task.about)
-    if not ring.beside or not isinstance(tiles, int):
+    if not ring.paired:
         return Form(source, stay(tiles, target.processors), ring.warps, ring.stages, ring.label)
-    tasks = min(tiles + tiles % 2, target.processors // 2 * 2)
+    tasks = stay(tiles, target.processors // 2 * 2)
     return Form(source, tasks, ring.warps, ring.stages, ring.label, blocks=2)

@@ -158,9 +158,8 @@ def tile(number, rows, columns):
 
 
 def _tile_lines(ring: Ring) -> list[str]:
-    """The lines that say which tile a program makes. Numbers go down rows of tiles first, so that a pair of blocks has
-    columns in common, if not rows are wanted."""
-    if ring.beside != "left":
+    """The lines that say which tile a program makes; those of a pair have rows in common."""
+    if not ring.paired:
         return ["pm, pn = tile(number, rows, columns)"]
     return ["pm, pn = tile(number // 2, rows, columns // 2)", "pn = pn * 2 + number % 2"]
 
