@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from examples.models import MODELS
-from tests.unit.codegen.triton.attention_texts import Form, expected, shapes, text
+from tests.unit.compiler.codegen.triton.attention_texts import Form, expected, shapes, text
 
 import motet as package
 from motet.artifact.reader import Artifact

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from examples import models
-from tests.unit.codegen.triton.building import interpret, of_artifact
+from tests.unit.compiler.codegen.triton.building import interpret, of_artifact
 
 import motet as package
 from motet.artifact.dtypes import DTYPES

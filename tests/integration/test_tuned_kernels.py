@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.integration.conftest import Run
-from tests.unit.codegen.triton.texts import product
+from tests.unit.compiler.codegen.triton.texts import product
 
 from motet.artifact.candidates import INDEX, read_index
 from motet.artifact.library import Algorithm, read_call

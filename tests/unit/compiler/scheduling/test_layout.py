@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.codegen.cpu.harness import build, native_target
-from tests.unit.codegen.cpu.kernels import at, op, stage, value
-from tests.unit.codegen.cpu.windows import NCHW, NHWC, with_stages
+from tests.unit.compiler.codegen.cpu.harness import build, native_target
+from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
+from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, with_stages
 
 from motet.compiler.codegen.cpu import loops
 from motet.compiler.scheduling.layout import order_temporaries

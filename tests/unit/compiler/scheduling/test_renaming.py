@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.unit.codegen.triton.building import generate, random
-from tests.unit.codegen.triton.texts import tensor
+from tests.unit.compiler.codegen.triton.building import generate, random
+from tests.unit.compiler.codegen.triton.texts import tensor
 
 import motet
 
