@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -18,8 +19,11 @@ _own_cache = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run a cache of its own: one that outlives it knows the version, not the state of a source tree.
-    The workers of a parallel run inherit it. Every schedule that is compiled is checked."""
+    The workers of a parallel run inherit it. Every schedule that is compiled is checked. Tests send interrupts, which
+    what is started behind a shell's `&` ignores, and so would all processes that it starts."""
     os.environ[CHECKED] = "1"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if CACHE not in os.environ:
         config.stash[_own_cache] = os.environ[CACHE] = tempfile.mkdtemp(prefix="motet-test-cache-")
 
