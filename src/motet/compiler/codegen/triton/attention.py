@@ -33,6 +33,7 @@ from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, tot
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import rounded, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, source_of
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 LEAST = 16  # of a tile's sides
@@ -226,14 +227,10 @@ def form(
     flash.begin()
     flash.all_keys()
     flash.finish(stored)
-    tasks = times(ceiling(space.row_count, tile.rows), total(space.batch).expression)
+    tasks = product((ceiling(space.row_count, tile.rows), total(space.batch).expression))
     # Few that begin early take the places that are free then, several on one processor: up to half as long again.
     early = not isinstance(tasks, int) or tasks >= _TURNS * target.processors
     return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label, early=early)
-
-
-def times(a: Expr, b: Expr) -> Expr:
-    return a * b if isinstance(a, int) and isinstance(b, int) else b if a == 1 else a if b == 1 else ["*", a, b]
 
 
 @dataclass

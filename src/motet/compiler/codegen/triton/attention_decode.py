@@ -25,12 +25,12 @@ from motet.compiler.codegen.triton.attention import (
     Tile,
     space_of,
     stored_by,
-    times,
 )
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import rounded
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 _TURNS = 2  # programs for each processor
@@ -81,8 +81,8 @@ def emit(attention: Attention, parts: Parts, symbol: str, about: str, target: Gp
         Launch(kernel, buffers, symbol, forms, about),
         Launch(kernel, buffers, second, (together.form(buffers, second, about),), f"{about}, put together"),
     )
-    programs = times(total(space.batch).expression, parts.count)
-    sizes = tuple(times(4 * points, programs) for points in (rows * width, rows, rows))
+    programs = product((total(space.batch).expression, parts.count))
+    sizes = tuple(product((4 * points, programs)) for points in (rows * width, rows, rows))
     return Emitted(launches, sizes)
 
 
@@ -111,7 +111,7 @@ def _part(
     w.line(f"tl.store(v{spaces[0]} + ({row}[:, None] * {flash.columns} + {column}[None, :]), acc)")
     w.line(f"tl.store(v{spaces[1]} + {row}, high)")
     w.line(f"tl.store(v{spaces[2]} + {row}, total)")
-    tasks = times(total(space.batch).expression, parts.count)
+    tasks = product((total(space.batch).expression, parts.count))
     return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, f"{tile.label} parts={parts.keys}")
 
 
@@ -158,7 +158,7 @@ class _Together:
             w.line("total = tl.where(total == 0, 1.0, total)")
         value = w.define("x", rounded("acc / total", dtype))
         w.finish(attention.epilogue, value, at, stored_by(attention))
-        tasks = times(total(space.batch).expression, known)
+        tasks = product((total(space.batch).expression, known))
         return Form(w.module(symbol, about), tasks, 4, 1)
 
     def _sum(self, batch: str, row: str, count: str, column: str, natural: str | None) -> list[str]:

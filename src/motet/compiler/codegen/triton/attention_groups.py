@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from motet.compiler.codegen.cpu.extents import Place
-from motet.compiler.codegen.triton.attention import LOG2_E, LOWEST, Space, stored_by, times
+from motet.compiler.codegen.triton.attention import LOG2_E, LOWEST, Space, stored_by
 from motet.compiler.codegen.triton.attention_matrices import matrices_of
 from motet.compiler.codegen.triton.attention_scores import Scores
 from motet.compiler.codegen.triton.attention_turns import every_tile, is_even, is_one_careful, one_tile
@@ -29,6 +29,7 @@ from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring_text import NEXT, WAIT
 from motet.compiler.codegen.triton.scalars import carried_type, rounded, storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
+from motet.compiler.ir.expressions import product
 
 if TYPE_CHECKING:
     from motet.compiler.codegen.triton.attention_hopper import Groups
@@ -102,7 +103,7 @@ class Program:
 
     def form(self) -> Form:
         groups = self.groups
-        tasks = times(ceiling(self.space.row_count, groups.rows), total(self.space.batch).expression)
+        tasks = product((ceiling(self.space.row_count, groups.rows), total(self.space.batch).expression))
         if isinstance(tasks, int):
             tasks = min(tasks, self.processors) if groups.stay else -(-tasks // groups.at_once)
         w = _Writer(self.kernel, self.buffers, (groups.rows, groups.keys))

@@ -9,7 +9,7 @@ from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.image_boxes import UNIT, Boxes, Image, corner_of, tiles_of
 from motet.compiler.codegen.triton.products import Contraction, group_of
-from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, tile_function
+from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, indented, tile_function
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 
@@ -157,14 +157,14 @@ def fetch({", ".join(self.fetched)}):
     phase = 1
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
         pm, pn = tile(number, rows, columns)
-{_indented(corners, 2)}
+{indented(corners, 2)}
         for turn in range(0, {image.turns}):
             channel = turn % {image.chunks} * {UNIT}
             window = turn // {image.chunks}
-{_indented(self._steps(), 3)}
+{indented(self._steps(), 3)}
             mbarrier.wait(empty.index(place), phase)
             mbarrier.expect(full.index(place), {" + ".join(sizes)})
-{_indented(loads, 3)}
+{indented(loads, 3)}
             place += 1
             if place == {boxes.stages}:
                 place = 0
@@ -205,16 +205,16 @@ def fetch({", ".join(self.fetched)}):
         turn += [f"r{i} = warpgroup_mma_init(t{i})" for i in range(count)]
         return f'''@gluon.jit
 def multiply({", ".join([*self.multiplied, *arguments])}):
-{_indented([*layouts, *self._layout()], 1)}
+{indented([*layouts, *self._layout()], 1)}
     place = 0
     phase = 0
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
         pm, pn = tile(number, rows, columns)
-{_indented(begin, 2)}
+{indented(begin, 2)}
         last = 0
         for turn in range(0, {image.turns}):
             mbarrier.wait(full.index(place), phase)
-{_indented(turn, 3)}
+{indented(turn, 3)}
             mbarrier.arrive(empty.index(last), pred=turn > 0)
             last = place
             place += 1
@@ -223,7 +223,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
                 phase ^= 1
         {_left(done)} = {_waited(0, running)}
         mbarrier.arrive(empty.index(last))
-{_indented(end, 2)}
+{indented(end, 2)}
     tma.store_wait(0)'''
 
     def _layout(self) -> list[str]:
@@ -272,7 +272,7 @@ def multiply({", ".join([*self.multiplied, *arguments])}):
         given = ["c", "out", "out_boxes", *factors, "full", "empty", "rows", "columns", *arguments]
         workers = f"(multiply, ({', '.join(given)})), (fetch, ({', '.join(self.fetched)}))"
         lines.append(f"gl.warp_specialize([{workers}], [1], [{REGISTERS}])")
-        return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{_indented(lines, 1)}"
+        return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{indented(lines, 1)}"
 
     def _images(self) -> list[str]:
         """The descriptor of the image, and the ring's places for boxes, which are lines of pixels as well."""
@@ -343,7 +343,3 @@ def _left(names: Sequence[str]) -> str:
 def _waited(count: int, names: Sequence[str]) -> str:
     """Products behind a wait until at most `count` of them are under way."""
     return f"warpgroup_mma_wait({count}, deps=[{', '.join(names)}])"
-
-
-def _indented(lines: Sequence[str], level: int) -> str:
-    return "\n".join("    " * level + line for line in lines)

@@ -20,12 +20,13 @@ from motet.compiler.codegen.triton.joining import (
     settled,
 )
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
-from motet.compiler.codegen.triton.products import Contraction, factor_of, leaving, multiply, tile_of, times
+from motet.compiler.codegen.triton.products import Contraction, factor_of, leaving, multiply, tile_of
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import Ring, every_ring, ring_cycles
 from motet.compiler.codegen.triton.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.tiles import RATES, Problem, Tile, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 _FORMS = 6
@@ -168,7 +169,7 @@ def _form(j: Joined, tile: Tile) -> Form:
         at |= w.decompose(Coordinate(column, frozenset({1})), c.n) if c.n else {}
         points.append(at)
     (_at_once if j.together else _in_turn)(w, j, tile, points, masks)
-    tasks = times(times(ceiling(total(last.m), tile.m), ceiling(total(last.n), tile.n)), total(last.batch).expression)
+    tasks = product((ceiling(total(last.m), tile.m), ceiling(total(last.n), tile.n), total(last.batch).expression))
     label = f"{len(j.products)} products {'at once' if j.together else 'in turn'} {tile.label}"
     return Form(w.module(task.symbol, task.about), tasks, tile.warps, tile.stages, label)
 

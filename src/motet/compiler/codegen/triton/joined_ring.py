@@ -15,13 +15,14 @@ from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.joining import Joined, Sums, ended, ended_at_once, needed_later, parted, settled
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of, short
-from motet.compiler.codegen.triton.products import group_of, leaving, stay, times
+from motet.compiler.codegen.triton.products import group_of, leaving, stay
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import Ring, ring_cycles
 from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
 from motet.compiler.codegen.triton.scalars import storage_type
 from motet.compiler.codegen.triton.tiles import Problem, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, symbol_name
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -128,7 +129,7 @@ def form(j: Joined, factors: Factors, fit: Fit, target: GpuTarget) -> Form:
     """Raises `Unsupported`."""
     task, last, ring = j.task, j.products[-1], fit.ring
     text = _Text(j, factors, fit, leaving(last))
-    tiles = times(ceiling(total(last.m), ring.m), ceiling(total(last.n), fit.width))
+    tiles = product((ceiling(total(last.m), ring.m), ceiling(total(last.n), fit.width)))
     grid = stay(tiles, target.processors)
     return Form(text.module(task.symbol, task.about), grid, ring.warps, ring.stages, fit.label)
 

@@ -14,6 +14,7 @@ from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.tiles import PRECISIONS, Tile, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
+from motet.compiler.ir.expressions import product
 
 _TOGETHER = 128  # tiles that are made at a time
 _LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
@@ -41,7 +42,7 @@ def product_form(c: Contraction, tile: Tile, left: Matrix | None, right: Matrix 
     described = None if left is None or right is None or tile.kind == "pointers" else (left, right)
     w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
     _tile(w, c, tile, described)
-    tasks = times(times(ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n)), total(c.batch).expression)
+    tasks = product((ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n), total(c.batch).expression))
     return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label, early=False)
 
 
@@ -55,10 +56,6 @@ def leaving(c: Contraction) -> Matrix | None:
     places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
     found = (matrix_of(Source(place), c.m, c.n, c.batch) for place in places)
     return next((matrix for matrix in found if matrix is not None), None)
-
-
-def times(a: Expr, b: Expr) -> Expr:
-    return a * b if isinstance(a, int) and isinstance(b, int) else b if a == 1 else a if b == 1 else ["*", a, b]
 
 
 def _tile(w: Writer, c: Contraction, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix
-from motet.compiler.codegen.triton.products import Contraction, finish, leaving, stay, times
+from motet.compiler.codegen.triton.products import Contraction, finish, leaving, stay
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring_text import Parts, RingWriter, module
 from motet.compiler.codegen.triton.tiles import RATES, Problem, Stayed, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -158,7 +159,7 @@ def ring_form(c: Contraction, left: Matrix, right: Matrix, ring: Ring, target: G
         w.read_ahead()
     finish(w, c, "acc", at)
     parts = Parts(left, right, result, rows, columns, total(c.k), stored_as(c.factor), c.sum, c.factor == "f32")
-    tiles = times(ceiling(rows, ring.m), ceiling(columns, ring.n))
+    tiles = product((ceiling(rows, ring.m), ceiling(columns, ring.n)))
     source = module(w, parts, ring, task.symbol, task.about)
     if not ring.paired:
         return Form(source, stay(tiles, target.processors), ring.warps, ring.stages, ring.label)

@@ -212,16 +212,16 @@ def _fetch_function(w: RingWriter, ring: Ring, arguments: Sequence[str], factor:
         making.append(WAIT)
     return f'''@gluon.jit
 def fetch_{factor.side}({", ".join([*_shared(ring), *arguments])}):
-{_indented(making, 1)}
+{indented(making, 1)}
     place = 0
     phase = 1
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
-{_indented(_tile_lines(ring), 2)}
+{indented(_tile_lines(ring), 2)}
         for k in range(0, depth, {ring.k}):
             mbarrier.wait(empty.index(place), phase)
             mbarrier.expect(full.index(place), {" + ".join(f"{name}.nbytes_per_cta" for name in factor.names)})
-{_indented(factor.loads, 3)}
-{_indented(_onwards(ring), 3)}'''
+{indented(factor.loads, 3)}
+{indented(_onwards(ring), 3)}'''
 
 
 def _load(matrix: str, corner: str, places: str, place: str = "place") -> str:
@@ -263,16 +263,16 @@ def _multiply_function(w: RingWriter, parts: Parts, ring: Ring, arguments: Seque
         ]
     return f'''@gluon.jit
 def multiply({", ".join(["outs", *_shared(ring), *arguments])}):
-{_indented(setting, 1)}
+{indented(setting, 1)}
     place = 0
     phase = 0
     for number in range(gl.program_id(0), rows * columns, gl.num_programs(0)):
-{_indented(_tile_lines(ring), 2)}
-{_indented([*begin, *_ahead(w, ring, arguments)], 2)}
+{indented(_tile_lines(ring), 2)}
+{indented([*begin, *_ahead(w, ring, arguments)], 2)}
         last = 0
         for k in range(0, depth, {_together(parts, ring)}):
-{_indented(turn, 3)}
-{_indented([*closing, *_ending(w, parts, ring, arguments)], 2)}
+{indented(turn, 3)}
+{indented([*closing, *_ending(w, parts, ring, arguments)], 2)}
     tma.store_wait(0)'''
 
 
@@ -381,7 +381,8 @@ def _ending(w: RingWriter, parts: Parts, ring: Ring, arguments: Sequence[str]) -
     return lines
 
 
-def _indented(lines: Sequence[str], level: int) -> str:
+def indented(lines: Sequence[str], level: int) -> str:
+    """The text of lines in so many blocks."""
     return "\n".join("    " * level + line for line in lines)
 
 
@@ -415,7 +416,7 @@ def _main_function(w: RingWriter, parts: Parts, ring: Ring, symbol: str, argumen
         f"gl.warp_specialize([(multiply, (outs, {common})), (fetch_left, ({common})), (fetch_right, ({common}))], "
         f"[1, 1], [{REGISTERS}, {REGISTERS}])",
     ]
-    return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{_indented(lines, 1)}"
+    return f"@gluon.jit\ndef {symbol}({', '.join(arguments)}):\n{indented(lines, 1)}"
 
 
 def _places(

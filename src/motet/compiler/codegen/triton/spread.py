@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
-from motet.compiler.codegen.triton.products import Contraction, finish, times
+from motet.compiler.codegen.triton.products import Contraction, finish
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import carried_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 _DEEPEST = 256  # products of each result
@@ -72,7 +73,7 @@ def _form(c: Contraction, block: _Block) -> Form:
     acc = w.define("x", f"tl.sum({left} * {right}, 1)")
     w.shape, w.masks, w.remembered = (block.m, block.n), {}, {}
     finish(w, c, acc, batch | _points(w, c, first, second, block, (0, 1)))
-    tasks = times(times(ceiling(rows, block.m), ceiling(columns, block.n)), total(c.batch).expression)
+    tasks = product((ceiling(rows, block.m), ceiling(columns, block.n), total(c.batch).expression))
     return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label)
 
 

@@ -12,10 +12,11 @@ from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.kernel import Kernel, Stage, item_bytes
 from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, total
-from motet.compiler.codegen.triton.products import Contraction, finish, times
+from motet.compiler.codegen.triton.products import Contraction, finish
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import FLOATS, carried_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed
+from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
 _MOST = 7  # vectors
@@ -115,7 +116,7 @@ def _form(c: Contraction, block: _Block, along: bool) -> Form:
         w.remembered = {}
         value = w.define("x", f"tl.sum(a{number}, {inner}, keep_dims=True)")
         finish(w, c, value, at | row)
-    tasks = times(ceiling(results, block.results), total(c.batch).expression)
+    tasks = product((ceiling(results, block.results), total(c.batch).expression))
     return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label)
 
 
