@@ -125,6 +125,13 @@ def test_bench_prints_a_profile(motet: Run, compiled: Path) -> None:
     assert outcome.stderr == ""
 
 
+@pytest.mark.parametrize("seconds", ["1e999", "nan", "-1", "soon"])
+def test_bench_refuses_times_that_never_end(motet: Run, compiled: Path, seconds: str) -> None:
+    outcome = motet("bench", compiled / "add.motet", "--min-time", seconds)
+    assert outcome.returncode == 2
+    assert "--min-time" in outcome.stderr
+
+
 def test_devices_lists_the_host(motet: Run) -> None:
     found = json.loads(motet("devices", "--json").stdout)
     host = next(device for device in found if device["uri"] == "host")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,12 @@ class Measurement:
     kernels: list[KernelTime]
 
 
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds}: expected a number of seconds")
+    return seconds
+
+
 def bench_function(
     file: arguments.Runnable,
     function: arguments.Function = None,
@@ -63,7 +70,9 @@ def bench_function(
         metavar="N", min=1, show_default=False,
         help="Calls in a sample; chosen by --min-time if not given.",
     )] = None,
-    min_time: Annotated[float, typer.Option(metavar="S", min=0.0, help="Seconds for all samples.")] = 1.0,
+    min_time: Annotated[
+        float, typer.Option(metavar="S", min=0.0, callback=_finite, help="Seconds for all samples.")
+    ] = 1.0,
     threads: arguments.Threads = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show the time of each kernel too.")] = False,
     placement: arguments.Placement = "default",
