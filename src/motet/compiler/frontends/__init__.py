@@ -104,7 +104,7 @@ def _text(source: str | bytes, file: str) -> str:
     if isinstance(source, str):
         return source
     try:
-        return source.decode()
+        return source.decode("utf-8-sig")  # which some editors begin with a mark
     except UnicodeDecodeError as error:
         raise CompileError(
             f"unknown format: neither text (byte {error.start} is not UTF-8) nor an ONNX model; "

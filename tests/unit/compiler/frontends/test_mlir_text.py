@@ -57,6 +57,11 @@ module @fragment_name {
 """
 
 
+def test_a_mark_of_the_encoding_before_the_text_is_none_of_it():
+    marked = load_source(b"\xef\xbb\xbf" + FRAGMENT.encode(), FILE)
+    assert str(marked.module) == text_of(FRAGMENT)
+
+
 def test_a_fragment_in_destination_passing_style_keeps_its_arguments():
     a, b, out = normal(64, 128), normal(128, 128), normal(64, 128)
     text = text_of(FRAGMENT)
