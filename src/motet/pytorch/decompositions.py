@@ -47,8 +47,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.min.default: _smallest,
         aten.bitwise_or.Scalar: _or,
         aten.bitwise_xor.Scalar: _xor,
-        aten.__lshift__.Tensor: _left_shift,
-        aten.__rshift__.Tensor: _right_shift,
+        aten.__lshift__.Tensor: torch.bitwise_left_shift,
+        aten.__rshift__.Tensor: torch.bitwise_right_shift,
         aten.pow.Tensor_Scalar: _pow,
         aten.pad.default: _pad,
         aten.isfinite.default: _isfinite,
@@ -187,14 +187,6 @@ def _or(a: Any, b: Any) -> Any:
 
 def _xor(a: Any, b: Any) -> Any:
     return torch.bitwise_xor(*_with_number(a, b))
-
-
-def _left_shift(a: Any, b: Any) -> Any:
-    return torch.bitwise_left_shift(a, b)
-
-
-def _right_shift(a: Any, b: Any) -> Any:
-    return torch.bitwise_right_shift(a, b)
 
 
 def _bytes(*factors: Any) -> bool:
