@@ -11,6 +11,7 @@ from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
 from tests.unit.compiler.codegen.cpu.windows import (
     NCHW,
     NHWC,
+    SAME,
     Geometry,
     entry,
     multiply_add,
@@ -24,7 +25,6 @@ from motet.compiler.codegen.cpu import depthwise
 from motet.compiler.targets.cpu import X86_64_V3
 
 TARGETS = pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=lambda target: target.name)
-SAME = Geometry((3, 3), low=(1, 1), high=(1, 1), padding=0.0)
 
 
 def depthwise_kernel(

@@ -32,6 +32,9 @@ class Geometry:
         return tuple((i + lo + hi - (k - 1) * d - 1) // s + 1 for i, k, s, d, lo, hi in zipped)
 
 
+SAME = Geometry((3, 3), low=(1, 1), high=(1, 1), padding=0.0)
+
+
 def entry(geometry: Geometry, axis: int, out: int, tap: int) -> tuple:
     return (-geometry.low[axis], {out: geometry.stride[axis], tap: geometry.dilation[axis]})
 
