@@ -9,6 +9,7 @@ That it is as long is known here, of the whole function. In a kernel of the two 
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import extent_of
 from motet.compiler.scheduling.shapes import Shapes
 
 
@@ -37,15 +38,5 @@ def _measure(slice_: ir.Operation, source: ir.Value, shapes: Shapes) -> None:
     first = segments[0] + segments[1]  # behind the source and the offsets
     for position, axis in enumerate(dynamic, first):
         if shapes.numbers.get(slice_.operands[position]) == shapes.tensors[source][axis]:
-            slice_.operands[position] = _extent(source, axis, slice_)
-
-
-def _extent(value: ir.Value, axis: int, before: ir.Operation) -> ir.Value:
-    at, index = ir.InsertionPoint(before), ir.IndexType.get(before.context)
-    number = ir.Operation.create(
-        "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, axis)},
-        loc=before.location, ip=at,
-    ).result
-    return ir.Operation.create(
-        "tensor.dim", results=[index], operands=[value, number], loc=before.location, ip=at
-    ).result
+            with ir.InsertionPoint(slice_), slice_.location:
+                slice_.operands[position] = extent_of(source, axis)

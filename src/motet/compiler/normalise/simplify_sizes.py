@@ -10,6 +10,7 @@ Frontends calculate with extents where a reshape infers one. Sizes that are numb
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.scheduling.shapes import Shapes
 
 
@@ -49,17 +50,5 @@ def _is_plain(operation: ir.Operation) -> bool:
 
 def _make(known: str | int, places: dict[str, tuple[ir.Value, int]], begin: ir.Operation) -> ir.Value:
     """A size at the beginning of the function."""
-    at, index = ir.InsertionPoint(begin), ir.IndexType.get(begin.context)
-
-    def constant(value: int) -> ir.Value:
-        return ir.Operation.create(
-            "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)},
-            loc=begin.location, ip=at,
-        ).result
-
-    if isinstance(known, int):
-        return constant(known)
-    argument, axis = places[known]
-    return ir.Operation.create(
-        "tensor.dim", results=[index], operands=[argument, constant(axis)], loc=begin.location, ip=at
-    ).result
+    with ir.InsertionPoint(begin), begin.location:
+        return constant_index(known) if isinstance(known, int) else extent_of(*places[known])

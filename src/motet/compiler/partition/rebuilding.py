@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.ir.sizes import extent_of
 from motet.compiler.partition.candidates import Candidate, Triangle
 from motet.compiler.partition.group import MARK
 from motet.compiler.partition.refining import Axis, Extents, NoRefinement, Reshape, Slice, Tensor
@@ -123,7 +124,7 @@ class CandidateBuilder:
                 parts = self.extents.parts((name, axis))
                 lead = self.extents.lead((name, axis))
                 if parts and parts[0] is None and lead not in found:
-                    found[lead] = _dim(value, position)
+                    found[lead] = extent_of(value, position)
                 position += len(parts)
         return found
 
@@ -267,14 +268,6 @@ def _scalar(kind: ir.Type, number: float | int) -> ir.Value:
     floating = isinstance(element, ir.FloatType)
     value = ir.FloatAttr.get(element, float(number)) if floating else ir.IntegerAttr.get(element, int(number))
     return ir.Operation.create("arith.constant", results=[element], attributes={"value": value}).results[0]
-
-
-def _dim(value: ir.Value, axis: int) -> ir.Value:
-    index = ir.IndexType.get()
-    constant = ir.Operation.create(
-        "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, axis)}
-    )
-    return ir.Operation.create("tensor.dim", results=[index], operands=[value, constant.results[0]]).results[0]
 
 
 def _loops(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import extent_of
 
 Size = int | None
 Axis = tuple[str, int]
@@ -340,17 +341,13 @@ def _collapse(value: ir.Value, kind: ir.RankedTensorType, groups: Sequence[Seque
 def _expand(value: ir.Value, kind: ir.RankedTensorType, groups: Sequence[Sequence[int]]) -> ir.Value:
     """An expansion; an extent that is not known is that of its group, all others of which are 1."""
     dynamic: list[ir.Value] = []
-    index = ir.IndexType.get()
     for axis, group in enumerate(groups):
         unknown = [a for a in group if kind.is_dynamic_dim(a)]
         if not unknown:
             continue
         if any(kind.shape[a] != 1 for a in group if a not in unknown):
             raise NoRefinement
-        number = ir.Operation.create(
-            "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, axis)}
-        ).results[0]
-        dynamic.append(ir.Operation.create("tensor.dim", results=[index], operands=[value, number]).results[0])
+        dynamic.append(extent_of(value, axis))
     return ir.Operation.create(
         "tensor.expand_shape", results=[kind], operands=[value, *dynamic],
         attributes={

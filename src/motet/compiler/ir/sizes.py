@@ -1,0 +1,17 @@
+"""Sizes as operations, made where operations are being inserted."""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import ir
+
+
+def constant_index(number: int) -> ir.Value:
+    index = ir.IndexType.get()
+    value = {"value": ir.IntegerAttr.get(index, number)}
+    return ir.Operation.create("arith.constant", results=[index], attributes=value).result
+
+
+def extent_of(value: ir.Value, axis: int) -> ir.Value:
+    """How long a tensor is in a dimension."""
+    operands = [value, constant_index(axis)]
+    return ir.Operation.create("tensor.dim", results=[ir.IndexType.get()], operands=operands).result
