@@ -32,7 +32,7 @@ from motet.compiler.placement.read_devices import declarations, declare, declare
 from motet.compiler.placement.resolve_aliases import resolve_alias
 from motet.compiler.placement.speaking import speaks_of_devices
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
-from motet.compiler.targets.families import HOST, broken_families, driver_options, families
+from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code
 from motet.errors import CompileError, OptionError
 
 _log = logging.getLogger("motet")
@@ -62,7 +62,18 @@ class AssignDevices:
         elif not _is_plain(flags) or speaks_of_devices(module):
             for number, (_, filled) in enumerate(assigned):
                 _add(module, f"__device_{number}", filled)
+        elif flags:
+            _expect_code(flags[0], assigned[0][1][0].family)
         _number_default(module)
+
+
+def _expect_code(flag: DeviceFlag, family: str) -> None:
+    """Refuses the only device of a program where no code can be made for it."""
+    known = families_with_code()
+    if family not in known:
+        raise OptionError(
+            f"device '{flag.expression}': no code can be made for {family}; available: {', '.join(known)}"
+        )
 
 
 def alternatives(flag: DeviceFlag) -> list[schema.Alternative]:
@@ -79,7 +90,7 @@ def _alternative(flag: DeviceFlag, given: Alternative) -> schema.Alternative:
             raise OptionError(f"device '{flag.name or flag.expression}': {reason}")
         raise OptionError(
             f"device '{flag.name or flag.expression}': {given.target} is no family of devices; "
-            f"available: {', '.join(sorted(known - set(DEPRECATED)))}; or @ and the name of another device"
+            f"available: {', '.join(families_with_code())}; or @ and the name of another device"
         )
     if given.target in DEPRECATED:
         _log.warning("device name '%s' is deprecated; write '%s'", given.target, DEPRECATED[given.target])

@@ -15,7 +15,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import DEVICE
 from motet.compiler.placement.families import device_families
-from motet.compiler.targets.families import families
+from motet.compiler.targets.families import families_with_code
 from motet.errors import CompileError
 
 
@@ -27,7 +27,7 @@ class CheckCode:
     devices: Sequence[LogicalDevice]
 
     def run(self, module: ir.Module) -> None:
-        known = [name for name, family in families().items() if family.targets]
+        known = families_with_code()
         checked: set[str] = set()
         for function in public_functions(module):
             device = ir.StringAttr(function.attributes[DEVICE]).value if DEVICE in function.attributes else ""

@@ -42,6 +42,11 @@ def families() -> dict[str, Family]:
     return known
 
 
+def families_with_code() -> list[str]:
+    """The names of the families that code can be made for."""
+    return [name for name, family in families().items() if family.targets]
+
+
 def broken_families() -> dict[str, str]:
     """The families of other distributions that cannot be loaded, and why."""
     loaded = {entry.name: _load(entry) for entry in metadata.entry_points(group=GROUP)}

@@ -277,7 +277,9 @@ def test_programs_that_mean_nothing(text: str, place: str, pieces: list[str]):
 
 
 FLAGS = {
-    "unknown family": (["gpu=cudaa"], ["device 'gpu': cudaa is no family of devices", "cuda, hip, host"]),
+    "unknown family": (["gpu=cudaa"], [
+        "device 'gpu': cudaa is no family of devices", "available: host, null, riscv, cuda, hip",
+    ]),
     "ordinal no number": (["local[x]"], ["column 7", "an ordinal"]),
     "text behind an ordinal": (["local[3]xyz"], ["column 9", "there is 'xyz'"]),
     "nothing behind a comma": (["host,"], ["column 6", "the end"]),
@@ -316,3 +318,9 @@ def test_a_placed_program_without_devices():
         f"{FILE}:2:8: math.exp: affinity to @b names no device; declared: none; declare it in the program, "
         "or give --device b=…"
     )
+
+
+@pytest.mark.parametrize("family", ["metal", "vulkan", "opencl", "level_zero"])
+def test_a_family_that_no_code_can_be_made_for(family: str):
+    error = str(error_of(F, (family,)))
+    assert error == f"device '{family}': no code can be made for {family}; available: host, null, riscv, cuda, hip"
