@@ -29,6 +29,24 @@ def test_compile_is_repeatable_to_the_byte(motet: Run, add: Path, tmp_path: Path
     assert (tmp_path / "a.motet").read_bytes() == (tmp_path / "b.motet").read_bytes()
 
 
+def test_proofs_count_what_they_compare(motet: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.mlir").write_text("""
+        func.func @two(%a: tensor<8x8xf32>, %b: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+          %e = tensor.empty() : tensor<8x8xf32>
+          %z = arith.constant 0.0 : f32
+          %f = linalg.fill ins(%z : f32) outs(%e : tensor<8x8xf32>) -> tensor<8x8xf32>
+          %x = linalg.matmul ins(%a, %b : tensor<8x8xf32>, tensor<8x8xf32>) outs(%f : tensor<8x8xf32>)
+            -> tensor<8x8xf32>
+          %y = linalg.matmul ins(%x, %b : tensor<8x8xf32>, tensor<8x8xf32>) outs(%f : tensor<8x8xf32>)
+            -> tensor<8x8xf32>
+          return %x, %y : tensor<8x8xf32>, tensor<8x8xf32>
+        }""")  # fmt: skip
+    outcome = motet("compile", "two.mlir", "--prove", "--device", "host{cpu=x86-64-v3}")
+    assert outcome.returncode == 0, outcome.stderr
+    rows = [line.split() for line in outcome.stdout.splitlines()]
+    assert ["two", "x86-64-v3", "2", "2", "4"] in rows, outcome.stdout  # both results are written, inputs only read
+
+
 def test_program_is_read_from_standard_input(tmp_path: Path, add: Path) -> None:
     outcome = subprocess.run(
         [sys.executable, "-m", "motet", "opt", "-", "--pipeline", "cse"], input=add.read_text(), text=True,

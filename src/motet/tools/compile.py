@@ -30,6 +30,7 @@ Examples:
                                                    and keeps the fastest; motet inspect shows what was measured
   motet compile rows.mlir --option tune-schedule=measure --option tune-inputs=64x128xf32,128xf32
                                                    the same for dynamic extents: with inputs of these shapes
+  motet compile model.onnx --prove                 proves that no schedule has a race, and prints what was compared
 """
 
 
@@ -62,6 +63,10 @@ def compile_program(
     no_cache: Annotated[bool, typer.Option(
         "--no-cache", help="Compile everything anew, and keep nothing for the next time.",
     )] = False,
+    prove: Annotated[bool, typer.Option(
+        "--prove", help="Prove of every schedule that each order of its commands that it allows gives the same "
+        "results, print what was proved, and fail, writing nothing, where it cannot be.",
+    )] = False,
 ) -> None:
     if parameters not in ("embedded", "external"):
         raise OptionError(f"--parameters {parameters}: expected embedded or external")
@@ -84,8 +89,23 @@ def compile_program(
     worker = context.obj if isinstance(context.obj, Standby) else None
     with Progress(f"compiling {request.path}") as progress:
         artifact = service.compile(request, progress.update, worker)
+    if prove:
+        _print_proofs(artifact)
     save(artifact, path, "external" if parameters == "external" else "embedded")
     typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {', '.join(artifact.functions)}")
+
+
+def _print_proofs(artifact: Artifact) -> None:
+    """Prints what the checker proves of each schedule. Raises CompileError where it cannot."""
+    from motet.compiler.scheduling.checker import check_manifest
+    from motet.tools.show import show_table
+
+    rows = [
+        [proof.function, proof.target, f"{proof.commands:,}", f"{proof.pairs:,}", f"{proof.buffers:,}"]
+        for proof in check_manifest(artifact.manifest)
+    ]
+    typer.echo("proved: every order of commands that a schedule allows gives the same results")
+    typer.echo("\n".join(show_table(["function", "target", "commands", "pairs", "buffers"], rows)))
 
 
 def default_output(input: str) -> Path:
