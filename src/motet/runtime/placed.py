@@ -143,7 +143,7 @@ class PlacedInstance:
         symbols = {s.name: shapes[step.operands[s.input]].extents[s.axis] for s in region.symbols}
         loaded = self.devices[step.device]
         concrete = make_concrete(
-            region, schedule, symbols, loaded.parameter_bytes, self.signature.name
+            region, schedule, symbols, loaded.parameter_bytes, self.signature.name, loaded.agreement
         )
         commands = loaded.device.record(
             loaded.executable, concrete.work, concrete.externals, concrete.scratch
