@@ -42,12 +42,12 @@ def check_agreement(manifest: Manifest, contracts: Contracts, where: str) -> Non
 
 
 def _kernels_of(variant: Variant, contracts: Contracts, where: str) -> Kernels:
-    found = contracts.targets.get(variant.target)
+    found = contracts.find(variant.family, variant.target)
     if found is None:
-        raise ArtifactError(f"{where}: no code for this target; there is for: {', '.join(contracts.targets) or 'none'}")
-    given = variant.family, variant.triple, variant.features, variant.objects
-    if given != (found.family, found.triple, found.features, found.objects):
-        raise ArtifactError(f"{where}: its family, triple, features or objects are not those of its code")
+        known = ", ".join(f"{each.family} {each.target}" for each in contracts.targets) or "none"
+        raise ArtifactError(f"{where}: no code for {variant.family} {variant.target}; there is for: {known}")
+    if (variant.triple, variant.features, variant.objects) != (found.triple, found.features, found.objects):
+        raise ArtifactError(f"{where}: its triple, features or objects are not those of its code")
     return found.kernels
 
 
@@ -202,7 +202,7 @@ class Agreement:
     extents alone: what is there to compare does not depend on them, but for mistakes that the seal tells of."""
 
     def __init__(self, variant: Variant, contracts: Contracts | None) -> None:
-        target = None if contracts is None else contracts.targets.get(variant.target)
+        target = None if contracts is None else contracts.find(variant.family, variant.target)
         self._kernels = None if target is None else target.kernels
         self._own = {id(schedule) for schedule in variant.schedules.values()}
         self._ordered: set[int] = set()

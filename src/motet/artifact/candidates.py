@@ -115,16 +115,16 @@ def _settle_contracts(
     if CONTRACTS not in members:
         return
     contracts = decode_contracts(members[CONTRACTS], "artifact")
-    targets: dict[str, TargetContract] = {}
-    for name, target in contracts.targets.items():
-        own = grids.get((target.family, name), {})
+    targets: list[TargetContract] = []
+    for target in contracts.targets:
+        own = grids.get((target.family, target.target), {})
         kernels = {
             symbol: [
                 structs.replace(each, tasks=own[symbol].over(each.symbols)) if symbol in own else each for each in all_
             ]
             for symbol, all_ in target.kernels.items()
         }
-        targets[name] = structs.replace(target, kernels=kernels)
+        targets.append(structs.replace(target, kernels=kernels))
     members[CONTRACTS] = msgspec.json.encode(structs.replace(contracts, targets=targets))
     seal(manifest, members)
 

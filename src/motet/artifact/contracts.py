@@ -15,7 +15,7 @@ import msgspec
 from msgspec import structs
 
 from motet.artifact.expressions import evaluate
-from motet.artifact.schema import Expr, Manifest, Struct
+from motet.artifact.schema import Expr, Manifest
 from motet.errors import ArtifactError, CallError
 
 CONTRACTS = "contracts.json"
@@ -23,7 +23,7 @@ CONTRACTS = "contracts.json"
 _Bytes = TypeVar("_Bytes", bound=bytes | bytearray | memoryview)
 
 
-class KernelContract(Struct, frozen=True):
+class KernelContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one phase of a kernel is launched with. Expressions are over `symbols`, the launch's sizes in their order.
 
     `buffers` are bytes; the first `reads` are only read. `equal` are pairs that must be equal. The phase runs after
@@ -68,22 +68,26 @@ class KernelContract(Struct, frozen=True):
 Kernels = Mapping[str, list[KernelContract]]
 
 
-class TargetContract(Struct, frozen=True):
+class TargetContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The code for one target: what it runs on, its objects, and its kernels by symbol. Kernels that share code may
     be launched in more than one way."""
 
     family: str
+    target: str
     triple: str
     features: list[str]
     objects: list[str]
     kernels: dict[str, list[KernelContract]]
 
 
-class Contracts(Struct, frozen=True):
-    """Of all targets, by name."""
+class Contracts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Of all targets."""
 
-    targets: dict[str, TargetContract]
+    targets: list[TargetContract]
     seal: str = ""
+
+    def find(self, family: str, target: str) -> TargetContract | None:
+        return next((each for each in self.targets if (each.family, each.target) == (family, target)), None)
 
 
 def decode_contracts(data: bytes | memoryview, where: str) -> Contracts:
@@ -109,7 +113,7 @@ def seal(manifest: Manifest, members: MutableMapping[str, _Bytes | bytes]) -> No
     members[CONTRACTS] = msgspec.json.encode(structs.replace(contracts, seal=seal_of(written)))
 
 
-def with_contracts(members: MutableMapping[str, bytes], target: str, contract: TargetContract) -> None:
-    """Add those of one target."""
-    earlier = decode_contracts(members[CONTRACTS], "artifact") if CONTRACTS in members else Contracts({})
-    members[CONTRACTS] = msgspec.json.encode(Contracts(earlier.targets | {target: contract}))
+def add_contract(members: MutableMapping[str, bytes], contract: TargetContract) -> None:
+    """Add that of one target."""
+    earlier = decode_contracts(members[CONTRACTS], "artifact").targets if CONTRACTS in members else []
+    members[CONTRACTS] = msgspec.json.encode(Contracts([*earlier, contract]))

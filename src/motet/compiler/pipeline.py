@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec import structs
 
-from motet.artifact.contracts import TargetContract, seal, with_contracts
+from motet.artifact.contracts import TargetContract, add_contract, seal
 from motet.artifact.schema import (
     SCHEMA_VERSION,
     KernelInfo,
@@ -370,10 +370,9 @@ def build_variant(
     expected = all(entry.code.phases == drafted[name].code.phases for name, entry in compiled.items())
     schedules = draft if begun is not None and expected else scheduled(compiled)
     kernel_contracts = contracts_of(compiled, kernels.functions)
-    with_contracts(
-        members, target.name,
-        TargetContract(target.family, target.triple, list(target.requires), paths, kernel_contracts),
-    )
+    add_contract(members, TargetContract(
+        target.family, target.name, target.triple, list(target.requires), paths, kernel_contracts,
+    ))
     if candidates is not None:
         for name, known in shapes.items():
             make = functools.partial(schedule_function, *known, compiled, store)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
-from motet.errors import CallError, DeviceError, DeviceLost
+from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
 from motet.runtime.device import Device, DeviceInfo, open_device, probe
 from motet.runtime.devices.host.driver import HostDevice, open_threads
 from motet.runtime.devices.host.memory import Pool
@@ -121,6 +121,7 @@ class BoundDevices:
             return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
         manifest = self.artifact.manifest
         plan = manifest.plans[signature.name]
+        self._check_code(plan, [device.variant for device in devices])
         schedules = [device.variant.schedules for device in devices]
         return PlacedInstance(signature, plan, manifest.regions, devices, symbols, schedules)
 
@@ -229,7 +230,8 @@ class BoundDevices:
         reasons: list[str] = []
         for variant in self.artifact.manifest.variants:
             if variant.family == info.family:
-                reason = obstacle(variant)
+                absent = sorted(regions - set(variant.schedules))
+                reason = obstacle(variant) or (f"no code for {', '.join(absent)}" if absent else None)
                 if reason is None:
                     return variant
                 reasons.append(f"{variant.target}: {reason}")
@@ -280,6 +282,14 @@ class BoundDevices:
             state.threads[uri] = open_threads(uri, self._threads)
         return state.threads[uri]
 
+    def _check_code(self, plan: Plan, variants: Sequence[Variant]) -> None:
+        """Raises ArtifactError where a device of the plan has no code for a region that is to run there."""
+        for step in plan.steps:
+            if step.op == "run" and step.region not in variants[step.device].schedules:
+                raise ArtifactError(
+                    f"{self.artifact.name}: region {step.region!r}: no code for {variants[step.device].target}"
+                )
+
     def _merged(self, state: _State, signature: Signature, number: int = 0) -> Merged:
         """The function as one schedule, for where all devices share one memory: that of the device `number`."""
         manifest, name = self.artifact.manifest, signature.name
@@ -287,6 +297,7 @@ class BoundDevices:
         if name not in manifest.plans:
             return Merged(schedules[name], [])
         if name not in state.merged:
+            self._check_code(manifest.plans[name], [state.choices[number].variant] * len(state.choices))
             state.merged[name] = merge_plan(signature, manifest.plans[name], manifest.regions, schedules)
         return state.merged[name]
 

@@ -55,8 +55,8 @@ def make_concrete(
     where: str,
     agreement: Agreement | None = None,
 ) -> Concrete:
-    """Evaluates `schedule`. Raises CallError for extents that do not fit, ArtifactError for ranges out of bounds and for
-    what is not in `agreement` with the code."""
+    """Evaluates `schedule`. Raises CallError for extents that do not fit, ArtifactError for ranges out of bounds and
+    for what is not in `agreement` with the code."""
     check_constraints(signature, symbols, where)
     inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
     results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.schema import Plan, Schedule, Signature, Step
+from motet.errors import ArtifactError
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
@@ -26,6 +27,7 @@ from motet.runtime.loaded import LoadedDevice
 from motet.runtime.queues import Slots, choose_queues, run_beside, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
+from motet.runtime.tensors import show_shape
 from motet.runtime.timeline import HostTimeline, Point
 from motet.runtime.trace import Submissions, Traced
 
@@ -140,11 +142,18 @@ class PlacedInstance:
     def _record(
         self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule, queue: int, beside: bool
     ) -> _Run:
-        symbols = {s.name: shapes[step.operands[s.input]].extents[s.axis] for s in region.symbols}
+        given = [shapes[value] for value in step.operands]
+        symbols = {s.name: given[s.input].extents[s.axis] for s in region.symbols}
         loaded = self.devices[step.device]
         concrete = make_concrete(
             region, schedule, symbols, loaded.parameter_bytes, self.signature.name, loaded.agreement
         )
+        for value, shape, expected in zip(step.operands, given, concrete.inputs, strict=True):
+            if shape.extents != expected.extents:
+                raise ArtifactError(
+                    f"{self.signature.name}: value {value} of the plan is {show_shape(shape.extents)}; region "
+                    f"{step.region!r} expects {show_shape(expected.extents)}"
+                )
         commands = loaded.device.record(
             loaded.executable, concrete.work, concrete.externals, concrete.scratch
         )
