@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,8 @@ from motet.runtime.placed import PlacedInstance
 from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families, no_code, regions_of
 
 _log = logging.getLogger("motet")
+
+_PATIENCE = 0.5  # seconds that devices have to end their work after the user's interrupt
 
 Obstacle = Callable[[Variant], str | None]
 
@@ -71,8 +74,8 @@ class BoundDevices:
         self._state = _State(choices)
         try:
             self._open_all()
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.close(interrupted=isinstance(error, KeyboardInterrupt))
             raise
 
     # -- what it is ------------------------------------------------------------------------------
@@ -161,14 +164,22 @@ class BoundDevices:
                     self._note(f"@{choice.device.name}: {lost}; it is {choice.info.uri} now, the call is made again")
             return True
 
-    def close(self) -> None:
-        """Gives every device back."""
+    def close(self, interrupted: bool = False) -> None:
+        """Gives every device back. `interrupted`: what they work at is ended, and who does not end it is not waited
+        for."""
         with self._lock:
             closing = [*self._state.opened.values(), *self._retired]
             self._state, self._retired = _State(self._state.choices), []
-        for loaded in closing:
-            with suppress(DeviceError):  # a lost one has nothing to give back
-                loaded.close()
+        if not interrupted:
+            for loaded in closing:
+                _close(loaded)
+            return
+        threads = [threading.Thread(target=_abort, args=(loaded,), daemon=True) for loaded in closing]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + _PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -220,7 +231,7 @@ class BoundDevices:
             try:
                 loaded = LoadedDevice(device, self._variant_for(info, device.obstacle, regions), self.artifact)
                 self.notes += [f"{info.uri}: {note}" for note in loaded.notes]
-            except DeviceError:
+            except BaseException:
                 device.close()
                 raise
             state.opened[candidate.info.uri] = loaded
@@ -300,6 +311,17 @@ class BoundDevices:
             self._check_code(manifest.plans[name], [state.choices[number].variant] * len(state.choices))
             state.merged[name] = merge_plan(signature, manifest.plans[name], manifest.regions, schedules)
         return state.merged[name]
+
+
+def _close(loaded: LoadedDevice) -> None:
+    with suppress(DeviceError):  # a lost one has nothing to give back
+        loaded.close()
+
+
+def _abort(loaded: LoadedDevice) -> None:
+    with suppress(DeviceError):
+        loaded.device.abort()
+    _close(loaded)
 
 
 def _next(choice: Choice) -> Choice:

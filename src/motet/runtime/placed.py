@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from motet.artifact.schema import Plan, Schedule, Signature, Step
-from motet.errors import ArtifactError
+from motet.errors import ArtifactError, DeviceError, MotetError
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
@@ -212,6 +213,10 @@ class PlacedInstance:
         return None
 
 
+_PATIENCE = 0.3  # seconds that devices have to end their work after the user's interrupt
+_abandoned: list[_Call] = []  # of which devices may still work on the memory
+
+
 class _Call:
     """One execution of a plan; what it submits goes into `noted` where that is given."""
 
@@ -247,24 +252,51 @@ class _Call:
     def run(self, timed: list[tuple[str, float]] | None) -> None:
         self.slot = self.instance.slots.take()
         try:
-            steps = self.instance._steps  # pyright: ignore[reportPrivateUsage]
-            for self.place, entry in enumerate(steps):
-                begin = time.perf_counter()
-                if isinstance(entry, _Run):
-                    self._submit(entry)
-                else:
-                    self._transfer(entry)
-                self._retire(entry.step)
-                if timed is not None:
-                    self._settle_now()
-                    name = entry.step.region if isinstance(entry, _Run) else "transfer"
-                    timed.append((name, time.perf_counter() - begin))
-            self._return()
-        finally:
+            try:
+                self._submit_all(timed)
+            except Exception:
+                self._settle()
+                raise
             failure = self._settle()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # the user's interrupt
+                self._abandon()
+            raise
+        finally:
             self.instance.slots.give_back(self.slot)
         if failure is not None:
             raise failure
+
+    def _submit_all(self, timed: list[tuple[str, float]] | None) -> None:
+        steps = self.instance._steps  # pyright: ignore[reportPrivateUsage]
+        for self.place, entry in enumerate(steps):
+            begin = time.perf_counter()
+            if isinstance(entry, _Run):
+                self._submit(entry)
+            else:
+                self._transfer(entry)
+            self._retire(entry.step)
+            if timed is not None:
+                self._settle_now()
+                name = entry.step.region if isinstance(entry, _Run) else "transfer"
+                timed.append((name, time.perf_counter() - begin))
+        self._return()
+
+    def _abandon(self) -> None:
+        """Tells devices to end their work. One that does not at once may still write to what this call holds, which
+        stays until it has."""
+        _abandoned[:] = [call for call in _abandoned if not all(point.reached for point in call.pending)]
+        _abandoned.append(self)
+        for loaded in self.devices:
+            if not loaded.device.info.host_memory:
+                with suppress(DeviceError):
+                    loaded.device.abort()
+        end = time.monotonic() + _PATIENCE
+        for point in self.pending:
+            with suppress(MotetError):
+                point.wait(max(0.0, end - time.monotonic()))
+        if all(point.reached for point in self.pending):
+            _abandoned.remove(self)
 
     def _settle(self) -> Exception | None:
         """Waits for everything: memory that a device still works on must not go."""
