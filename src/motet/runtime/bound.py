@@ -34,7 +34,7 @@ from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_famili
 
 _log = logging.getLogger("motet")
 
-_PATIENCE = 0.5  # seconds that devices have to end their work after the user's interrupt
+_PATIENCE = 0.3  # seconds that devices have to end their work after the user's interrupt
 
 Obstacle = Callable[[Variant], str | None]
 
@@ -73,7 +73,7 @@ class BoundDevices:
         self.notes += [f"@{choice.device.name}: {choice.note}" for choice in choices if choice.note]
         self._state = _State(choices)
         try:
-            self._open_all()
+            self._open_available()
         except BaseException as error:
             self.close(interrupted=isinstance(error, KeyboardInterrupt))
             raise
@@ -158,7 +158,7 @@ class BoundDevices:
             self._state = _State(choices, kept)
             # Other callers may still be in calls on them; they learn from the device itself that it is lost.
             self._retired += [before.opened[uri] for uri in gone]
-            self._open_all()
+            self._open_available()
             for choice in self._state.choices:
                 if any(choice.device.name == each.device.name for each in hit):
                     self._note(f"@{choice.device.name}: {lost}; it is {choice.info.uri} now, the call is made again")
@@ -178,14 +178,24 @@ class BoundDevices:
         for thread in threads:
             thread.start()
         end = time.monotonic() + _PATIENCE
-        for thread in threads:
+        for loaded, thread in zip(closing, threads, strict=True):
             thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive() and (abandon := getattr(loaded.device, "abandon", None)) is not None:
+                abandon()
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
         _log.warning("%s: %s", self.artifact.name, text)
+
+    def _open_available(self) -> None:
+        """`_open_all`; what is lost meanwhile is replaced too."""
+        try:
+            self._open_all()
+        except DeviceLost as lost:
+            if not self.recover(lost):
+                raise
 
     def _open_all(self) -> None:
         """Opens what the choices ask for; what cannot be opened is replaced by its next alternative."""
