@@ -24,13 +24,13 @@ import numpy as np
 
 import motet
 import motet.builder as b
+from motet.artifact.expressions import evaluate
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Schedule
 from motet.artifact.writer import write_artifact
 from motet.builder import Graph, Tensor
 from motet.runtime import load
 from motet.runtime.device import Event, probe
-from motet.runtime.expressions import evaluate
 from motet.runtime.trace import Traced
 
 THREADS = 4

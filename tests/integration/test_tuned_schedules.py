@@ -13,6 +13,7 @@ from tests.integration.conftest import Run
 from tests.integration.test_memory_limit import branches, inputs
 
 import motet
+from motet.artifact.contracts import seal
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
 from motet.compiler.frontends.mlir import load_mlir
@@ -105,6 +106,7 @@ def test_results_are_the_same_whichever_candidate_is_taken(
     for name, schedule in candidates.items():
         variant = structs.replace(built.manifest.variants[0], schedules={"main": schedule})
         manifest = structs.replace(built.manifest, variants=[variant])
+        seal(manifest, built.members)
         with motet.load(write_artifact(manifest, built.members, built.parameters)) as session:
             results = as_list(session(*arrays))
         for result, wanted in zip(results, expected, strict=True):

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from motet.artifact.contracts import CONTRACTS, TargetContract, decode_contracts, seal
 from motet.artifact.library import LibraryCall, damage, with_library
 from motet.artifact.reader import PARAMETERS, Artifact
 from motet.artifact.schema import Expr, Manifest, Schedule, Variant
@@ -102,7 +103,30 @@ def pruned(
         grids.setdefault((kernel.family, kernel.target), {})[kernel.kernel] = Grid(winner.tasks, tuple(kernel.symbols))
     variants = [_with_grids(each, grids.get((each.family, each.target), {})) for each in manifest.variants]
     parameters = {each.key: artifact.parameter(i) for i, each in enumerate(manifest.parameters)}
-    return structs.replace(manifest, variants=variants), members, parameters
+    settled = structs.replace(manifest, variants=variants)
+    _settle_contracts(members, settled, grids)
+    return settled, members, parameters
+
+
+def _settle_contracts(
+    members: dict[str, bytes | memoryview], manifest: Manifest, grids: Mapping[tuple[str, str], Mapping[str, Grid]]
+) -> None:
+    """Let what code expects of launches be what the chosen candidates expect."""
+    if CONTRACTS not in members:
+        return
+    contracts = decode_contracts(members[CONTRACTS], "artifact")
+    targets: list[TargetContract] = []
+    for target in contracts.targets:
+        own = grids.get((target.family, target.target), {})
+        kernels = {
+            symbol: [
+                structs.replace(each, tasks=own[symbol].over(each.symbols)) if symbol in own else each for each in all_
+            ]
+            for symbol, all_ in target.kernels.items()
+        }
+        targets.append(structs.replace(target, kernels=kernels))
+    members[CONTRACTS] = msgspec.json.encode(structs.replace(contracts, targets=targets))
+    seal(manifest, members)
 
 
 def _renamed(description: bytes | memoryview, kernel: str) -> bytes:

@@ -18,7 +18,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from motet.artifact.agreement import check_agreement
 from motet.artifact.archive import Stored, read_archive
+from motet.artifact.contracts import CONTRACTS, Contracts, decode_contracts
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.files import unreadable, write_atomically
 from motet.artifact.hashes import hexdigest
@@ -58,6 +60,7 @@ class Artifact:
         self._lock = threading.Lock()
         self.manifest = self._read_manifest()
         self._check_members()
+        self.contracts = self._read_contracts()
 
     @staticmethod
     def open(path: str | Path, *, verify: bool = True, name: str = "") -> Artifact:
@@ -197,6 +200,14 @@ class Artifact:
         for name in expected:
             if len(self._stored[name].data) != self.manifest.members[name].size:
                 raise ArtifactError(f"{self._where}: member {name!r}: its size is not the manifest's")
+
+    def _read_contracts(self) -> Contracts | None:
+        """What its code expects of the manifest, which is checked; None for an artifact that no compiler wrote."""
+        if CONTRACTS not in self.manifest.members:
+            return None
+        contracts = decode_contracts(self.member(CONTRACTS), self._where)
+        check_agreement(self.manifest, contracts, self._where)
+        return contracts
 
     @cached_property
     def _external(self) -> tuple[memoryview, str]:

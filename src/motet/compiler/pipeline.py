@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from msgspec import structs
 
+from motet.artifact.contracts import TargetContract, add_contract, seal
 from motet.artifact.schema import (
     SCHEMA_VERSION,
     KernelInfo,
@@ -74,6 +75,7 @@ from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.scheduling.concurrency import FILLING
+from motet.compiler.scheduling.contracts import contracts_of
 from motet.compiler.scheduling.layout import callee, choose_orders, is_renaming, order_temporaries
 from motet.compiler.scheduling.schedule import (
     RENAMING,
@@ -187,6 +189,7 @@ def build_partitioned(
         check_manifest(manifest)
     if program.placement is not None:
         manifest = placed_manifest(manifest, program.placement)
+    seal(manifest, members)
     return Built(manifest, members, parameters, choices)
 
 
@@ -366,6 +369,10 @@ def build_variant(
     # What was taken is mostly what was expected: launches are then those of the draft.
     expected = all(entry.code.phases == drafted[name].code.phases for name, entry in compiled.items())
     schedules = draft if begun is not None and expected else scheduled(compiled)
+    kernel_contracts = contracts_of(compiled, kernels.functions)
+    add_contract(members, TargetContract(
+        target.family, target.name, target.triple, list(target.requires), paths, kernel_contracts,
+    ))
     if candidates is not None:
         for name, known in shapes.items():
             make = functools.partial(schedule_function, *known, compiled, store)

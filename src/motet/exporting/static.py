@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from motet.artifact.agreement import Agreement
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
 from motet.errors import OptionError
@@ -45,7 +46,8 @@ def make_static(
     _check_extents(signature, extents, where)
     schedule = _schedule(artifact, signature, variant, where)
     concrete = make_concrete(
-        signature, schedule, extents, lambda index: artifact.parameter(index).nbytes, where
+        signature, schedule, extents, lambda index: artifact.parameter(index).nbytes, where,
+        Agreement(variant, artifact.contracts),
     )
     objects = [bytes(artifact.member(name)) for name in variant.objects]
     parameters = [artifact.parameter(index) for index in concrete.parameters]

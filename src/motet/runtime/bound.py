@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
-from motet.errors import CallError, DeviceError, DeviceLost
+from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
 from motet.runtime.device import Device, DeviceInfo, open_device, probe
 from motet.runtime.devices.host.driver import HostDevice, open_threads
 from motet.runtime.devices.host.memory import Pool
@@ -32,6 +33,8 @@ from motet.runtime.placed import PlacedInstance
 from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families, no_code, regions_of
 
 _log = logging.getLogger("motet")
+
+_PATIENCE = 0.3  # seconds that devices have to end their work after the user's interrupt
 
 Obstacle = Callable[[Variant], str | None]
 
@@ -70,9 +73,9 @@ class BoundDevices:
         self.notes += [f"@{choice.device.name}: {choice.note}" for choice in choices if choice.note]
         self._state = _State(choices)
         try:
-            self._open_all()
-        except BaseException:
-            self.close()
+            self._open_available()
+        except BaseException as error:
+            self.close(interrupted=isinstance(error, KeyboardInterrupt))
             raise
 
     # -- what it is ------------------------------------------------------------------------------
@@ -121,6 +124,7 @@ class BoundDevices:
             return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
         manifest = self.artifact.manifest
         plan = manifest.plans[signature.name]
+        self._check_code(plan, [device.variant for device in devices])
         schedules = [device.variant.schedules for device in devices]
         return PlacedInstance(signature, plan, manifest.regions, devices, symbols, schedules)
 
@@ -154,26 +158,44 @@ class BoundDevices:
             self._state = _State(choices, kept)
             # Other callers may still be in calls on them; they learn from the device itself that it is lost.
             self._retired += [before.opened[uri] for uri in gone]
-            self._open_all()
+            self._open_available()
             for choice in self._state.choices:
                 if any(choice.device.name == each.device.name for each in hit):
                     self._note(f"@{choice.device.name}: {lost}; it is {choice.info.uri} now, the call is made again")
             return True
 
-    def close(self) -> None:
-        """Gives every device back."""
+    def close(self, interrupted: bool = False) -> None:
+        """Gives every device back. `interrupted`: what they work at is ended, and who does not end it is not waited
+        for."""
         with self._lock:
             closing = [*self._state.opened.values(), *self._retired]
             self._state, self._retired = _State(self._state.choices), []
-        for loaded in closing:
-            with suppress(DeviceError):  # a lost one has nothing to give back
-                loaded.close()
+        if not interrupted:
+            for loaded in closing:
+                _close(loaded)
+            return
+        threads = [threading.Thread(target=_abort, args=(loaded,), daemon=True) for loaded in closing]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + _PATIENCE
+        for loaded, thread in zip(closing, threads, strict=True):
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive() and (abandon := getattr(loaded.device, "abandon", None)) is not None:
+                abandon()
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
         _log.warning("%s: %s", self.artifact.name, text)
+
+    def _open_available(self) -> None:
+        """`_open_all`; what is lost meanwhile is replaced too."""
+        try:
+            self._open_all()
+        except DeviceLost as lost:
+            if not self.recover(lost):
+                raise
 
     def _open_all(self) -> None:
         """Opens what the choices ask for; what cannot be opened is replaced by its next alternative."""
@@ -219,7 +241,7 @@ class BoundDevices:
             try:
                 loaded = LoadedDevice(device, self._variant_for(info, device.obstacle, regions), self.artifact)
                 self.notes += [f"{info.uri}: {note}" for note in loaded.notes]
-            except DeviceError:
+            except BaseException:
                 device.close()
                 raise
             state.opened[candidate.info.uri] = loaded
@@ -229,7 +251,8 @@ class BoundDevices:
         reasons: list[str] = []
         for variant in self.artifact.manifest.variants:
             if variant.family == info.family:
-                reason = obstacle(variant)
+                absent = sorted(regions - set(variant.schedules))
+                reason = obstacle(variant) or (f"no code for {', '.join(absent)}" if absent else None)
                 if reason is None:
                     return variant
                 reasons.append(f"{variant.target}: {reason}")
@@ -280,6 +303,14 @@ class BoundDevices:
             state.threads[uri] = open_threads(uri, self._threads)
         return state.threads[uri]
 
+    def _check_code(self, plan: Plan, variants: Sequence[Variant]) -> None:
+        """Raises ArtifactError where a device of the plan has no code for a region that is to run there."""
+        for step in plan.steps:
+            if step.op == "run" and step.region not in variants[step.device].schedules:
+                raise ArtifactError(
+                    f"{self.artifact.name}: region {step.region!r}: no code for {variants[step.device].target}"
+                )
+
     def _merged(self, state: _State, signature: Signature, number: int = 0) -> Merged:
         """The function as one schedule, for where all devices share one memory: that of the device `number`."""
         manifest, name = self.artifact.manifest, signature.name
@@ -287,8 +318,20 @@ class BoundDevices:
         if name not in manifest.plans:
             return Merged(schedules[name], [])
         if name not in state.merged:
+            self._check_code(manifest.plans[name], [state.choices[number].variant] * len(state.choices))
             state.merged[name] = merge_plan(signature, manifest.plans[name], manifest.regions, schedules)
         return state.merged[name]
+
+
+def _close(loaded: LoadedDevice) -> None:
+    with suppress(DeviceError):  # a lost one has nothing to give back
+        loaded.close()
+
+
+def _abort(loaded: LoadedDevice) -> None:
+    with suppress(DeviceError):
+        loaded.device.abort()
+    _close(loaded)
 
 
 def _next(choice: Choice) -> Choice:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from motet.artifact.agreement import Agreement
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import evaluate, evaluate_all, show
 from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSpec
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
 from motet.runtime.device import Reference, Work
-from motet.runtime.expressions import evaluate, evaluate_all, show
 
 _BANDWIDTH = 1e10  # bytes per second of one thread, roughly
 ALIGNMENT = 64  # of every buffer in an arena, bytes
@@ -52,11 +53,15 @@ def make_concrete(
     symbols: Mapping[str, int],
     parameter_bytes: Callable[[int], int],
     where: str,
+    agreement: Agreement | None = None,
 ) -> Concrete:
-    """Evaluates `schedule`. Raises CallError for extents that do not fit, ArtifactError for ranges out of bounds."""
+    """Evaluates `schedule`. Raises CallError for extents that do not fit, ArtifactError for ranges out of bounds and
+    for what is not in `agreement` with the code."""
     check_constraints(signature, symbols, where)
     inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
     results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
+    if agreement is not None:
+        agreement.check(signature, schedule, symbols, parameter_bytes, where)
     arena = evaluate(schedule.arena, symbols)
     parameters = list(dict.fromkeys(buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"))
     sizes = [shape.bytes for shape in (*inputs, *results)] + [arena, *map(parameter_bytes, parameters)]

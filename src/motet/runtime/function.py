@@ -204,8 +204,8 @@ class Function:
             return self._call_on_gpu(arguments, out, stream)
         lost: set[str] = set()
         while True:
-            call = self._prepare(arguments, out)
             try:
+                call = self._prepare(arguments, out)
                 call.instance.run(call.arrays())
                 break
             except DeviceLost as error:

@@ -139,13 +139,16 @@ class InFlight:
                 self._ask_for_threads()
         return entry.future
 
-    def close(self) -> None:
-        """Waits for what was submitted; closing twice is allowed."""
+    def close(self, wait: bool = True) -> None:
+        """Waits for what was submitted, or else cancels what has not begun; closing twice is allowed."""
         with self._lock:
             self._closed = True
             executor, self._executor = self._executor, None
+            if not wait:
+                for entry in self._entries:
+                    entry.future.cancel()
         if executor is not None and self._process == os.getpid():
-            executor.shutdown()
+            executor.shutdown(wait)
 
     def _begin_anew(self) -> None:
         """In the child of a fork: neither threads nor what they were to do came along."""

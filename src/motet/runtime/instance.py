@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from motet.artifact.agreement import Agreement
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
 from motet.runtime.concrete import Concrete, Shape, make_concrete
@@ -38,6 +39,7 @@ class Binding:
     parameters: Sequence[np.ndarray[Any, Any] | None]
     pool: Pool
     threads: HostThreads
+    agreement: Agreement
 
     def parameter_bytes(self, index: int) -> int:
         return self._parameter(index).nbytes
@@ -83,7 +85,9 @@ class Instance:
         parts: Sequence[tuple[HostThreads, int]] = (),
     ) -> None:
         self._binding = binding
-        concrete = make_concrete(signature, schedule, symbols, binding.parameter_bytes, where)
+        concrete = make_concrete(
+            signature, schedule, symbols, binding.parameter_bytes, where, binding.agreement
+        )
         self.inputs, self.results, self.arena_bytes = concrete.inputs, concrete.results, concrete.arena
         self.kernels = [command.kernel or command.op for command in schedule.commands]
         self._work = concrete.work

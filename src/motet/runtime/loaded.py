@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from motet.artifact.agreement import Agreement
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Variant
 from motet.runtime.device import Buffer, Device, Executable
@@ -44,6 +46,11 @@ class LoadedDevice:
     def notes(self) -> Sequence[str]:
         """What there is to know about how its code was loaded, of devices that may run it by a library, or not."""
         return tuple(getattr(self.executable, "notes", ())) if hasattr(self.device, "algorithms") else ()
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """What the code here expects of schedules."""
+        return Agreement(self.variant, self.artifact.contracts)
 
     def parameter_bytes(self, index: int) -> int:
         return self.artifact.parameter(index).nbytes

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import combine, substitute
 from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec, Variant
 from motet.runtime.concrete import ALIGNMENT
-from motet.runtime.expressions import combine, substitute
 
 _BANDWIDTH = 1e10  # bytes per second of one thread, roughly
 _BRIEF = 50e-6  # seconds, as the compiler estimates them: to hand work to a thread that sleeps takes as much

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from motet.artifact.agreement import Agreement
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
 from motet.errors import ArtifactError
@@ -32,7 +33,7 @@ class OnHost:
             if kernel not in code:
                 raise ArtifactError(f"{artifact.name}: kernel {kernel!r}: no object of {variant.target} defines it")
         parameters = self._parameters(artifact, schedules, pool)
-        self._binding = Binding(code, parameters, pool, threads)
+        self._binding = Binding(code, parameters, pool, threads, Agreement(variant, artifact.contracts))
 
     def instance(
         self, signature: Signature, schedule: Schedule, symbols: Mapping[str, int],

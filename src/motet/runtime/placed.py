@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from motet.artifact.schema import Plan, Schedule, Signature, Step
+from motet.errors import ArtifactError, DeviceError, MotetError
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
@@ -26,6 +28,7 @@ from motet.runtime.loaded import LoadedDevice
 from motet.runtime.queues import Slots, choose_queues, run_beside, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
+from motet.runtime.tensors import show_shape
 from motet.runtime.timeline import HostTimeline, Point
 from motet.runtime.trace import Submissions, Traced
 
@@ -140,11 +143,18 @@ class PlacedInstance:
     def _record(
         self, step: Step, region: Signature, shapes: Mapping[int, Shape], schedule: Schedule, queue: int, beside: bool
     ) -> _Run:
-        symbols = {s.name: shapes[step.operands[s.input]].extents[s.axis] for s in region.symbols}
+        given = [shapes[value] for value in step.operands]
+        symbols = {s.name: given[s.input].extents[s.axis] for s in region.symbols}
         loaded = self.devices[step.device]
         concrete = make_concrete(
-            region, schedule, symbols, loaded.parameter_bytes, self.signature.name
+            region, schedule, symbols, loaded.parameter_bytes, self.signature.name, loaded.agreement
         )
+        for value, shape, expected in zip(step.operands, given, concrete.inputs, strict=True):
+            if shape.extents != expected.extents:
+                raise ArtifactError(
+                    f"{self.signature.name}: value {value} of the plan is {show_shape(shape.extents)}; region "
+                    f"{step.region!r} expects {show_shape(expected.extents)}"
+                )
         commands = loaded.device.record(
             loaded.executable, concrete.work, concrete.externals, concrete.scratch
         )
@@ -203,6 +213,10 @@ class PlacedInstance:
         return None
 
 
+_PATIENCE = 0.3  # seconds that devices have to end their work after the user's interrupt
+_abandoned: list[_Call] = []  # of which devices may still work on the memory
+
+
 class _Call:
     """One execution of a plan; what it submits goes into `noted` where that is given."""
 
@@ -238,24 +252,51 @@ class _Call:
     def run(self, timed: list[tuple[str, float]] | None) -> None:
         self.slot = self.instance.slots.take()
         try:
-            steps = self.instance._steps  # pyright: ignore[reportPrivateUsage]
-            for self.place, entry in enumerate(steps):
-                begin = time.perf_counter()
-                if isinstance(entry, _Run):
-                    self._submit(entry)
-                else:
-                    self._transfer(entry)
-                self._retire(entry.step)
-                if timed is not None:
-                    self._settle_now()
-                    name = entry.step.region if isinstance(entry, _Run) else "transfer"
-                    timed.append((name, time.perf_counter() - begin))
-            self._return()
-        finally:
+            try:
+                self._submit_all(timed)
+            except Exception:
+                self._settle()
+                raise
             failure = self._settle()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # the user's interrupt
+                self._abandon()
+            raise
+        finally:
             self.instance.slots.give_back(self.slot)
         if failure is not None:
             raise failure
+
+    def _submit_all(self, timed: list[tuple[str, float]] | None) -> None:
+        steps = self.instance._steps  # pyright: ignore[reportPrivateUsage]
+        for self.place, entry in enumerate(steps):
+            begin = time.perf_counter()
+            if isinstance(entry, _Run):
+                self._submit(entry)
+            else:
+                self._transfer(entry)
+            self._retire(entry.step)
+            if timed is not None:
+                self._settle_now()
+                name = entry.step.region if isinstance(entry, _Run) else "transfer"
+                timed.append((name, time.perf_counter() - begin))
+        self._return()
+
+    def _abandon(self) -> None:
+        """Tells devices to end their work. One that does not at once may still write to what this call holds, which
+        stays until it has."""
+        _abandoned[:] = [call for call in _abandoned if not all(point.reached for point in call.pending)]
+        _abandoned.append(self)
+        for loaded in self.devices:
+            if not loaded.device.info.host_memory:
+                with suppress(DeviceError):
+                    loaded.device.abort()
+        end = time.monotonic() + _PATIENCE
+        for point in self.pending:
+            with suppress(MotetError):
+                point.wait(max(0.0, end - time.monotonic()))
+        if all(point.reached for point in self.pending):
+            _abandoned.remove(self)
 
     def _settle(self) -> Exception | None:
         """Waits for everything: memory that a device still works on must not go."""

@@ -218,12 +218,16 @@ class Session:
 
     def close(self) -> None:
         """Waits for what was submitted and frees code, parameters and arenas. Later calls are errors."""
-        self._in_flight.close()
+        self._close(interrupted=False)
+
+    def _close(self, interrupted: bool) -> None:
+        """`close`; after the user's interrupt what runs is ended and not waited for."""
+        self._in_flight.close(wait=not interrupted)
         for function in self._functions.values():
             function.close()
         self._host = None
         if self._bound is not None:
-            self._bound.close()
+            self._bound.close(interrupted)
 
     def __enter__(self) -> Session:
         return self
@@ -231,7 +235,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(interrupted=kind is not None and issubclass(kind, KeyboardInterrupt))
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES, spelling
+from motet.artifact.expressions import show
 from motet.artifact.schema import Expr, TensorSpec
 from motet.errors import CallError, OutOfMemoryError
 from motet.runtime import dlpack
 from motet.runtime.device_array import DeviceArray
-from motet.runtime.expressions import show
 
 Array = np.ndarray[Any, Any]
 RawBytes = bytes | bytearray | memoryview

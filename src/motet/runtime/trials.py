@@ -19,13 +19,13 @@ from msgspec import structs
 
 from motet.artifact.candidates import Tunable
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import evaluate
 from motet.artifact.library import Algorithm, LibraryCall, show_version, with_library
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Buffer as Place
 from motet.artifact.schema import Command, Expr, Schedule, Signature, Variant
 from motet.errors import DeviceError, KernelFault, OutOfMemoryError
 from motet.runtime.device import Buffer, CommandBuffer, Device, Reference, Work
-from motet.runtime.expressions import evaluate
 
 _MOST_ALGORITHMS = 8
 _BEYOND_CACHES = 160 << 20  # bytes of all sets of buffers together

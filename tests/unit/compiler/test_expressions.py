@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from motet.artifact.expressions import evaluate
 from motet.compiler.ir.expressions import apply
-from motet.runtime.expressions import evaluate
 
 OPERATORS = {
     "+": lambda a, b: a + b,

@@ -12,12 +12,12 @@ from tests.integration.placed import build_placed, random_program
 from tests.integration.placed_text import TextProgram
 from tests.unit.compiler.scheduling.random_programs import RandomProgram, run_in_order, some_order
 
+from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Buffer, Plan, Schedule, Signature, Step, TensorSpec
 from motet.builder import Graph
 from motet.compiler.scheduling.arrangement import Options, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
-from motet.runtime.expressions import evaluate
 from motet.runtime.merge import merge_plan
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import Kernel, KernelCode
+from motet.compiler.codegen.kernel import Kernel, KernelCode, Size, item_bytes
+from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location
 
+Extents = tuple[tuple[str, str, int, int], ...]  # see `Compiled`
 Objects = dict[tuple[str, object], str]  # by target and unit: the member that holds the unit's code
 
 
@@ -88,4 +90,25 @@ def launched(kernel: Kernel, code: KernelCode) -> Compiled:
     for symbol in kernel.symbols:
         number, axis = symbol[1:].split("_")
         extents.append((symbol, "argument" if symbol[0] == "a" else "result", int(number), int(axis)))
-    return Compiled(code, kernel.arguments, packings, tuple(extents))
+    outside = [kernel.values[number] for number in kernel.externals]
+    return Compiled(
+        code, kernel.arguments, packings, tuple(extents), tuple(value.shape for value in outside),
+        tuple(item_bytes(value.dtype) for value in outside),
+    )
+
+
+def whole_operands(function: ir.Operation, code: KernelCode, extents: Extents) -> Compiled:
+    """`code` that takes every argument of a kernel's function and writes every result, dense and row-major; `extents`
+    are all that are dynamic, by symbol."""
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    symbols = {(which, number, axis): symbol for symbol, which, number, axis in extents}
+    shapes: list[tuple[Size, ...]] = []
+    for which, types in (("argument", kind.inputs), ("result", kind.results)):
+        for number, each in enumerate(map(ir.RankedTensorType, types)):
+            shapes.append(tuple(
+                symbols[which, number, axis] if each.is_dynamic_dim(axis) else each.shape[axis]
+                for axis in range(each.rank)
+            ))
+    items = tuple(item_bytes(dtype_of(each)) for each in (*kind.inputs, *kind.results))
+    count = len(kind.inputs)
+    return Compiled(code, tuple(range(count)), (None,) * count, extents, tuple(shapes), items)

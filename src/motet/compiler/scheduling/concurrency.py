@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Expr
 from motet.compiler.scheduling.memory import Life, Plan, is_static, lower_bound, plan_memory
 from motet.errors import CallError, CompileError
 from motet.graphs.order import reduce_order, slacks
-from motet.runtime.expressions import evaluate
 
 GROWTH = 1.25  # of the arena, at most, for the sake of concurrency
 # Bytes of an arena that is never too large: the second level of cache of one or a few cores holds it, and no device

@@ -9,7 +9,7 @@ import numpy as np
 
 from motet.artifact.schema import Command, Expr, Parameter, Schedule
 from motet.compiler.codegen.cpu.packing import packed_elements
-from motet.compiler.codegen.kernel import KernelCode, Packing, item_bytes
+from motet.compiler.codegen.kernel import KernelCode, Packing, Size, item_bytes
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import apply, product, substitute
@@ -30,12 +30,15 @@ _FLOPS, _BANDWIDTH = 5e10, 1e10
 @dataclass(frozen=True)
 class Compiled:
     """A kernel that can be dispatched: its code, which of the call's operands are its buffers (constants with
-    their packing), and where its symbols come from: (operand or result, its number, axis)."""
+    their packing), and where its symbols come from: (operand or result, its number, axis). `shapes` are those of its
+    operands and results over its symbols, `items` the bytes of their elements."""
 
     code: KernelCode
     operands: tuple[int, ...]
     packings: tuple[Packing | None, ...]
     extents: tuple[tuple[str, str, int, int], ...]  # (symbol, "argument" | "result", index, axis)
+    shapes: tuple[tuple[Size, ...], ...]
+    items: tuple[int, ...]
 
 
 @dataclass

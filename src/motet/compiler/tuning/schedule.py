@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec import structs
 
+from motet.artifact.contracts import seal
 from motet.artifact.schema import Manifest, Schedule, Signature, Trial, Variant
 from motet.artifact.writer import write_artifact
 from motet.compiler.pipeline import Built, Progress
@@ -77,7 +78,9 @@ def tune_schedules(built: Built, given: Given, folder: Path, progress: Progress)
             raise DeviceError(f"option {OPTION}=measure: no device of {family} runs any of the code: "
                               f"{'; '.join(reasons)}; compile for what is here, with --device, or without the option")
         _log.warning("schedules were not measured, and are as planned: %s", "; ".join(reasons))
-    return Built(structs.replace(manifest, variants=variants), built.members, built.parameters)
+    chosen = structs.replace(manifest, variants=variants)
+    seal(chosen, built.members)
+    return Built(chosen, built.members, built.parameters)
 
 
 class _Refused(Exception):
@@ -145,7 +148,9 @@ class _Trial:
             if check_wanted():
                 check_manifest(manifest)
             path = self.folder / "trial.motet"
-            write_artifact(manifest, self.built.members, self.built.parameters, path)
+            members = dict(self.built.members)
+            seal(manifest, members)
+            write_artifact(manifest, members, self.built.parameters, path)
             try:
                 session = load(path, devices=uri)
             except DeviceError as error:

@@ -9,6 +9,7 @@ a command begins when the one before it on its queue has ended and what it waits
     null?latency=5e-6&bandwidth=12e9      a device behind a bus
     null/1?memory=1e6                     the second, with a million bytes
     null?lose-after=3                     gone with its fourth submission
+    null?hang-at=3&answer=2               its fourth submission does not end; it is given up after two seconds
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ _OPTIONS = {
     "threads": (1, 1),
     "view": (0, 0),  # 1: the host may address the memory
     "lose-after": (-1, -1),  # submissions that go well before the device is lost; -1: never
+    "hang-at": (-1, -1),  # the submission, from 0 on, that does not end before it is aborted; -1: none
+    "answer": (0, 0),  # seconds after which a device that hangs is lost; 0: never
     "fault-at": (-1, -1),  # the submission, from 0 on, that ends in a fault of its kernel; -1: none
 }
 
@@ -142,6 +145,7 @@ class NullDevice:
         self._lock = threading.Lock()
         self._submissions = 0
         self._closed = False
+        self._released = threading.Event()
         self._lost: DeviceLost | None = None
         self._profiling = False
         self._events: list[Event] = []
@@ -255,6 +259,8 @@ class NullDevice:
         def run() -> None:
             if number == self.options["lose-after"]:
                 raise self._lose(f"after {number} submissions, as lose-after={number} asks for")
+            if number == self.options["hang-at"]:
+                self._hang(number)
             if number == self.options["fault-at"]:
                 kernel = next((item.kernel for item in work.work if item.kernel), "")
                 reason = f"submission {number}, as fault-at={number} asks for"
@@ -318,6 +324,7 @@ class NullDevice:
     def abort(self) -> None:
         """What is queued ends now; a kernel that runs goes on to its end, and its point is poisoned then."""
         self._check_usable()
+        self._released.set()
         self._abort(DeviceError(f"device {self.info.uri}: aborted"))
 
     def close(self) -> None:
@@ -329,6 +336,13 @@ class NullDevice:
         """Called when a buffer goes. It may go anywhere, inside `allocate` too, which therefore must not be
         waited for."""
         self._given_back.append(size)
+
+    def _hang(self, number: int) -> None:
+        """Until `abort`, or until the device is given up."""
+        limit = self.options["answer"]
+        if not self._released.wait(limit or None):
+            raise self._lose(f"it does not answer: submission {number} has run for {limit:g} s, as hang-at={number} "
+                             f"and answer={limit:g} ask for")
 
     def _lose(self, reason: str) -> DeviceLost:
         self._lost = DeviceLost(self.info.uri, reason)

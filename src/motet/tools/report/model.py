@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import evaluate
 from motet.artifact.kernels import KernelTable
 from motet.artifact.schema import Buffer, Command, Expr, KernelInfo, Manifest, Plan, Schedule, Signature, Step
 from motet.errors import CallError
-from motet.runtime.expressions import evaluate
 from motet.tools.report.binding import Bound
 from motet.tools.show import show_expression
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.graphs.test_order import orders, reachable
 
+from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Expr
 from motet.compiler.scheduling.concurrency import GROWTH, SMALL, plan_concurrent
 from motet.compiler.scheduling.memory import Life, Plan, lower_bound, needed_at_once, plan_memory
 from motet.errors import CompileError
 from motet.graphs.order import bit_set, close_order, members
-from motet.runtime.expressions import evaluate
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.backend import Objects, launched
+from motet.compiler.codegen.backend import Objects, launched, whole_operands
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import gains, generate
 from motet.compiler.codegen.joined import ProductShape
@@ -45,9 +45,8 @@ class CpuBackend:
         if is_whole(function):
             return launched(*emit_whole(function, base_of(self.target)))
         made = emit_generic(function, name)
-        count = len(function.regions[0].blocks[0].arguments)
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
-        return Compiled(made.code, tuple(range(count)), (None,) * count, extents)
+        return whole_operands(function, made.code, extents)
 
     def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
         return None

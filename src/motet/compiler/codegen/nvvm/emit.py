@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.backend import whole_operands
 from motet.compiler.codegen.kernel import Phase, item_bytes
 from motet.compiler.codegen.nvvm.body import make_body
 from motet.compiler.codegen.nvvm.collectives import COLLECTIVE, lower_collectives
@@ -57,8 +58,7 @@ def emit_launch(function: ir.Operation, symbol: str, target: GpuTarget) -> Compi
         _check(written, target)
         arguments, spaces = _arguments(written, buffers)
         code = _Emitter(written, symbol, target, buffers, arguments, spaces).run()
-    count = buffers.arguments
-    return Compiled(code, tuple(range(count)), (None,) * count, buffers.extents)
+        return whole_operands(function, code, buffers.extents)
 
 
 class _Emitter:

@@ -19,14 +19,17 @@ from motet.runtime.devices.riscv.memory import Memory
 from motet.runtime.devices.riscv.options import Options
 from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, RING, SLOTS, TICKS, Status
 
-_GRACE = 5.0  # seconds in which a device must answer to what it cannot be kept from answering
 _LOOKS = 100  # at the mailbox before waiting, between which others may run
 
 
 class Line(Protocol):
-    """How to reach a device. `patience` is how many seconds to wait for its bell before looking."""
+    """How to reach a device. `patience` is how many seconds to wait for its bell before looking; `stopped` says that
+    it is known not to run at the moment."""
 
     patience: float
+
+    @property
+    def stopped(self) -> bool: ...
 
     def ring(self) -> None: ...
 
@@ -77,6 +80,7 @@ class Connection:
         self._changed = threading.Condition()
         self._owner = os.getpid()
         self._line = line
+        self._aborted = 0.0  # when work was told to end, by the monotonic clock
         self.lost: DeviceLost | None = None
 
     # -- what the line says --------------------------------------------------------------------------
@@ -101,12 +105,13 @@ class Connection:
         limit = self._options.timeout
         number = self._submit(batch, limit)
         # The device keeps the limit itself, command by command, unless its clock is made of instructions.
-        grace = 0.0 if self._options.count else _GRACE
+        answer = self._options.answer
+        grace = 0.0 if self._options.count else answer
         limited = not self._await(number, limit * batch.count + grace if limit else None)
         if limited:
             self.abort(number + 1)
-            if not self._await(number, _GRACE):
-                self._give_up(f"it does not answer: a batch had {limit:g} s, and was told to end {_GRACE:g} s ago")
+            if not self._await(number, answer):
+                self._give_up(f"it does not answer: a batch had {limit:g} s, and was told to end {answer:g} s ago")
         heard = time.perf_counter()
         slot = self._ring[number % SLOTS]
         names = ("hart", "command", "cause", "pc", "value", "begin", "end")
@@ -118,6 +123,8 @@ class Connection:
         with self._changed:
             bound = int(self._head[0]) if before is None else before
             self._abort_before[0] = max(bound, int(self._abort_before[0]))
+            self._aborted = time.monotonic()
+            self._changed.notify_all()
         self._line.ring()
 
     def check(self) -> None:
@@ -144,7 +151,7 @@ class Connection:
         return number
 
     def _await(self, number: int, limit: float | None) -> bool:
-        """Until a batch has ended; False if it has run for `limit` seconds first."""
+        """Until a batch has ended; False if it has run for `limit` seconds first. A device that stops is given up."""
         completed = self._completed
         for _ in range(_LOOKS):
             if completed[0] > number:
@@ -152,6 +159,8 @@ class Connection:
             os.sched_yield()
         line = self._line
         end: float | None = None
+        reason = ""
+        silence = _Silence(line, self._options.answer)
         with self._changed:
             while completed[0] <= number:
                 if self.lost is not None or self._box["panic"][0]:
@@ -160,10 +169,15 @@ class Connection:
                     end = time.monotonic() + limit
                 elif end is not None and time.monotonic() > end:
                     return False
+                told = self._aborted if self._abort_before[0] > number else None
+                if completed[0] == number and (reason := silence.reason(told)):
+                    break
                 self._changed.wait(line.patience)
                 if completed[0] <= number and self._sleeping[0]:  # the bell was missed
                     line.ring()
         if completed[0] <= number:
+            if reason:
+                self._give_up(reason)
             self.check()
         return True
 
@@ -176,3 +190,27 @@ class Connection:
         self._line.stop()
         if self.lost is not None:
             raise self.lost
+
+
+class _Silence:
+    """How long a device has been silent that should not be. Time counts as it is looked at: where this process was
+    stopped too, and so could not look, nothing is known of the device."""
+
+    def __init__(self, line: Line, limit: float) -> None:
+        self._line = line
+        self._limit = limit
+        self._longest = 2 * line.patience + 0.05  # between two looks
+        self._looked = time.monotonic()
+        self._stopped = self._told = 0.0
+
+    def reason(self, told: float | None) -> str:
+        """Why the device is to be given up, if it is; `told` is when it was told to end its work, if it was."""
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, self._longest), now
+        self._stopped = self._stopped + passed if self._line.stopped else 0.0
+        self._told = self._told + passed if told is not None else 0.0
+        if self._stopped > self._limit:
+            return f"it does not answer: its process has been stopped for {self._limit:g} s (answer=SECONDS)"
+        if self._told > self._limit:
+            return f"it does not answer: it was told to end its work {self._limit:g} s ago (answer=SECONDS)"
+        return ""

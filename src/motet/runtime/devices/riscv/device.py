@@ -261,6 +261,11 @@ class RiscvDevice:
             queue.abort(error)
         self._connection.abort()
 
+    def abandon(self) -> None:
+        """Gives the device up: who waits for it gets DeviceLost, and an emulator ends."""
+        self._connection.lose("it was given up")
+        self._line.stop()
+
     def close(self) -> None:
         self._closed = True
         for queue in self._queues:

@@ -106,7 +106,11 @@ class Emulator:
             target=self._live, args=(heard, lost), name=f"motet {self._name}", daemon=True
         )
         self._thread.start()
-        ready = self._ready.wait(self._options.boot)
+        try:
+            ready = self._ready.wait(self._options.boot)
+        except BaseException:  # the user's interrupt
+            self.stop()
+            raise
         if self._failure:
             self._thread.join()
             raise DeviceError(f"device {self._name}: the emulator did not start: {self._failure}")
@@ -137,6 +141,15 @@ class Emulator:
             self._process.kill()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the process is there and does not run: somebody has stopped it."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_bytes()
+        except OSError:
+            return False
+        return status.rpartition(b") ")[2][:1] in b"Tt"
 
     @property
     def pid(self) -> int:

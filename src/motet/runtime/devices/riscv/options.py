@@ -11,6 +11,8 @@ MOTET_RISCV_HW says what it is.
     vlen=256            the same, by the bits of their vector registers alone; 0: they have none
     guard=1             kernels reach nothing but the memory of their launch; what they touch beside it is a fault
     timeout=600         seconds that a wave of launches may take; 0: any
+    answer=5            seconds after which a device that has stopped is lost: an emulator whose process is stopped, a
+                        device that was told to end its work and has not
     spin=200            microseconds that idle cores look for work before they sleep; inf: they never sleep
     boot=30             seconds that the firmware may take to start
     firmware=FILE       an image to start instead of Motet's own
@@ -58,6 +60,7 @@ class Options:
     arch: str = "rv64gcv128"  # longer vectors leave QEMU on x86 in a state in which its arithmetic is slow
     guard: bool = False
     timeout: float = 600.0
+    answer: float = 5.0
     spin: float = 200e-6
     boot: float = 30.0
     firmware: Path | None = None
@@ -179,6 +182,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "arch": (_arch, f"one of {', '.join(ARCHITECTURES)}", ""),
     "guard": (_switch, "0 or 1", ""),
     "timeout": (_seconds, "seconds, 0 for any", ""),
+    "answer": (_seconds, "seconds", ""),
     "spin": (_microseconds, "microseconds, or inf", ""),
     "boot": (_seconds, "seconds", ""),
     "firmware": (_path, "a file", ""),

@@ -25,6 +25,7 @@ class Window:
     """A device in a window, not yet spoken to. Raises DeviceError for files that cannot be opened."""
 
     patience = 0.0005  # nobody tells us that a batch has ended
+    stopped = False  # as far as anyone can tell
 
     def __init__(self, name: str, options: Options) -> None:
         self._name = name

@@ -13,6 +13,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import evaluate
 from motet.compiler import pipeline
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
@@ -21,7 +22,6 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
 from motet.compiler.targets.families import resolve_target
-from motet.runtime.expressions import evaluate
 
 Array = np.ndarray[Any, np.dtype[Any]]
 WARP = 32

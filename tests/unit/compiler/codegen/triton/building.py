@@ -18,6 +18,7 @@ import ml_dtypes  # noqa: F401 - numpy learns the names of short floats
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import evaluate
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule
 from motet.compiler import pipeline
@@ -31,7 +32,6 @@ from motet.compiler.oracle import run_oracle_text
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
-from motet.runtime.expressions import evaluate
 
 GUARD = 256  # bytes around every memory that nothing may touch
 FILLING = 0xA5

@@ -232,17 +232,41 @@ def test_an_emulator_that_is_killed_is_a_lost_device():
     again.close()
 
 
-def test_a_device_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("motet.runtime.devices.riscv.connection._GRACE", 0.2)
-    device = open_riscv("timeout=0.2")
+@pytest.mark.parametrize("options", ["timeout=600&answer=0.3", "timeout=0.2&answer=0.3", "timeout=0&answer=0.3"])
+def test_a_device_that_does_not_answer_is_lost(options: str):
+    device = open_riscv(options)
+    executable = device.load([compile_text(FINE)], ["test.o"])
+    work = device.record(executable, [Work("launch", (), "fine")] * 3, 0, 0)
+    assert device.emulator is not None
+    os.kill(device.emulator.pid, signal.SIGSTOP)
+    begin = time.monotonic()
+    with pytest.raises(DeviceLost, match="does not answer"):
+        device.submit(work, []).wait(60)
+    assert time.monotonic() - begin < 5
+    with pytest.raises(DeviceLost):
+        device.allocate(1)
+    device.close()
+
+
+def test_a_device_that_stops_while_code_is_loaded_is_lost():
+    device = open_riscv("answer=0.3")
+    assert device.emulator is not None
+    os.kill(device.emulator.pid, signal.SIGSTOP)
+    with pytest.raises(DeviceLost, match="its process has been stopped"):
+        device.load([compile_text(FINE)], ["test.o"])
+    device.close()
+
+
+def test_a_device_that_goes_on_is_not_lost():
+    device = open_riscv("answer=20")
     executable = device.load([compile_text(FINE)], ["test.o"])
     work = device.record(executable, [Work("launch", (), "fine")], 0, 0)
     assert device.emulator is not None
     os.kill(device.emulator.pid, signal.SIGSTOP)
-    with pytest.raises(DeviceLost, match="does not answer"):
-        device.submit(work, []).wait(60)
-    with pytest.raises(DeviceLost):
-        device.allocate(1)
+    point = device.submit(work, [])
+    assert not point.wait(0.5)
+    os.kill(device.emulator.pid, signal.SIGCONT)
+    assert point.wait(60)
     device.close()
 
 

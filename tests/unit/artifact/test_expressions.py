@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.artifact.expressions import evaluate, evaluate_all, show
 from motet.errors import CallError
-from motet.runtime.expressions import evaluate, evaluate_all, show
 
 PYTHON = {
     "+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "//": "({} // {})", "ceildiv": "ceil(Fraction({}, {}))",

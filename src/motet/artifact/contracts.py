@@ -1,0 +1,119 @@
+"""What the code of an artifact needs of whoever runs it: the member `contracts.json`, written by the compiler.
+
+A manifest says how kernels are run; this member, which belongs to the code, says what they may be run with: the bytes
+that each buffer must have, how many tasks there are, over the kernel's own sizes. `agreement.py` compares the two.
+`seal` is the hash of the manifest that the code was compiled with, so that another one is noticed even if it agrees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import structs
+
+from motet.artifact.expressions import evaluate
+from motet.artifact.schema import Expr, Manifest
+from motet.errors import ArtifactError, CallError
+
+CONTRACTS = "contracts.json"
+
+_Bytes = TypeVar("_Bytes", bound=bytes | bytearray | memoryview)
+
+
+class KernelContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one phase of a kernel is launched with. Expressions are over `symbols`, the launch's sizes in their order.
+
+    `buffers` are bytes; the first `reads` are only read. `equal` are pairs that must be equal. The phase runs after
+    phase `follows` of the same kernel, with which it shares buffers: `positions` numbers them among the kernel's.
+    `updates` are pairs of a buffer that is read and one that is written that may be the same memory.
+    """
+
+    symbols: list[str]
+    buffers: list[Expr]
+    reads: int
+    tasks: Expr
+    scratch: int = 0
+    equal: list[list[Expr]] = []
+    follows: str = ""
+    positions: list[int] = []
+    updates: list[tuple[int, int]] = []
+
+    def obstacle(self, tasks: int, sizes: Sequence[int], buffers: Sequence[int]) -> str | None:
+        """Why the kernel cannot be launched with so many tasks, these sizes and buffers of so many bytes."""
+        if len(sizes) != len(self.symbols) or len(buffers) != len(self.buffers):
+            return (f"{len(sizes)} sizes and {len(buffers)} buffers; its code expects {len(self.symbols)} and "
+                    f"{len(self.buffers)}")
+        if any(size < 0 for size in sizes):
+            return f"sizes {', '.join(map(str, sizes))}; expected extents of tensors"
+        known = dict(zip(self.symbols, sizes, strict=True))
+        try:
+            wanted = self.tasks if isinstance(self.tasks, int) else evaluate(self.tasks, known)
+            if tasks != max(0, wanted):
+                return f"{tasks} tasks; its code expects {wanted}"
+            for number, (given, needed) in enumerate(zip(buffers, self.buffers, strict=True)):
+                least = needed if isinstance(needed, int) else evaluate(needed, known)
+                if given < least:
+                    return f"buffer {number} has {given} bytes; its code expects {least}"
+            for left, right in self.equal:
+                if evaluate(left, known) != evaluate(right, known):
+                    return f"sizes {', '.join(map(str, sizes))}; its code expects some of them to be equal"
+        except CallError as error:
+            return str(error)
+        return None
+
+
+Kernels = Mapping[str, list[KernelContract]]
+
+
+class TargetContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The code for one target: what it runs on, its objects, and its kernels by symbol. Kernels that share code may
+    be launched in more than one way."""
+
+    family: str
+    target: str
+    triple: str
+    features: list[str]
+    objects: list[str]
+    kernels: dict[str, list[KernelContract]]
+
+
+class Contracts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Of all targets."""
+
+    targets: list[TargetContract]
+    seal: str = ""
+
+    def find(self, family: str, target: str) -> TargetContract | None:
+        return next((each for each in self.targets if (each.family, each.target) == (family, target)), None)
+
+
+def decode_contracts(data: bytes | memoryview, where: str) -> Contracts:
+    """Raises ArtifactError naming `where` if `data` is no such member."""
+    try:
+        return msgspec.json.decode(data, type=Contracts)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ArtifactError(f"{where}: member {CONTRACTS!r}: {error}") from error
+
+
+def seal_of(manifest: Manifest) -> str:
+    """The hash of all that a manifest says, except where its members are and what is in them."""
+    bare = structs.replace(manifest, members={}, external_parameters=None)
+    return hashlib.sha256(msgspec.json.encode(bare)).hexdigest()
+
+
+def seal(manifest: Manifest, members: MutableMapping[str, _Bytes | bytes]) -> None:
+    """Bind the code in `members` to `manifest`; nothing where its contracts are not known."""
+    if CONTRACTS not in members:
+        return
+    written = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest)  # as whoever reads it has it
+    contracts = decode_contracts(bytes(members[CONTRACTS]), "artifact")
+    members[CONTRACTS] = msgspec.json.encode(structs.replace(contracts, seal=seal_of(written)))
+
+
+def add_contract(members: MutableMapping[str, bytes], contract: TargetContract) -> None:
+    """Add that of one target."""
+    earlier = decode_contracts(members[CONTRACTS], "artifact").targets if CONTRACTS in members else []
+    members[CONTRACTS] = msgspec.json.encode(Contracts([*earlier, contract]))
