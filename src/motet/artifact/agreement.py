@@ -17,7 +17,7 @@ from motet.artifact.contracts import Contracts, KernelContract, Kernels, seal_of
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate, evaluate_all
 from motet.artifact.order import Memory, Place, check_order
-from motet.artifact.schema import Buffer, Command, Manifest, Schedule, Signature, Variant
+from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Manifest, Schedule, Signature, Variant
 from motet.errors import ArtifactError, CallError
 
 _EXPECTED = "; the code was compiled for another manifest"
@@ -53,8 +53,8 @@ def _kernels_of(variant: Variant, contracts: Contracts, where: str) -> Kernels:
 
 @dataclass(frozen=True)
 class _Memories:
-    """The memories of a function: inputs, results (those with a destination are their input), the arena, parameters
-    as they come. `bases` is the first of a kind."""
+    """The memories of a function: inputs, results (those with a destination are their input), the arena, statuses, and
+    parameters as they come. `bases` is the first of a kind."""
 
     sizes: list[int]
     names: list[str]
@@ -111,10 +111,12 @@ def _memories(
         first + number: spec.destination
         for number, spec in enumerate(signature.results) if spec.destination is not None
     }
-    bases = {"input": 0, "result": first, "arena": len(sizes), "parameter": len(sizes) + 1}
+    arena, statuses = len(sizes), len(schedule.checks)
+    bases = {"input": 0, "result": first, "arena": arena, "status": arena + 1, "parameter": arena + 1 + statuses}
     used = 1 + max((buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"), default=-1)
-    sizes = [*sizes, evaluate(schedule.arena, symbols), *map(parameter_bytes, range(used))]
-    names += ["arena", *(f"parameter {number}" for number in range(used))]
+    sizes += [evaluate(schedule.arena, symbols), *[STATUS_BYTES] * statuses, *map(parameter_bytes, range(used))]
+    names += ["arena", *(f"status {number}" for number in range(statuses))]
+    names += [f"parameter {number}" for number in range(used)]
     return _Memories(sizes, names, results, bases, homes, frozenset(homes.values()))
 
 
@@ -151,14 +153,14 @@ def _contract(
 def _check_written(
     command: Command, places: Sequence[Place], contract: KernelContract | None, memories: _Memories, where: str
 ) -> None:
-    """What a command writes is the arena's, a result's or an input's that a result is written to, and nothing that it
+    """What a command writes is the arena's, a status, a result's or an input's that a result is written to, and nothing that it
     reads or writes besides, except where its kernel updates in place."""
     reads = 1 if contract is None else contract.reads
     updates = () if contract is None else contract.updates
     first = memories.bases["result"]
     for position in range(reads, len(places)):
         own = places[position]
-        if not first <= own.base <= memories.bases["arena"] and own.base not in memories.written:
+        if not first <= own.base < memories.bases["parameter"] and own.base not in memories.written:
             raise ArtifactError(f"{where}: writes {memories.names[own.base]}, which is only read{_EXPECTED}")
         for other in range(position):
             meets = places[other]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 import msgspec
 
 SCHEMA_VERSION = 2
+STATUS_BYTES = 32  # of what a kernel says of a check that failed: its number, an index, an extent, one word more
 
 if TYPE_CHECKING:
     Expr = Union[int, str, list["Expr"]]  # noqa: UP007 - a recursive alias needs the quoted form
@@ -52,11 +53,12 @@ class Buffer(Struct, frozen=True):
     """Memory that commands refer to by its index in the schedule.
 
     `index` names the input, result or parameter; `offset` places it in its base (the arena, or the
-    parameter file's tensor). `bytes` is its size. Of an intermediate tensor, `shape` and `dtype` are for people:
+    parameter file's tensor). A status is `STATUS_BYTES` bytes, zero before the call, where commands say which of the
+    schedule's `checks[index]` failed. `bytes` is its size. Of an intermediate tensor, `shape` and `dtype` are for people:
     nothing needs them to run.
     """
 
-    kind: Literal["input", "result", "parameter", "arena"]
+    kind: Literal["input", "result", "parameter", "arena", "status"]
     bytes: Expr
     index: int = 0
     offset: Expr = 0
@@ -107,7 +109,8 @@ class Schedule(Struct, frozen=True):
     `least` and `serial` are for people: the most bytes of the arena that are in use at once where one command runs
     after the other, which no plan can go below, and the arena that is planned for just that. The arena is larger than
     `serial` where commands may run at once. `trials` are the schedules that were measured, where the compiler was asked
-    to, and `tried_on` says on which device.
+    to, and `tried_on` says on which device. `checks` are, for each status, the texts of what may fail in a call, as an
+    index outside of a tensor; a status that is not zero begins with the number of one of them, from 1.
     """
 
     buffers: list[Buffer]
@@ -118,6 +121,7 @@ class Schedule(Struct, frozen=True):
     serial: int | None = None
     trials: list[Trial] = []
     tried_on: str = ""
+    checks: list[list[str]] = []
 
 
 class Alternative(Struct, frozen=True):

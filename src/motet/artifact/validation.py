@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.plans import check_code, check_plans
-from motet.artifact.schema import Buffer, Command, Expr, Manifest, Schedule, Signature, Variant
+from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Expr, Manifest, Schedule, Signature, Variant
 from motet.errors import ArtifactError
 
 OPERATORS = ("+", "-", "*", "//", "ceildiv", "max", "min")
@@ -111,7 +111,10 @@ def _check_schedule(schedule: Schedule, signature: Signature, parameters: int, w
             check_expression(size, (), f"{where}: memory")
     if not 0 <= schedule.scratch < _MAXIMUM:
         raise ArtifactError(f"{where}: {schedule.scratch} bytes of scratch")
-    counts = {"input": len(signature.inputs), "result": len(signature.results), "parameter": parameters}
+    counts = {
+        "input": len(signature.inputs), "result": len(signature.results), "parameter": parameters,
+        "status": len(schedule.checks),
+    }
     for index, buffer in enumerate(schedule.buffers):
         _check_buffer(buffer, schedule, symbols, counts, f"{where}: buffer {index}")
     for index, command in enumerate(schedule.commands):
@@ -127,6 +130,8 @@ def _check_buffer(
         raise ArtifactError(f"{where}: {len(buffer.shape)} axes; at most {_MAXIMUM_RANK} expected")
     for extent in buffer.shape:
         check_expression(extent, symbols, f"{where}: shape")
+    if buffer.kind == "status" and (buffer.bytes, buffer.offset) != (STATUS_BYTES, 0):
+        raise ArtifactError(f"{where}: a status of {buffer.bytes} bytes at {buffer.offset}; expected {STATUS_BYTES} at 0")
     if buffer.kind != "arena":
         if not 0 <= buffer.index < counts[buffer.kind]:
             raise ArtifactError(f"{where}: {buffer.kind} {buffer.index}: there are {counts[buffer.kind]}")

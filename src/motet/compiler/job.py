@@ -40,6 +40,7 @@ class Job(msgspec.Struct, frozen=True):
     rates: str = ""  # what devices can do, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
     separate_siblings: bool = False  # `partition/group.py`
+    unchecked_indices: bool = False  # `codegen/cpu/checks.py`
     tune_schedule: bool = False
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
     tune: Literal["", "candidates", "measure"] = ""  # of forms of kernels

@@ -59,6 +59,8 @@ OPTIONS = {
     " behind them, default: 1.25 times the least that they need, or 1 MiB",
     "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
     " which may then run at once",
+    "unchecked-indices": "false; or true: the caller promises that indices that calls decide are inside of their"
+    " tensors, and code does not look; a wrong one then reads or writes foreign memory, or ends the process",
     "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"
     " once, in other orders, with more memory) and keep the fastest of each",
     "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"
@@ -203,7 +205,8 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
         library=_library(options.get("library")),
-        separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings")),
+        separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings"), default=True),
+        unchecked_indices=_flag("unchecked-indices", options.get("unchecked-indices"), default=False),
         file=file, state=state, keeps=request.cache,
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
@@ -270,10 +273,10 @@ def _bytes(given: str | None) -> int | None:
     return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[given[len(number) :]]
 
 
-def _flag(name: str, given: str | None) -> bool:
+def _flag(name: str, given: str | None, default: bool) -> bool:
     if given not in (None, "true", "false"):
         raise OptionError(f"option {name}={given}: expected true or false")
-    return given != "false"
+    return default if given is None else given == "true"
 
 
 def _tuning(given: str | None) -> bool:
@@ -328,7 +331,7 @@ def _key(job: Job) -> str:
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
-    parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings)]
+    parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:

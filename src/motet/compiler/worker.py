@@ -103,6 +103,7 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
     """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
+    from motet.compiler.ir.program import UNCHECKED
     from motet.compiler.partition.group import SEPARATE_SIBLINGS
     from motet.compiler.placement.place import placer
 
@@ -115,6 +116,8 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
     with context, ir.Location.unknown():
         if job.separate_siblings:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()
+        if job.unchecked_indices:
+            program.module.operation.attributes[UNCHECKED] = ir.UnitAttr.get()
         yield program
 
 

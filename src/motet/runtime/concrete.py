@@ -12,9 +12,10 @@ import numpy as np
 from motet.artifact.agreement import Agreement
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate, evaluate_all, show
-from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSpec
+from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Schedule, Signature, TensorSpec
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
+from motet.runtime.checks import Statuses
 from motet.runtime.device import Reference, Work
 
 _BANDWIDTH = 1e10  # bytes per second of one thread, roughly
@@ -33,7 +34,8 @@ class Shape:
 @dataclass(frozen=True)
 class Concrete:
     """`work` refers to externals in this order: the inputs, the results, the arena (`arena` bytes), then the
-    parameters whose indices `parameters` lists. `scratch` is bytes per thread."""
+    parameters whose indices `parameters` lists. `scratch` is bytes per thread. The last bytes of the arena are the
+    `statuses` of commands that may fail, where there are any: the caller clears them and looks at them."""
 
     inputs: list[Shape]
     results: list[Shape]
@@ -41,6 +43,7 @@ class Concrete:
     arena: int
     scratch: int
     parameters: list[int]
+    statuses: Statuses | None = None
 
     @property
     def externals(self) -> int:
@@ -63,16 +66,23 @@ def make_concrete(
     if agreement is not None:
         agreement.check(signature, schedule, symbols, parameter_bytes, where)
     arena = evaluate(schedule.arena, symbols)
+    statuses = None
+    if schedule.checks:
+        statuses = Statuses(where, schedule.checks, -(-arena // ALIGNMENT) * ALIGNMENT)
+        arena = statuses.offset + statuses.bytes
     parameters = list(dict.fromkeys(buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"))
     sizes = [shape.bytes for shape in (*inputs, *results)] + [arena, *map(parameter_bytes, parameters)]
-    first = {"input": 0, "result": len(inputs), "arena": len(inputs) + len(results)}
+    arena_number = len(inputs) + len(results)
+    first = {"input": 0, "result": len(inputs), "arena": arena_number, "status": arena_number}
 
     def refer(buffer: Buffer, place: str) -> Reference:
         if buffer.kind == "parameter":
             external = first["arena"] + 1 + parameters.index(buffer.index)
         else:
-            external = first[buffer.kind] + (0 if buffer.kind == "arena" else buffer.index)
+            external = first[buffer.kind] + (0 if buffer.kind in ("arena", "status") else buffer.index)
         offset, size = evaluate(buffer.offset, symbols), evaluate(buffer.bytes, symbols)
+        if buffer.kind == "status" and statuses is not None:
+            offset = statuses.offset + STATUS_BYTES * buffer.index
         check_range(offset, size, sizes[external], f"{place}: {buffer.kind} {buffer.index}")
         return Reference(external, offset, size)
 
@@ -81,7 +91,7 @@ def make_concrete(
         _work(command, references, symbols, f"{where}: command {index}")
         for index, command in enumerate(schedule.commands)
     ]
-    return Concrete(inputs, results, work, arena, schedule.scratch, parameters)
+    return Concrete(inputs, results, work, arena, schedule.scratch, parameters, statuses)
 
 
 def _work(command: Command, buffers: Sequence[Reference], symbols: Mapping[str, int], where: str) -> Work:

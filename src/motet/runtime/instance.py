@@ -90,6 +90,7 @@ class Instance:
         )
         self.inputs, self.results, self.arena_bytes = concrete.inputs, concrete.results, concrete.arena
         self.kernels = [command.kernel or command.op for command in schedule.commands]
+        self._statuses = concrete.statuses
         self._work = concrete.work
         commands = [_command(work, concrete, binding) for work in concrete.work]
         externals = len(self.inputs) + len(self.results) + 1
@@ -112,7 +113,7 @@ class Instance:
         self._keeps_arenas = not signature.symbols or self.arena_bytes <= _KEPT_ARENA
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        """Runs once on the inputs, then the results, in this order."""
+        """Runs once on the inputs, then the results, in this order. Raises CallError where a check failed."""
         self.run_at(_addresses(arrays))
 
     def run_at(self, addresses: Sequence[int]) -> None:
@@ -121,7 +122,7 @@ class Instance:
         places = [*addresses, arena.address if arena else 0]
         for program in self._programs:
             program.run(places)
-        self._return_arena(arena)
+        self._end(arena)
 
     def allocate(self, shape: Shape) -> np.ndarray[Any, Any]:
         """Memory for a result."""
@@ -132,7 +133,7 @@ class Instance:
         arena = self._take_arena()
         addresses = [*_addresses(arrays), arena.address if arena else 0]
         seconds = [taken for program in self._programs for taken in program.run_timed(addresses)]
-        self._return_arena(arena)
+        self._end(arena)
         return list(zip(self.kernels, seconds, strict=True))
 
     def run_traced(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[Traced]:
@@ -141,7 +142,7 @@ class Instance:
         arena = self._take_arena()
         addresses = [*_addresses(arrays), arena.address if arena else 0]
         pieces = [own for program in self._programs for own in program.run_logged(addresses)]
-        self._return_arena(arena)
+        self._end(arena)
         events = note_events(self._work, pieces, 0, begin)
         return [Traced("host", event, memory=memory) for event, memory in zip(events, self._memory(), strict=True)]
 
@@ -193,6 +194,7 @@ class Instance:
             release_lock=not self._is_short(),
             keep=(self, arena),
             more=self._more if arena else None,
+            statuses=self._statuses,
         )
 
     def _is_short(self) -> bool:
@@ -206,6 +208,19 @@ class Instance:
         )
 
     def _take_arena(self) -> Allocation | None:
+        arena = self._free_arena()
+        if arena is not None and self._statuses is not None:
+            self._statuses.clear(arena.address)
+        return arena
+
+    def _end(self, arena: Allocation | None) -> None:
+        """Gives back a call's arena. Raises CallError where a check failed."""
+        failure = None if arena is None or self._statuses is None else self._statuses.failure(arena.address)
+        self._return_arena(arena)
+        if failure is not None:
+            raise failure
+
+    def _free_arena(self) -> Allocation | None:
         if not self.arena_bytes:
             return None
         if self.prepared is not None and self._more.all_taken:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import combine, substitute
 from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec, Variant
@@ -86,6 +88,7 @@ class _Merger:
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     commands: list[Command] = field(default_factory=list[Command])
     arena: Expr = 0
+    checks: list[list[str]] = field(default_factory=list[list[str]])
     parts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def run(self) -> Merged:
@@ -103,7 +106,9 @@ class _Merger:
                 self.parts.append((step.device, len(self.commands)))
         self._return()
         scratch = max((self.schedules[step.region].scratch for step in steps), default=0)
-        return Merged(Schedule(self.buffers, self.commands, self.arena, scratch), self.parts)
+        return Merged(
+            Schedule(self.buffers, self.commands, self.arena, scratch, checks=self.checks), self.parts
+        )
 
     def _run(self, step: Step) -> None:
         region, schedule = self.regions[step.region], self.schedules[step.region]
@@ -114,7 +119,10 @@ class _Merger:
             self.values[number] = self._new(number, spec, symbols)
         first, before = len(self.buffers), len(self.commands)
         for buffer in schedule.buffers:
+            if buffer.kind == "status":
+                buffer = replace(buffer, index=len(self.checks) + buffer.index)
             self.buffers.append(self._place(buffer, step, symbols))
+        self.checks += schedule.checks
         # The regions' arenas are the same memory, so a region waits for all of the one before.
         awaited = {earlier for command in self.commands for earlier in command.after}
         ends = [index for index in range(before) if index not in awaited]
@@ -143,7 +151,7 @@ class _Merger:
 
     def _place(self, buffer: Buffer, step: Step, symbols: Mapping[str, Expr]) -> Buffer:
         size, offset = substitute(buffer.bytes, symbols), substitute(buffer.offset, symbols)
-        if buffer.kind in ("parameter", "arena"):
+        if buffer.kind in ("parameter", "arena", "status"):
             return Buffer(buffer.kind, size, buffer.index, offset)
         number = (step.operands if buffer.kind == "input" else step.results)[buffer.index]
         base = self.values[number].place

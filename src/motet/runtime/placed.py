@@ -19,6 +19,7 @@ import numpy as np
 
 from motet.artifact.schema import Plan, Schedule, Signature, Step
 from motet.errors import ArtifactError, DeviceError, MotetError
+from motet.runtime.checks import Statuses
 from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
@@ -234,6 +235,7 @@ class _Call:
         self.pending: list[Point] = []
         self.held: list[Buffer] = []  # until everything has ended
         self.kept: list[Array] = []
+        self.statuses: list[tuple[Statuses, Array]] = []
         self.retired = Retired(instance.lifetimes)
         self.place = 0  # of the step that is being submitted
         self.gates = HostTimeline()
@@ -307,7 +309,8 @@ class _Call:
             except Exception as error:  # every point is waited for, whatever the first one raised
                 failure = failure or error
         self.held.clear()
-        return failure
+        checked = (statuses.failure_of(found.tobytes()) for statuses, found in self.statuses)
+        return failure or next((each for each in checked if each is not None), None)
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -338,13 +341,16 @@ class _Call:
             self.values[number] = value
             used.append(value.copies[step.device])
             made.append(value)
-        spare.append(self._own(device, concrete.arena))
-        used.append(spare[-1])
+        queue = run.queue if step.queues else self._shifted(device, run.queue)
+        arena = self._own(device, concrete.arena)
+        spare.append(arena)
+        used.append(arena)
+        if concrete.statuses is not None:
+            self._clear(concrete.statuses, arena, device, queue)
         for copy in used:
             buffers.append(copy.buffer)
             waits += copy.points
         buffers += [loaded.parameter(index) for index in concrete.parameters]
-        queue = run.queue if step.queues else self._shifted(device, run.queue)
         # A device that works in the caller's thread does so in its queue's where it has to wait.
         gate = self.gates.next() if run.beside else None
         try:
@@ -356,6 +362,8 @@ class _Call:
         self._pend(point, buffers)
         for copy in used:
             self._used(copy, point)
+        if concrete.statuses is not None:
+            self._look(concrete.statuses, arena, device, queue, point)
         for copy in spare:
             self._give_back(device, copy)
         for value in made:
@@ -364,6 +372,22 @@ class _Call:
             value.points = [point] if value.array is not None else []
         for index in run.leaving:  # now: behind the step on its queue, and before what is submitted later
             self._host_bytes(made[index])
+
+    def _clear(self, statuses: Statuses, arena: _Copy, device: Device, queue: int) -> None:
+        """Has the statuses at the end of an arena made zero, before what works in it."""
+        zeros = np.zeros(statuses.bytes, np.uint8)
+        point = device.write(arena.buffer, zeros, statuses.offset, arena.points, queue)
+        self._pend(self._note(device, queue, arena.points, point), [arena.buffer])
+        self._used(arena, point)
+        arena.points = [point]
+
+    def _look(self, statuses: Statuses, arena: _Copy, device: Device, queue: int, after: Point) -> None:
+        """Has the statuses read when the work is done."""
+        found = np.empty(statuses.bytes, np.uint8)
+        point = device.read(arena.buffer, found, statuses.offset, [after], queue)
+        self._pend(self._note(device, queue, [after], point), [arena.buffer])
+        self._used(arena, point)
+        self.statuses.append((statuses, found))
 
     def _transfer(self, transfer: _Transfer) -> None:
         step = transfer.step

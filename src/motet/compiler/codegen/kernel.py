@@ -192,7 +192,10 @@ class KernelCode:
     kernel's externals, then `workspaces`), `sizes` an array of i64 (the kernel's symbols). `scratch` bytes, 64-byte
     aligned, belong to the calling thread; `workspaces` (bytes each, 64-byte aligned) to the whole invocation.
     `packings` maps a constant's index in `Kernel.values` to the layout in which the code expects it. `updates` are
-    pairs of an argument and a result, as positions in `buffers`, that may be the same memory.
+    pairs of an argument and a result, as positions in `buffers`, that may be the same memory. Where a call may fail in
+    the kernel, `checks` are the texts of what may fail, and the last buffer, behind the workspaces, is its status:
+    words, zero before the call, that a task whose check fails writes to: the check's number, from 1, the index and the
+    extent that it compared (an extent of -1: neither).
     """
 
     kind: str
@@ -204,6 +207,7 @@ class KernelCode:
     flops: int = 0
     bytes: int = 0
     updates: tuple[tuple[int, int], ...] = ()
+    checks: tuple[str, ...] = ()
 
 
 def identity_map(rank: int) -> tuple[Affine, ...]:

@@ -41,7 +41,8 @@ class Operand:
 class Whole:
     """`results` says for each result of the kernel which result of the operation it is, `firsts` how many elements
     along `dimension` of it, None for all. Body values are the region's arguments, then its operations; `dimensions`
-    is a scatter's map from what an index holds to the tensor's dimensions."""
+    is a scatter's map from what an index holds to the tensor's dimensions, `checks` what to tell of an index that is
+    outside, if anything."""
 
     kind: Kind
     kernel: Kernel
@@ -54,6 +55,7 @@ class Whole:
     dimension: int = 0
     inclusive: bool = True
     dimensions: tuple[int, ...] = ()
+    checks: tuple[str, ...] = ()
 
     @property
     def window(self) -> dict[int, Size]:

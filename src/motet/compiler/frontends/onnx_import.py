@@ -17,6 +17,7 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_functions import expand_functions
 from motet.compiler.frontends.onnx_integers import settle_integers
+from motet.compiler.frontends.onnx_indices import keep_outside
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_rewrites import rewrite_forms
 from motet.compiler.frontends.onnx_simplify import simplify
@@ -62,6 +63,7 @@ def lower(model: OnnxModel) -> Lowered:
     """Lower `model`, changing what is tried after each failure. Raises LoweringError when nothing is left."""
     constants: set[str] = set()
     rewritten = rewrite_forms(model)
+    rewritten |= keep_outside(model)
     if expand_functions(model, UNSOUND) or rewritten:
         simplify(model)
     first: LoweringError | None = None

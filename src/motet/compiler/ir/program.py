@@ -34,6 +34,7 @@ DIMS = "motet.dims"
 DESTINATION = "motet.destination"
 UNSIGNED = "motet.unsigned"
 DEVICE = "motet.device"
+UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
 
 
 @dataclass

@@ -24,7 +24,7 @@ class Storage:
     """Memory that one or more values of the function are. A result that is written to an input's memory has that
     input's storage as `over`."""
 
-    kind: str  # input, result, parameter, arena
+    kind: str  # input, result, parameter, arena, status
     bytes: Expr
     index: int = 0
     key: str = ""
@@ -33,6 +33,7 @@ class Storage:
     extents: tuple[Expr, ...] = ()  # of a tensor in the arena, and
     dtype: str = ""
     over: Storage | None = None
+    checks: tuple[str, ...] = ()  # of a status
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,9 @@ def arrange(
     if options.chained:
         order, _ = reduce_order(chain_order(order, fills))
     streams = assign_streams(order, _times(recorded), fills, options.streams)
+    statuses = [storage for storage in storages if storage.kind == "status"]
+    for index, storage in enumerate(statuses):
+        storage.index = index
     buffers, numbers = _buffers(storages, offsets, parameters)
     commands = [
         Command(
@@ -96,7 +100,8 @@ def arrange(
         )
         for number, entry in enumerate(recorded)
     ]
-    return Schedule(buffers, commands, memory.plan.total, scratch, memory.least, memory.serial)
+    checks = [list(storage.checks) for storage in statuses]
+    return Schedule(buffers, commands, memory.plan.total, scratch, memory.least, memory.serial, checks=checks)
 
 
 def update_in_place(recorded: Sequence[Recorded]) -> list[Recorded]:
@@ -191,4 +196,6 @@ def _buffer(storage: Storage, offsets: Mapping[Storage, Expr], parameters: Mappi
         return Buffer("parameter", storage.bytes, parameters[storage])
     if storage.kind == "arena":
         return Buffer("arena", storage.bytes, 0, offsets[storage], list(storage.extents), storage.dtype)
+    if storage.kind == "status":
+        return Buffer("status", storage.bytes, storage.index)
     return Buffer("input" if storage.kind == "input" else "result", storage.bytes, storage.index)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from motet.artifact.contracts import KernelContract
-from motet.artifact.schema import Expr
+from motet.artifact.schema import STATUS_BYTES, Expr
 from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import Size
 from motet.compiler.ir._mlir import ir
@@ -38,7 +38,7 @@ def contracts_of(
 
 def _phases(entry: Compiled, equal: list[list[Expr]]) -> list[tuple[str, KernelContract]]:
     code, reads = entry.code, len(entry.operands)
-    buffers = [*_bytes(entry), *code.workspaces]
+    buffers = [*_bytes(entry), *code.workspaces, *([STATUS_BYTES] if code.checks else [])]
     found: list[tuple[str, KernelContract]] = []
     for phase in code.phases:
         taken = list(range(len(buffers)) if phase.buffers is None else phase.buffers)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.artifact.schema import Command, Expr, Parameter, Schedule
+from motet.artifact.schema import STATUS_BYTES, Command, Expr, Parameter, Schedule
 from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import KernelCode, Packing, Size, item_bytes
 from motet.compiler.codegen.reading import dtype_of
@@ -184,6 +184,8 @@ class _Scheduler:
         reads = len(buffers)
         buffers += [self.storage[result] for result in call.results]
         buffers += [Storage("arena", substitute(size, bindings)) for size in code.workspaces]
+        if code.checks:
+            buffers.append(Storage("status", STATUS_BYTES, checks=code.checks))
         sizes = [bindings[symbol] for symbol, *_ in compiled.extents]
         self.scratch = max(self.scratch, code.scratch)
         for phase in code.phases:

@@ -263,6 +263,11 @@ class Frame(Builder):
             value, lambda: self.load(self.at(self.arguments[0], number, PTR), typ=PTR, align=8)
         )
 
+    def status(self) -> Value:
+        """The address of the kernel's status, which is its last buffer."""
+        number = len(self.kernel.externals) + len(self._workspaces)
+        return self._in_entry("status", lambda: self.load(self.at(self.arguments[0], number, PTR), typ=PTR, align=8))
+
     def move(self, value: int, elements: Index) -> None:
         """Let the kernel's value, in scratch, begin so many elements later from here on."""
         kind = storage_type(self.kernel.values[value].dtype)

@@ -18,14 +18,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.check_exits import define_exit, exit_on_failure
+from motet.compiler.codegen.cpu.check_loops import check_in_front, hoist_checks
+from motet.compiler.codegen.cpu.checks import add_checks
 from motet.compiler.codegen.cpu.elementary import call_elementary, define_elementary
 from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
 from motet.compiler.codegen.cpu.row_tasks import PRIVATE, Rows, mark_private, split_rows
+from motet.compiler.codegen.cpu.safe_division import divide_safely
 from motet.compiler.codegen.kernel import KernelCode, Phase
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
 from motet.compiler.ir.expressions import apply
 from motet.compiler.ir.functions import symbol_name
+from motet.compiler.ir.program import UNCHECKED
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
 from motet.errors import CompileError
@@ -54,8 +59,9 @@ _MATH = (
     "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-complex-to-libm,"
     "convert-complex-to-standard,convert-math-to-llvm,convert-math-to-libm"
 )
+_BLOCKS = "arith-expand{include-bf16=1},convert-scf-to-cf"
 _TO_LLVM = (
-    "arith-expand{include-bf16=1},convert-scf-to-cf,finalize-memref-to-llvm,convert-complex-to-llvm,"
+    "finalize-memref-to-llvm,convert-complex-to-llvm,"
     "convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
 )
 
@@ -95,9 +101,10 @@ def emit_generic(function: ir.Operation, symbol: str) -> GenericCode:
         body = _lower(module, len(arguments), extents, function)
         temporaries = [_buffer_of(kind) for kind in body.temporaries]
         sizes = tuple(map(_bytes, body.temporaries))
-    wrapper = _wrapper(symbol, [*arguments, *results, *temporaries], body.rows)
+    wrapper = _wrapper(symbol, [*arguments, *results, *temporaries], body.rows, bool(body.checks))
     code = KernelCode(
-        kind="generic", llvm=f"{body.llvm}\n{wrapper}", phases=(Phase(symbol, body.tasks),), workspaces=sizes
+        kind="generic", llvm=f"{body.llvm}\n{wrapper}", phases=(Phase(symbol, body.tasks),), workspaces=sizes,
+        checks=body.checks,
     )
     return GenericCode(code, extents)
 
@@ -233,18 +240,20 @@ def _set_inputs(entry: ir.Operation, kinds: Sequence[ir.Type]) -> None:
 @dataclass(frozen=True)
 class _Lowered:
     """LLVM IR of the body; its number of tasks; whether it takes `begin` and `end`; its temporaries that come from
-    outside, after the results."""
+    outside, after the results; the texts of its checks, where it takes the address of the status."""
 
     llvm: str
     tasks: Expr
     rows: bool
     temporaries: list[ir.MemRefType]
+    checks: tuple[str, ...]
 
 
 def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation) -> _Lowered:
     try:
         decompose(module)
         run_pipeline(module, _SIMPLIFY)
+        checks = add_checks(_body(module), UNCHECKED in function.parent.attributes)
         own_memory(module)
         run_pipeline(module, _BUFFERIZE)
         mark_private(_body(module))
@@ -253,17 +262,25 @@ def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], functio
         _small_to_stack(_body(module))
         temporaries = _large_to_arguments(_body(module))
         run_pipeline(module, _LOOPS)
+        hoist_checks(_body(module), arguments)
         ranges = _split(_body(module))
+        check_in_front(_body(module), arguments)
         called = call_elementary(module)
         run_pipeline(module, _MATH)
         emulate_bfloat16(module)
+        divide_safely(module)
+        run_pipeline(module, _BLOCKS)
+        checked = exit_on_failure(module, _body(module))
+        if checked:
+            _take_all_arguments(_body(module))
         run_pipeline(module, _TO_LLVM)
     except ir.MLIRError as error:
         detail = " ".join(str(error).split())
         raise CompileError(f"upstream's lowering fails: {detail}", source_location(function)) from error
     text = _INTERNAL.sub("define internal ", to_llvmlite(translate_to_llvm(module)))
+    text = define_elementary(define_exit(text) if checked else text, called)
     return _Lowered(
-        define_elementary(text, called), _tasks(ranges, arguments, extents), ranges is not None, temporaries
+        text, _tasks(ranges, arguments, extents), ranges is not None, temporaries, tuple(checks) if checked else ()
     )
 
 
@@ -353,8 +370,9 @@ def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) 
 # -- the kernel's own signature ------------------------------------------------------------------------
 
 
-def _wrapper(symbol: str, buffers: Sequence[_Buffer], rows: bool) -> str:
-    """LLVM IR of the function that is called: makes descriptors of buffers and sizes, and calls the body."""
+def _wrapper(symbol: str, buffers: Sequence[_Buffer], rows: bool, checked: bool) -> str:
+    """LLVM IR of the function that is called: makes descriptors of buffers and sizes, and calls the body. The address
+    of the status, where there are checks, is behind those of the buffers."""
     lines: list[str] = []
     operands: list[str] = []
     sizes = 0
@@ -378,6 +396,10 @@ def _wrapper(symbol: str, buffers: Sequence[_Buffer], rows: bool) -> str:
         operands += [f"i64 {word}" for word in (*shape, *strides)]
     if rows:
         operands += ["i64 %begin", "i64 %end"]
+    if checked:
+        lines.append(f"  %atstatus = getelementptr inbounds ptr, ptr %buffers, i64 {len(buffers)}")
+        lines.append("  %status = load i64, ptr %atstatus")
+        operands.append("i64 %status")
     return "\n".join([
         f'define void @"{symbol}"(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch) {{',
         *lines, f'  call void @"{_BODY}"({", ".join(operands)})', "  ret void", "}", "",

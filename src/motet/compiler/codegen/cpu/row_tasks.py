@@ -21,9 +21,9 @@ from motet.compiler.ir.linear import Linear
 Rows = int | tuple[int, int]
 """A number of rows, or the (argument, axis) whose extent it is."""
 
-_WITHIN = ("memref.load", "arith.", "math.", "scf.for", "scf.if", "scf.yield")
+_WITHIN = ("memref.load", "arith.", "math.", "scf.for", "scf.if", "scf.yield", "cf.assert")
 _NO_EFFECT = ("arith.", "memref.dim", "memref.alloc", "memref.alloca", "memref.dealloc", "memref.get_global",
-              "func.return")  # fmt: skip
+              "func.return", "cf.assert")  # fmt: skip
 
 
 PRIVATE = "motet.private"  # attribute of memory that each iteration of an outermost loop makes for itself

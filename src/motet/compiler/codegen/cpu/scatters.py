@@ -5,7 +5,7 @@
         phase 1: y[indices[0]] = updates[0], y[indices[1]] = …     one task, one update after the other
 
 Of several updates of one element the last is the one that stands. Indices below 0 count from the end. Updates that lie
-outside are left out.
+outside are left out, and the first of them is an error of the call, unless the user promises that there are none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     _scatter(Frame(module, names[1], whole.kernel, {}, {}), whole)
     return KernelCode(
         "scatter", str(module), (Phase(names[0], tasks), Phase(names[1], 1)),
-        bytes=traffic(whole.kernel),
+        bytes=traffic(whole.kernel), checks=whole.checks,
     )
 
 
@@ -105,6 +105,8 @@ def _scatter(f: Frame, whole: Whole) -> None:
             index = f.select(f.icmp_signed("<", index, f.index(0)), behind, index)
             last = f.isub(extent, size)
             inner = f.and_(f.icmp_signed(">=", index, f.index(0)), f.icmp_signed("<=", index, f.index(last)))
+            if whole.checks:
+                _tell(f, inner, index, extent)
             there = inner if there is None else f.and_(there, inner)
             place = f.iadd(place, f.imul(index, strides[axis]))
         count = inside if there is None else f.select(there, f.index(inside), f.index(0))
@@ -124,3 +126,12 @@ def _scatter(f: Frame, whole: Whole) -> None:
 
     f.loop(f.arguments[2], f.imul(f.arguments[3], f.extent(product(updates.shape[:1]))), 1, update)
     f.finish()
+
+
+def _tell(f: Frame, inside: Value, index: Value, extent: Index) -> None:
+    """Write to the status, unless something stands there, which index is not inside of which extent."""
+    status = f.status()
+    first = f.icmp_signed("==", f.load(status, typ=I64, align=8), f.index(0))
+    with f.if_then(f.and_(f.not_(inside), first), likely=False):
+        for word, value in enumerate((f.index(1), index, f.index(extent))):
+            f.store(value, f.at(status, word, I64), align=8)

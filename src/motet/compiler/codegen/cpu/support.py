@@ -17,6 +17,7 @@ from string import Template
 from llvmlite import binding
 
 import motet.runtime.devices.host as host
+from motet.artifact.schema import STATUS_BYTES
 from motet.compiler.codegen.cpu.support_call import CALL
 from motet.compiler.codegen.cpu.support_executor import executor
 from motet.compiler.codegen.cpu.support_pool import POOL
@@ -55,6 +56,7 @@ def support_ir(machine: Machine) -> str:
     constants = {"FUTEX": machine.futex, "GETTID": machine.gettid, "WAIT": _WAIT, "WAKE": _WAKE}
     words: dict[str, object] = {
         **constants, "PAUSE": machine.pause, "PAUSE_TYPE": machine.pause_type, "SHARES": layout.SHARES,
+        "STATUS_BYTES": STATUS_BYTES,
     }
     tables: tuple[type[IntEnum], ...] = (
         layout.Pool, layout.Lane, layout.Program, layout.Command, layout.Call, layout.Spec, layout.Array,

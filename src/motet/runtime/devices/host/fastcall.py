@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from motet.errors import OutOfMemoryError
+from motet.runtime.checks import Statuses
 from motet.runtime.devices.host import layout
 from motet.runtime.devices.host.native import NativeProgram
 from motet.runtime.devices.host.threads import support_code
@@ -33,7 +34,7 @@ _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 _PYARRAY_EMPTY = 184  # index in numpy's table of C functions, stable since numpy 1.0
 _PYTHON_FUNCTIONS = (
     "PyTuple_GetItem", "PyLong_AsVoidPtr", "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_Vectorcall",
-    "PyObject_CallNoArgs", "Py_IncRef", "Py_DecRef", "PyTuple_New", "PyTuple_SetItem",
+    "PyObject_CallNoArgs", "Py_IncRef", "Py_DecRef", "PyTuple_New", "PyTuple_SetItem", "PyLong_FromVoidPtr",
 )
 
 
@@ -113,6 +114,7 @@ def make_fast_call(
     release_lock: bool = True,
     keep: object = None,
     more: MoreArenas | None = None,
+    statuses: Statuses | None = None,
 ) -> Callable[..., Any] | None:
     """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None where it cannot be had.
 
@@ -120,7 +122,7 @@ def make_fast_call(
     place. `fixed` maps externals to addresses that stay; external `arena` gets one of the addresses `arenas`, at
     most 64, exclusively for the call, or one that was added to `more`, beside which `arenas` has one at most.
     `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as the
-    builtin. Safe to call from several threads.
+    builtin. Of `statuses`, which are in the arena, one that is not zero after a run becomes an error. Safe to call from several threads.
     """
     if not fast_calls_work() or program.externals > 512 or len(results) > 64:
         return None
@@ -137,6 +139,8 @@ def make_fast_call(
     spec_table = _words([word for spec in specs for word in spec], held)
     failure = functools.partial(_raise_out_of_memory, program.scratch)
     held.append(failure)
+    failed = None if statuses is None else statuses.raise_at
+    held.append(failed)
     constants = dict(fixed or {})
     arenas = arenas[: layout.ARENAS]
     call = _words([0] * (layout.Call.STRIDE // 8), held)
@@ -157,6 +161,9 @@ def make_fast_call(
         (layout.Call.ARENAS, _words(arenas, held)),
         (layout.Call.SPECS, spec_table),
         (layout.Call.NONE, id(None)),
+        (layout.Call.STATUSES, 0 if statuses is None else len(statuses.checks)),
+        (layout.Call.STATUS_OFFSET, 0 if statuses is None else statuses.offset),
+        (layout.Call.FAILED, id(failed)),
     ):
         _store(call + field, value)
     if more is not None:

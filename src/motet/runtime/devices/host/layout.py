@@ -88,7 +88,10 @@ class Call(IntEnum):
     ARENAS = 104  # addresses
     SPECS = 112  # Spec for each input, then for each result
     NONE = 120
-    STRIDE = 128
+    STATUSES = 128  # i64: how many there are
+    STATUS_OFFSET = 136  # i64: bytes from the arena's begin to the first
+    FAILED = 144  # object; raises when called with the address of the first
+    STRIDE = 192
 
 
 class Spec(IntEnum):

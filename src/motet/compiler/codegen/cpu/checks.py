@@ -1,0 +1,171 @@
+"""Adds to a kernel on tensors what it has to look at before it reaches for an element at a computed place.
+
+    %v = tensor.extract %t[%i]           %n = tensor.dim %t, %c0
+                                    →    %in = arith.cmpi ult, %i, %n
+                                         cf.assert %in, "1"
+                                         %v = tensor.extract %t[%i]
+
+An assertion's message is then the number of its text, from 1, those of the program included. Places that are known
+to be inside are left alone. `check_loops.py` takes assertions out of loops; `check_exits.py` makes of them what ends
+the kernel's task and tells the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from motet.compiler.codegen.cpu.intervals import Intervals
+from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.attributes import static_or_none
+from motet.compiler.ir.find import all_operations
+from motet.compiler.ir.translate import source_location
+from motet.compiler.placement.place_by_name import names_of
+
+# What the wheel asserts of the indices of a gather: what reads at them is checked itself.
+_OF_INDICES = ("index must be smaller than dim size", "index must be larger or equal to 0")
+
+_INDEXED = {"tensor.extract": 0, "memref.load": 0, "tensor.insert": 1, "memref.store": 1}  # the operand that is indexed
+_SLICED = {"tensor.extract_slice": 0, "memref.subview": 0, "tensor.insert_slice": 1}
+
+
+def add_checks(function: ir.Operation, unchecked: bool) -> list[str]:
+    """Add assertions to `function`; the texts of all that it has. Where `unchecked`, none of indices."""
+    checks = _Checks()
+    for operation in all_operations(function):
+        if operation.name == "cf.assert":
+            checks.take(operation, function)
+        elif not unchecked and operation.name in _INDEXED:
+            checks.check_element(operation)
+        elif not unchecked and operation.name in _SLICED:
+            checks.check_slice(operation)
+        elif not unchecked and operation.name == "tensor.pad":
+            checks.check_padding(operation)
+    return checks.texts
+
+
+class _Checks:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.intervals = Intervals()
+
+    def take(self, assertion: ir.Operation, function: ir.Operation) -> None:
+        """Number an assertion of the program."""
+        text = ir.StringAttr(assertion.attributes["msg"]).value
+        if text in _OF_INDICES and assertion.parent.operation != function:
+            assertion.erase()
+            return
+        assertion.attributes["msg"] = self._number(f"{place_of(assertion)}: {text}" if text else place_of(assertion))
+
+    def _number(self, text: str) -> ir.StringAttr:
+        if text not in self.texts:
+            self.texts.append(text)
+        return ir.StringAttr.get(str(self.texts.index(text) + 1))
+
+    def check_element(self, operation: ir.Operation) -> None:
+        """Every index is below the extent of its axis."""
+        number = _INDEXED[operation.name]
+        tensor, *indices = list(operation.operands)[number:]
+        where = place_of(operation)
+        with ir.InsertionPoint(operation), operation.location:
+            for axis, index in enumerate(indices):
+                extent = static_extent(tensor, axis)
+                if extent is None or not self.intervals.is_inside(index, extent):
+                    self._assert("ult", index, extent_of(tensor, axis), where)
+
+    def check_slice(self, operation: ir.Operation) -> None:
+        """Every axis's first and last elements are inside, and there are not more of them than the axis has."""
+        number = _SLICED[operation.name]
+        tensor, *dynamic = list(operation.operands)[number:]
+        given = iter(dynamic)
+        offsets, sizes, strides = (
+            [next(given) if value is None else value for value in static_or_none(operation, name)]
+            for name in ("static_offsets", "static_sizes", "static_strides")
+        )
+        where = f"{place_of(operation)}: slice"
+        with ir.InsertionPoint(operation), operation.location:
+            for axis, (offset, size, stride) in enumerate(zip(offsets, sizes, strides, strict=True)):
+                extent = static_extent(tensor, axis)
+                numbers = (extent, offset, size, stride)
+                is_whole = offset == 0 and stride == 1 and _is_extent(size, tensor, axis)
+                if not is_whole and not all(isinstance(number, int) for number in numbers):
+                    self._check_range(tensor, axis, (offset, size, stride), where)
+
+    def _check_range(
+        self, tensor: ir.Value, axis: int, range_: Sequence[ir.Value | int], where: str
+    ) -> None:
+        extent = extent_of(tensor, axis)
+        offset, size, stride = map(_value, range_)
+        zero, one = _value(0), _value(1)
+        if not self._is_natural_below(offset, tensor, axis):
+            self._assert("ule", offset, extent, where)
+        self._assert("ule", size, extent, where)
+        if range_[2] == 1:
+            self._assert("sle", arith.AddIOp(offset, size).result, extent, where)
+            return
+        # Of one element there is no stride; that of more is no larger than the axis, so that nothing wraps around.
+        few = arith.CmpIOp(arith.CmpIPredicate.ule, size, one).result
+        step = arith.SelectOp(few, zero, stride).result
+        if not isinstance(range_[2], int):
+            self._assert("ule", arith.AddIOp(step, extent).result, arith.AddIOp(extent, extent).result, where)
+        steps = arith.SubIOp(size, one).result
+        last = arith.AddIOp(offset, arith.MulIOp(steps, step).result).result
+        empty = arith.CmpIOp(arith.CmpIPredicate.eq, size, zero).result
+        self._assert("ult", arith.SelectOp(empty, zero, last).result, arith.MaxSIOp(extent, one).result, where)
+
+    def _is_natural_below(self, value: ir.Value, tensor: ir.Value, axis: int) -> bool:
+        extent = static_extent(tensor, axis)
+        return extent is not None and self.intervals.is_inside(value, extent + 1)
+
+    def check_padding(self, operation: ir.Operation) -> None:
+        """Nothing is cut off by a negative padding, for which there is no memory in front."""
+        where = f"{place_of(operation)}: negative padding"
+        low, high = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))[1:]
+        with ir.InsertionPoint(operation), operation.location:
+            for amount in list(operation.operands)[1 : 1 + low + high]:
+                least = self.intervals.of(amount)[0]
+                if least is None or least < 0:
+                    self._assert("sge", amount, _value(0), where)
+
+    def _assert(self, predicate: str, a: ir.Value, b: ir.Value, where: str) -> None:
+        holds = arith.CmpIOp(getattr(arith.CmpIPredicate, predicate), a, b).result
+        ir.Operation.create("cf.assert", operands=[holds], attributes={"msg": self._number(where)})
+
+
+def place_of(operation: ir.Operation) -> str:
+    """What an error calls `operation`: the name that it has in the source, or where it stands there."""
+    name = next((name for name in names_of(operation.location) if not name.startswith("graph:")), None)
+    if name is not None:
+        return f'"{name}"'
+    place = source_location(operation)
+    return f"{place.file}:{place.line}:{place.column}: {operation.name}" if place is not None else operation.name
+
+
+def static_extent(tensor: ir.Value, axis: int) -> int | None:
+    kind = ir.ShapedType(tensor.type)
+    return None if kind.is_dynamic_dim(axis) else kind.get_dim_size(axis)
+
+
+def extent_of(tensor: ir.Value, axis: int) -> ir.Value:
+    """The extent of an axis as a value, made here."""
+    extent = static_extent(tensor, axis)
+    if extent is not None:
+        return _value(extent)
+    name = "memref.dim" if isinstance(tensor.type, ir.MemRefType) else "tensor.dim"
+    return ir.Operation.create(name, results=[ir.IndexType.get()], operands=[tensor, _value(axis)]).result
+
+
+def _is_extent(size: ir.Value | int, tensor: ir.Value, axis: int) -> bool:
+    """Whether `size` is written as the extent of `axis`."""
+    if isinstance(size, int):
+        return size == static_extent(tensor, axis)
+    owner = size.owner
+    if isinstance(owner, ir.Block) or owner.name not in ("tensor.dim", "memref.dim") or owner.operands[0] != tensor:
+        return False
+    number = owner.operands[1].owner
+    return not isinstance(number, ir.Block) and number.name == "arith.constant" and (
+        ir.IntegerAttr(number.attributes["value"]).value == axis
+    )
+
+
+def _value(number: ir.Value | int) -> ir.Value:
+    return arith.ConstantOp(ir.IndexType.get(), number).result if isinstance(number, int) else number

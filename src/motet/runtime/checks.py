@@ -1,0 +1,62 @@
+"""What kernels say of checks that failed, as an index outside of a tensor: words in the last bytes of a call's arena.
+
+Each command that may fail has a status there (`artifact/schema.py`). All are zero when a call begins; a task whose
+check fails writes to its command's and ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+
+from motet.artifact.schema import STATUS_BYTES
+from motet.errors import CallError
+
+_WORDS = struct.Struct("=3q")
+
+
+def status_bytes(checks: Sequence[Sequence[str]]) -> int:
+    return STATUS_BYTES * len(checks)
+
+
+class Statuses:
+    """Those of a call of `where`, `offset` bytes into its arena."""
+
+    def __init__(self, where: str, checks: Sequence[Sequence[str]], offset: int) -> None:
+        self.where = where
+        self.checks = checks
+        self.offset = offset
+        self.bytes = status_bytes(checks)
+        self.zeros = bytes(self.bytes)
+
+    def clear(self, arena: int) -> None:
+        """Makes them zero in the arena at an address."""
+        ctypes.memset(arena + self.offset, 0, self.bytes)
+
+    def failure(self, arena: int) -> CallError | None:
+        """What failed in the call that had the arena at an address."""
+        return self.failure_of(ctypes.string_at(arena + self.offset, self.bytes))
+
+    def failure_of(self, data: bytes) -> CallError | None:
+        """What failed, by the statuses' bytes: of several the one of the first command."""
+        if data == self.zeros:
+            return None
+        for texts, begin in zip(self.checks, range(0, self.bytes, STATUS_BYTES), strict=True):
+            number, index, extent = _WORDS.unpack_from(data, begin)
+            if number:
+                text = texts[number - 1] if 0 < number <= len(texts) else "a check failed"
+                return CallError(f"{self.where}: {text}{_compared(index, extent)}")
+        return None
+
+    def raise_at(self, address: int) -> None:
+        """Raises what failed, by the statuses at an address; for native code."""
+        failure = self.failure_of(ctypes.string_at(address, self.bytes))
+        raise failure or CallError(f"{self.where}: a check failed")
+
+
+def _compared(index: int, extent: int) -> str:
+    if extent < 0:
+        return ""
+    counted = f" ({index - extent} where negative ones count from the end)" if index < 0 else ""
+    return f": index {index}{counted} is outside of an axis of extent {extent}"
