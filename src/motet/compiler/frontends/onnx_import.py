@@ -23,6 +23,7 @@ from motet.compiler.frontends.onnx_simplify import simplify
 from motet.compiler.frontends.torch_recurrences import settle_recurrences
 from motet.compiler.frontends.torch_views import settle_views
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
+from motet.compiler.ir.source_names import keep_operators
 
 if TYPE_CHECKING:
     import onnx
@@ -105,6 +106,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
     register_torch_dialect(context)
     try:
         module = _import(proto, context)
+        keep_operators(module, ("torch.operator",))
         settle_integers(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)
