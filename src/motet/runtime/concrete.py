@@ -121,7 +121,7 @@ def check_constraints(signature: Signature, symbols: Mapping[str, int], where: s
             for symbol in signature.symbols
             if symbol.name in used
         ]
-        raise CallError(f"{where}: {text}: {left} and {right}; {', '.join(named)}")
+        raise CallError(f"{where}: {text}: {left} and {right}" + (f"; {', '.join(named)}" if named else ""))
 
 
 _FULFILLED: dict[str, Callable[[int, int], bool]] = {

@@ -6,6 +6,8 @@ lowerings pass on: `loc(fused<"Concat">["concat_3"])`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from motet.compiler.ir._mlir import ir
 
 
@@ -28,6 +30,19 @@ def _keep_operator(operation: ir.Operation) -> None:
     location, context = operation.location, operation.context
     name = ir.StringAttr.get(name.removeprefix("torch."), context)
     operation.location = ir.Location.fused([location], name, context)
+
+
+def names_of(location: ir.Location) -> Iterator[str]:
+    """The names that a location gives, the outermost first."""
+    location = ir.Location.from_attr(location.attr, location.context)  # with its class
+    if isinstance(location, ir.NameLoc):
+        yield location.name_str
+        yield from names_of(location.child_loc)
+    elif isinstance(location, ir.CallSiteLoc):
+        yield from names_of(location.callee)
+    elif isinstance(location, ir.FusedLoc):
+        for part in location.locations:
+            yield from names_of(part)
 
 
 def source_name(operation: ir.Operation) -> str:

@@ -66,7 +66,18 @@ class Ranges:
         begin, end, step = (self.of(operand) for operand in list(loop.operands)[:3])
         if begin is None or end is None or step is None or not at_most(1, step.least):
             return None
-        return Range(begin.least, apply("-", end.most, 1))
+        most = apply("-", end.most, 1)
+        if begin.least == begin.most and step.least == step.most != 1:
+            whole = apply("//", apply("-", most, begin.least), step.least)
+            most = apply("+", begin.least, apply("*", whole, step.least))
+        return Range(begin.least, most)
+
+    def turns(self, loop: ir.Operation) -> Expr:
+        """0 where an `scf.for` certainly has no turn, else 1."""
+        begin, end = (self.of(operand) for operand in list(loop.operands)[:2])
+        if begin is None or end is None:
+            return 1
+        return at_least_one(apply("-", end.most, begin.least))
 
     def _of_select(self, select: ir.Operation) -> Range | None:
         condition, *sides = select.operands
@@ -79,7 +90,7 @@ class Ranges:
         one = self._extent_that_is_one(condition)
         if one is not None and first == Range(0, 0):
             # A position along an extent that may be 1, where it is 0.
-            stretched = apply("max", apply("min", apply("-", one, 1), 1), 0)
+            stretched = at_least_one(apply("-", one, 1))
             return Range(apply("min", second.least, 0), apply("*", second.most, stretched))
         return _either(first, second)
 
@@ -116,6 +127,13 @@ class Ranges:
         if len(known) != len(operands):
             return None
         return of_expression(map_.results[0], known[: map_.n_dims], known[map_.n_dims :])
+
+
+def at_least_one(count: Expr) -> Expr:
+    """0 where `count` is 0 or negative, else 1."""
+    if at_most(1, count):
+        return 1
+    return apply("max", apply("min", count, 1), 0)
 
 
 def of_expression(

@@ -19,7 +19,7 @@ from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.source_names import source_name
 from motet.compiler.ir.translate import source_location
 from motet.compiler.scheduling.assertions import Assertion, read_assertion
-from motet.compiler.scheduling.ranges import Range, Ranges, of_expression
+from motet.compiler.scheduling.ranges import Range, Ranges, at_least_one, of_expression
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
 
@@ -41,6 +41,7 @@ class _Requirements:
         self.shapes = Shapes(function)
         self.found: dict[tuple[str, str, str], Constraint] = {}
         self.settled: list[ir.Operation] = []  # assertions
+        self.live: Expr = 1  # 0 in calls in which the loops around have no turn
 
     def run(self) -> list[Constraint]:
         for left, right in self.shapes.equalities:
@@ -57,9 +58,13 @@ class _Requirements:
             self.shapes.note(operation)
             self._read(operation, certain)
             if operation.name in ("scf.for", "scf.while"):
+                before = self.live
+                if operation.name == "scf.for":
+                    self.live = apply("*", before, Ranges(self.shapes).turns(operation))
                 for region in operation.regions:
                     self._hand_on(operation, region.blocks[0])
                     self._read_block(region.blocks[0], certain=False)
+                self.live = before
 
     def _hand_on(self, loop: ir.Operation, block: ir.Block) -> None:
         """What a loop carries has the extents that its results have."""
@@ -149,18 +154,19 @@ class _Requirements:
             return found
         extents = [loops[position][0] for position in range(rank)]
         positions = [Range(0, apply("-", extent, 1)) for extent in extents]
+        alive = product(map(at_least_one, extents))
         for number, (operand, map_) in enumerate(zip(operation.operands, maps, strict=False)):
             for axis, (expression, extent) in enumerate(
                 zip(map_.results, self.shapes.tensors.get(operand, ()), strict=False)
             ):
                 if not isinstance(expression, ir.AffineDimExpr):
                     taken = of_expression(expression, positions)
-                    found += _within(taken, extent, axis, f"operand {number}")
+                    found += self._within(taken, extent, axis, f"operand {number}", alive)
         if operation.name == "linalg.generic":
             ranges = Ranges(self.shapes, tuple(extents))
             for entry in operation.regions[0].blocks[0].operations:
                 if entry.operation.name == "tensor.extract":
-                    found += self._of_element(entry.operation, ranges)
+                    found += self._of_element(entry.operation, ranges, alive)
         return found
 
     def _of_named(self, operation: ir.Operation) -> list[Constraint]:
@@ -181,12 +187,29 @@ class _Requirements:
                 found.append(Constraint(other, extent, text=_together(first[0], axis, number, axis)))
         return found
 
-    def _of_element(self, extract: ir.Operation, ranges: Ranges) -> list[Constraint]:
+    def _of_element(self, extract: ir.Operation, ranges: Ranges, alive: Expr = 1) -> list[Constraint]:
         source, *indices = extract.operands
         found: list[Constraint] = []
         for axis, (index, extent) in enumerate(zip(indices, self.shapes.tensors.get(source, ()), strict=False)):
-            found += _within(ranges.of(index), extent, axis, "its source")
+            found += self._within(ranges.of(index), extent, axis, "its source", alive)
         return found
+
+    def _within(
+        self, taken: Range | None, extent: Expr, axis: int, what: str, alive: Expr = 1
+    ) -> list[Constraint]:
+        """That places along an axis are inside, in calls in which anything is there: `alive` is 0 in others."""
+        if taken is None:
+            return []
+        found: list[Constraint] = []
+        alive = apply("*", self.live, alive)
+        if not taken.is_natural:
+            text = f"what is taken along axis {axis} of {what} must not begin before it"
+            found.append(Constraint(0, apply("*", taken.least, alive), "at-most", text))
+        needed = apply("+", taken.most, 1)
+        if at_most(needed, extent):
+            return found
+        text = _BEYOND.format(axis=axis, what=what)
+        return [*found, Constraint(apply("*", needed, alive), extent, "at-most", text)]
 
     def _of_scatter(self, operation: ir.Operation) -> list[Constraint]:
         updates, indices, original = (self.shapes.tensors.get(operand) for operand in list(operation.operands)[:3])
@@ -229,7 +252,7 @@ class _Requirements:
                 continue
             taken = Range(0, apply("-", size.most, 1))
             reach = Range(offset.least, apply("+", offset.most, apply("*", taken.most, stride.most)))
-            found += _within(reach, extent, axis, what)
+            found += self._within(reach, extent, axis, what)
         kept = [size.most for size in sizes if size is not None]
         shape = self.shapes.tensors.get(small)
         if shape is not None and len(kept) == len(sizes) == len(shape):
@@ -338,18 +361,6 @@ def _together(first: int, axis: int, second: int, other: int) -> str:
 
 def _axes(group: Sequence[int]) -> str:
     return f"axis {group[0]}" if len(group) == 1 else f"axes {', '.join(map(str, group))}"
-
-
-def _within(taken: Range | None, extent: Expr, axis: int, what: str) -> list[Constraint]:
-    """That a range of places along an axis is inside."""
-    if taken is None:
-        return []
-    found: list[Constraint] = []
-    if not taken.is_natural:
-        text = f"what is taken along axis {axis} of {what} must not begin before it"
-        found.append(Constraint(0, taken.least, "at-most", text))
-    text = _BEYOND.format(axis=axis, what=what)
-    return [*found, Constraint(apply("+", taken.most, 1), extent, "at-most", text)]
 
 
 def _not_negative(size: Range) -> list[Constraint]:
