@@ -171,16 +171,17 @@ def _together(places: Sequence[_Place]) -> ir.Value:
     return total
 
 
-def _slope(node: _Node) -> None:
-    """PRelu, whose slope is stretched to the first operand."""
-    data, slope = node.operands
-    axes: dict[int, ir.Value] = {}
-    for axis in range(slope.rank):
-        own, other = _Place(slope, axis), _Place(data, axis + data.rank - slope.rank)
-        if own.is_dynamic and other.axis >= 0 and own.may_differ(other):
-            axes[axis] = _to(own, other.size, str(other))
-    if axes:
-        node.op.operands[1] = _stretched(slope, axes)
+def _follow(node: _Node) -> None:
+    """Slopes, factors and the like, which are stretched to the first operand."""
+    data, *others = node.operands
+    for other in others:
+        axes: dict[int, ir.Value] = {}
+        for axis in range(other.rank):
+            own, along = _Place(other, axis), _Place(data, axis + data.rank - other.rank)
+            if own.is_dynamic and along.axis >= 0 and own.may_differ(along):
+                axes[axis] = _to(own, along.size, str(along))
+        if axes:
+            node.op.operands[other.number] = _stretched(other, axes)
 
 
 def _gemm(node: _Node) -> None:
@@ -278,14 +279,22 @@ def _number(value: int) -> ir.Attribute:
 
 def _split(node: _Node) -> None:
     """The parts are all there is."""
-    parts = node.operand(1)
-    given = node.op.operands[1].owner if parts is not None else None
-    axis = node.attribute("axis", 0) % node.operands[0].rank
-    place = _Place(node.operands[0], axis)
-    sizes = [kind.extents[axis] for result in node.op.results if (kind := kind_of(result)) is not None]
-    if given is None or not place.is_dynamic or DYNAMIC in sizes or len(sizes) != len(node.op.results):
-        return
-    _assert_any([(place.size, constant_index(sum(sizes)))], f"{place} must be equal to the sum of the parts")
+    place = _Place(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
+    parts = _parts(node)
+    if parts is not None and place.is_dynamic:
+        _assert_any([(place.size, constant_index(sum(parts)))], f"{place} must be equal to the sum of the parts")
+
+
+def _parts(node: _Node) -> list[int] | None:
+    """The extents that a Split names; None where it names none, or not in numbers."""
+    given = node.op.attributes
+    if "torch.onnx.split" in given:  # before operator set 13
+        return [ir.IntegerAttr(part).value for part in ir.ArrayAttr(given["torch.onnx.split"])]
+    if len(node.op.operands) < 2 or isinstance(node.op.operands[1].owner, ir.Block):
+        return None
+    made = node.op.operands[1].owner.operation
+    value = made.attributes.get("torch.onnx.value", None)
+    return [int(part) for part in ir.DenseIntElementsAttr(value)] if value is not None else None
 
 
 def _gather_elements(node: _Node) -> None:
@@ -351,6 +360,6 @@ def _index(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
 
 _RULES: dict[str, Callable[[_Node], None]] = {
     **dict.fromkeys(sorted(_BROADCASTS), _broadcast), "Expand": _expand, "GatherElements": _gather_elements,
-    "GatherND": _gather_nd, "Gemm": _gemm, "MatMul": _matmul, "PRelu": _slope, "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_nd, "Split": _split,
+    "GatherND": _gather_nd, "Gemm": _gemm, "LayerNormalization": _follow, "MatMul": _matmul,
+    "PRelu": _follow, "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Split": _split,
 }  # fmt: skip
