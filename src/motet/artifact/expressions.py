@@ -53,6 +53,13 @@ def evaluate_all(expressions: Sequence[Expr], symbols: Mapping[str, int]) -> tup
     return tuple(evaluate(expression, symbols) for expression in expressions)
 
 
+def symbols_of(expression: Expr) -> set[str]:
+    """The symbols that an expression depends on."""
+    if isinstance(expression, list):
+        return symbols_of(expression[1]) | symbols_of(expression[2])
+    return {expression} if isinstance(expression, str) else set()
+
+
 def show(expression: Expr) -> str:
     """The expression as one reads it: `(n + 1) * 4`."""
     if not isinstance(expression, list):

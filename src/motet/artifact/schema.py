@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 STATUS_BYTES = 32  # of what a kernel says of a check that failed: its number, an index, an extent, one word more
 
 if TYPE_CHECKING:
@@ -41,12 +41,26 @@ class Symbol(Struct, frozen=True):
     axis: int
 
 
+class Constraint(Struct, frozen=True):
+    """What a call's extents must fulfil, such as those that one loop walks together.
+
+    `left` and `right` are `relation`: `equal`; `at-most` (left ≤ right); `multiple` (left is divisible by right);
+    `stretch` (left is right, or 1); `broadcast` (equal, or one of them is 1). `text` is the sentence of the error,
+    which names the operator as the source does; the two numbers follow it. Without it, the expressions are shown.
+    """
+
+    left: Expr
+    right: Expr
+    relation: Literal["equal", "at-most", "multiple", "stretch", "broadcast"] = "equal"
+    text: str = ""
+
+
 class Signature(Struct, frozen=True):
     name: str
     inputs: list[TensorSpec]
     results: list[TensorSpec]
     symbols: list[Symbol] = []
-    constraints: list[list[Expr]] = []  # pairs that must be equal in every call, such as extents that meet in a sum
+    constraints: list[Constraint] = []
 
 
 class Buffer(Struct, frozen=True):

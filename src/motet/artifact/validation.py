@@ -52,10 +52,8 @@ def validate(manifest: Manifest, where: str) -> None:
 
 def _check_constraints(signature: Signature, where: str) -> None:
     symbols = {symbol.name for symbol in signature.symbols}
-    for number, pair in enumerate(signature.constraints):
-        if len(pair) != 2:
-            raise ArtifactError(f"{where}: constraint {number}: {len(pair)} expressions; expected two")
-        for expression in pair:
+    for number, constraint in enumerate(signature.constraints):
+        for expression in (constraint.left, constraint.right):
             check_expression(expression, symbols, f"{where}: constraint {number}")
 
 

@@ -15,6 +15,7 @@ from msgspec import structs
 from motet.artifact.contracts import TargetContract, add_contract, seal
 from motet.artifact.schema import (
     SCHEMA_VERSION,
+    Constraint,
     KernelInfo,
     Manifest,
     Parameter,
@@ -77,6 +78,7 @@ from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.contracts import contracts_of
 from motet.compiler.scheduling.layout import callee, choose_orders, is_renaming, order_temporaries
+from motet.compiler.scheduling.requirements import requirements
 from motet.compiler.scheduling.schedule import (
     RENAMING,
     Compiled,
@@ -147,7 +149,10 @@ def build_partitioned(
     as one kernel, if that is different."""
     functions = public_functions(program.module)
     try:
-        signatures = {symbol_name(f): read_signature(f, function_shapes(f, kernels)) for f in functions}
+        signatures = {
+            symbol_name(f): read_signature(f, function_shapes(f, kernels), program.constraints.get(symbol_name(f), ()))
+            for f in functions
+        }
     except Unreadable as reason:
         raise CompileError(f"{reason} is not supported as an input or result") from None
     store = ParameterStore(program.parameters if apart is None else apart[0].parameters)
@@ -226,7 +231,8 @@ def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
 
 
 def normalise(program: Program) -> None:
-    """Canonical linalg; constants as parameters."""
+    """Canonical linalg; constants as parameters; what operations take for granted of extents as constraints."""
+    program.constraints = requirements(program.module)
     decompose_softmax(program.module)
     for function in public_functions(program.module):
         drop_nothing(function)
@@ -500,8 +506,9 @@ def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[Ke
 # -- signatures and parameters -------------------------------------------------------------------
 
 
-def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
-    """What the caller sees of a function: its inputs and results without the parameters."""
+def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Constraint] = ()) -> Signature:
+    """What the caller sees of a function: its inputs and results without the parameters. `required` is what its
+    operations take for granted as the source has them; its kernels may take more."""
     block = function.regions[0].blocks[0]
     attributes = argument_attributes(function, len(block.arguments))
     inputs = [
@@ -525,9 +532,9 @@ def read_signature(function: ir.Operation, shapes: Shapes) -> Signature:
         )
         for index, (operand, attribute) in enumerate(zip(terminator.operands, found, strict=True))
     ]
-    return Signature(
-        symbol_name(function), inputs, results, shapes.symbols, [[a, b] for a, b in shapes.equalities]
-    )
+    known = {frozenset((str(each.left), str(each.right))) for each in required if each.relation == "equal"}
+    more = [Constraint(a, b) for a, b in shapes.equalities if frozenset((str(a), str(b))) not in known]
+    return Signature(symbol_name(function), inputs, results, shapes.symbols, [*required, *more])
 
 
 def _name(attribute: ir.DictAttr | None, default: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from motet.artifact.agreement import Agreement
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.expressions import evaluate, evaluate_all, show
+from motet.artifact.expressions import evaluate, evaluate_all, show, symbols_of
 from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Schedule, Signature, TensorSpec
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
@@ -123,16 +123,26 @@ def shape_of(spec: TensorSpec, symbols: Mapping[str, int], where: str) -> Shape:
 
 
 def check_constraints(signature: Signature, symbols: Mapping[str, int], where: str) -> None:
-    """Raises CallError where extents that the function takes for equal are not, naming their inputs."""
-    for left, right in signature.constraints:
-        values = evaluate(left, symbols), evaluate(right, symbols)
-        if values[0] != values[1]:
-            named = [
-                f"axis {symbol.axis} of {signature.inputs[symbol.input].name} is {symbols[symbol.name]}"
-                for symbol in signature.symbols
-                if symbol.name in f"{left} {right}"
-            ]
-            raise CallError(
-                f"{where}: {show(left)} and {show(right)} must be equal, they are {values[0]} and "
-                f"{values[1]}; {', '.join(dict.fromkeys(named))}"
-            )
+    """Raises CallError where a call's extents do not fulfil what the function takes for granted of them, naming the
+    operation, both numbers, and the inputs that they follow from."""
+    for constraint in signature.constraints:
+        left, right = evaluate(constraint.left, symbols), evaluate(constraint.right, symbols)
+        if _FULFILLED[constraint.relation](left, right):
+            continue
+        text = constraint.text or f"{show(constraint.left)} and {show(constraint.right)} must be equal"
+        used = symbols_of(constraint.left) | symbols_of(constraint.right)
+        named = [
+            f"axis {symbol.axis} of {signature.inputs[symbol.input].name} is {symbols[symbol.name]}"
+            for symbol in signature.symbols
+            if symbol.name in used
+        ]
+        raise CallError(f"{where}: {text}: {left} and {right}" + (f"; {', '.join(named)}" if named else ""))
+
+
+_FULFILLED: dict[str, Callable[[int, int], bool]] = {
+    "equal": lambda left, right: left == right,
+    "at-most": lambda left, right: left <= right,
+    "multiple": lambda left, right: left % right == 0 if right else left == 0,
+    "stretch": lambda left, right: left in (right, 1),
+    "broadcast": lambda left, right: left == right or 1 in (left, right),
+}

@@ -20,7 +20,7 @@ import numpy as np
 from motet.artifact.schema import Plan, Schedule, Signature, Step
 from motet.errors import ArtifactError, DeviceError, MotetError
 from motet.runtime.checks import Statuses
-from motet.runtime.concrete import Concrete, Shape, make_concrete, shape_of
+from motet.runtime.concrete import Concrete, Shape, check_constraints, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
@@ -109,6 +109,7 @@ class PlacedInstance:
         self.direct: list[Any] = []  # at most one: what a device makes of `alone`
         self.staging = Pool()  # the host's memory that values pass through on their way
         where = signature.name
+        check_constraints(signature, symbols, where)
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
         order = submission_order(

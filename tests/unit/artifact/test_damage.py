@@ -118,7 +118,7 @@ def edit(*path_and_value):
 
 SCHEDULE = ("variants", 0, "schedules", "main")
 DEFECTS = [
-    (edit("schema", 99), "newer format 99; this version reads format 2; update Motet"),
+    (edit("schema", 99), "newer format 99; this version reads format 3; update Motet"),
     (edit(*SCHEDULE, "commands", 0, "buffers", [0, 9]), "command 0: buffer 9: there are 6"),
     (edit(*SCHEDULE, "commands", 0, "buffers", [-1]), "command 0: buffer -1"),
     (edit(*SCHEDULE, "commands", 1, "after", [1]), "command 1: after command 1; expected an earlier one"),

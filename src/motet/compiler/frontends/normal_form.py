@@ -17,6 +17,7 @@ from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, PARAMETER, Place, Program
+from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
@@ -109,6 +110,7 @@ def _lower(module: ir.Module) -> None:
     InlineCalls().run(module)
     if "tosa" in dialects:
         AnchorOperations().run(module)
+        keep_operators(module, ("tosa.",))
         run_pipeline(
             module,
             "func.func(tosa-infer-shapes,tosa-make-broadcastable,tosa-to-linalg-named,canonicalize,"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from motet.compiler.frontends.onnx_stretches import settle_stretches
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.functions import public_functions
 
 _REFUSES_ZERO = "unimplemented: tensor with zero element"
 
@@ -20,4 +22,6 @@ def clean_up(module: ir.Module) -> None:
     module.operation.walk(visit)
     for operation in found:
         operation.erase()
+    for function in public_functions(module):
+        settle_stretches(function)
     run_pipeline(module, "canonicalize,cse,symbol-dce")

@@ -11,46 +11,16 @@ Conversions of floating numbers to integers go by 64 bits, as those of processor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.frontends.onnx_tensors import DYNAMIC, Kind, create, kind_of, know_operations
+from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
-_TENSOR = re.compile(r"!torch\.vtensor<\[([\d?,]*)\],(\w+)>")
 _CONVERTED = frozenset({"si16", "ui16", "ui32", "ui64"})
 _KNOWN = frozenset({"i1", "si8", "si16", "si32", "si64", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64"})
-_DYNAMIC = ir.ShapedType.get_dynamic_size()
 _NOT_EQUAL, _SIGNED_LESS, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL = 1, 2, 3, 13
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What a tensor of the dialect `torch` is: its extents, and its elements, as `ui16`."""
-
-    extents: tuple[int, ...]
-    element: str
-
-    @property
-    def unsigned(self) -> bool:
-        return self.element.startswith("u") or self.element == "i1"
-
-    @property
-    def floating(self) -> bool:
-        return "f" in self.element
-
-    @property
-    def bits(self) -> int:
-        return int(self.element.lstrip("subfi"))
-
-    @property
-    def scalar(self) -> ir.Type:
-        return ir.Type.parse(self.element.lstrip("su") if not self.floating else self.element)
-
-    @property
-    def builtin(self) -> ir.Type:
-        return ir.RankedTensorType.get(self.extents, self.scalar)
 
 
 def settle_integers(module: ir.Module) -> None:
@@ -58,8 +28,7 @@ def settle_integers(module: ir.Module) -> None:
     work = [(op, rule) for op in find_operations(module, "torch.operator") if (rule := _rule(op)) is not None]
     if not work:
         return
-    # The operations between the dialects are known only after a pass that makes such has been there.
-    run_pipeline(ir.Module.parse("module {}", module.context), "func.func(convert-torch-to-linalg)")
+    know_operations(module)
     for op, rule in work:
         with op.context, op.location:
             result = _generic(op, rule)
@@ -72,7 +41,7 @@ _Body = Callable[["_Scalars", Sequence[ir.Value]], ir.Value]
 
 def _rule(op: ir.Operation) -> _Body | None:
     """What is calculated for each element; None where the wheel can be left to it."""
-    kinds = [_kind(value) for value in (*op.operands, *op.results)]
+    kinds = [kind_of(value) for value in (*op.operands, *op.results)]
     known = [kind for kind in kinds if kind is not None and kind.element in _KNOWN]
     if len(known) != len(kinds) or len(op.results) != 1:
         return None
@@ -96,30 +65,22 @@ def _rule(op: ir.Operation) -> _Body | None:
     return None
 
 
-def _kind(value: ir.Value) -> _Kind | None:
-    match = _TENSOR.fullmatch(str(value.type))
-    if match is None:
-        return None
-    extents = [_DYNAMIC if extent == "?" else int(extent) for extent in match[1].split(",") if extent]
-    return _Kind(tuple(extents), match[2])
-
-
 def _generic(op: ir.Operation, body: _Body) -> ir.Value:
     """An element-wise operation over operands that broadcast as ONNX has it, in place of `op`."""
     at = ir.InsertionPoint(op)
-    operands = [(value, kind) for value in op.operands if (kind := _kind(value)) is not None]
-    result = _kind(op.results[0])
+    operands = [(value, kind) for value in op.operands if (kind := kind_of(value)) is not None]
+    result = kind_of(op.results[0])
     if result is None:
         raise TypeError("a result that is no tensor")
     inputs = [
-        _create("torch_c.to_builtin_tensor", kind.builtin, [value], at) for value, kind in operands
+        create("torch_c.to_builtin_tensor", kind.builtin, [value], at=at) for value, kind in operands
     ]
     rank = len(result.extents)
     dynamic: list[ir.Value] = []
     for axis, extent in enumerate(result.extents):
-        if extent == _DYNAMIC:
+        if extent == DYNAMIC:
             dynamic.append(_extent(inputs, [kind for _, kind in operands], axis - rank, at))
-    empty = _create("tensor.empty", result.builtin, dynamic, at)
+    empty = create("tensor.empty", result.builtin, dynamic, at=at)
     maps = [_map(kind, rank) for _, kind in operands] + [ir.AffineMap.get_identity(rank)]
     made = ir.Operation.create(
         "linalg.generic", results=[result.builtin], operands=[*inputs, empty], regions=1, ip=at, attributes={
@@ -132,33 +93,26 @@ def _generic(op: ir.Operation, body: _Body) -> ir.Value:
     block = made.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
     inside = _Scalars(ir.InsertionPoint(block))
     inside.yield_(body(inside, list(block.arguments)[:-1]))
-    return _create("torch_c.from_builtin_tensor", op.results[0].type, [made.results[0]], at)
+    return create("torch_c.from_builtin_tensor", op.results[0].type, [made.results[0]], at=at)
 
 
-def _extent(inputs: Sequence[ir.Value], kinds: Sequence[_Kind], axis: int, at: ir.InsertionPoint) -> ir.Value:
+def _extent(inputs: Sequence[ir.Value], kinds: Sequence[Kind], axis: int, at: ir.InsertionPoint) -> ir.Value:
     """The extent of axis `axis` of the result, counted from the end, where it is dynamic."""
     value, kind = next(
         (value, kind) for value, kind in zip(inputs, kinds, strict=True)
-        if len(kind.extents) >= -axis and kind.extents[axis] == _DYNAMIC
+        if len(kind.extents) >= -axis and kind.extents[axis] == DYNAMIC
     )
     place = ir.IntegerAttr.get(ir.IndexType.get(), axis + len(kind.extents))
-    number = _create("arith.constant", ir.IndexType.get(), [], at, {"value": place})
-    return _create("tensor.dim", ir.IndexType.get(), [value, number], at)
+    number = create("arith.constant", ir.IndexType.get(), [], {"value": place}, at)
+    return create("tensor.dim", ir.IndexType.get(), [value, number], at=at)
 
 
-def _map(kind: _Kind, rank: int) -> ir.AffineMap:
+def _map(kind: Kind, rank: int) -> ir.AffineMap:
     shift = rank - len(kind.extents)
     return ir.AffineMap.get(rank, 0, [
         ir.AffineConstantExpr.get(0) if extent == 1 else ir.AffineDimExpr.get(axis + shift)
         for axis, extent in enumerate(kind.extents)
     ])  # fmt: skip
-
-
-def _create(
-    name: str, kind: ir.Type, operands: Sequence[ir.Value], at: ir.InsertionPoint,
-    attributes: dict[str, ir.Attribute] | None = None,
-) -> ir.Value:
-    return ir.Operation.create(name, results=[kind], operands=operands, attributes=attributes or {}, ip=at).results[0]
 
 
 @dataclass(frozen=True)
@@ -168,15 +122,15 @@ class _Scalars:
     at: ir.InsertionPoint
 
     def make(self, name: str, values: Sequence[ir.Value], kind: ir.Type | None = None) -> ir.Value:
-        return _create(name, kind or values[0].type, values, self.at)
+        return create(name, kind or values[0].type, values, at=self.at)
 
     def constant(self, kind: ir.Type, value: int | float) -> ir.Value:
         attribute = ir.FloatAttr.get(kind, value) if isinstance(value, float) else ir.IntegerAttr.get(kind, value)
-        return _create("arith.constant", kind, [], self.at, {"value": attribute})
+        return create("arith.constant", kind, [], {"value": attribute}, self.at)
 
     def compare(self, name: str, predicate: int, values: Sequence[ir.Value]) -> ir.Value:
         said = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)}
-        return _create(name, ir.IntegerType.get_signless(1), values, self.at, said)
+        return create(name, ir.IntegerType.get_signless(1), values, said, self.at)
 
     def yield_(self, value: ir.Value) -> None:
         ir.Operation.create("linalg.yield", operands=[value], ip=self.at)
@@ -192,7 +146,7 @@ class _Scalars:
         both = self.make("arith.andi", [apart, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
         return self.make("arith.select", [both, self.make("arith.addi", [found, values[1]]), found], found.type)
 
-    def convert(self, value: ir.Value, source: _Kind, target: _Kind) -> ir.Value:
+    def convert(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
         if target.element == "i1":
             zero = self.constant(value.type, 0.0 if source.floating else 0)
             if source.floating:
@@ -204,12 +158,12 @@ class _Scalars:
             return self._resize(self._whole(value, target), 64, target, "arith.extsi")
         return self._resize(value, source.bits, target, "arith.extui" if source.unsigned else "arith.extsi")
 
-    def _resize(self, value: ir.Value, bits: int, target: _Kind, extend: str) -> ir.Value:
+    def _resize(self, value: ir.Value, bits: int, target: Kind, extend: str) -> ir.Value:
         if bits == target.bits:
             return value
         return self.make("arith.trunci" if bits > target.bits else extend, [value], target.scalar)
 
-    def _whole(self, value: ir.Value, target: _Kind) -> ir.Value:
+    def _whole(self, value: ir.Value, target: Kind) -> ir.Value:
         """A floating number as one of 64 bits; of unsigned ones those above 2⁶³ as well."""
         wide = ir.IntegerType.get_signless(64)
         plain = self.make("arith.fptosi", [value], wide)

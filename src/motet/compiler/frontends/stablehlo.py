@@ -13,6 +13,7 @@ from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls
@@ -60,6 +61,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             read_devices(module)
             for each in (InlineCalls(), AnchorOperations()):
                 each.run(module)
+            keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
             run_pipeline(module, _BEFORE)
             _drop_barriers(module)

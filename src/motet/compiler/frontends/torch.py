@@ -15,6 +15,7 @@ from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
@@ -44,6 +45,7 @@ def load_torch(
     try:
         with context, ir.Location.unknown():
             _forget_devices(module)
+            keep_operators(module, ("torch.aten.", "torch.prims."))
             run_pipeline(module, _TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import prod
 
+from motet.compiler.frontends.onnx_tensors import DYNAMIC, create, kind_of, know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.normalise.reassociation import Monomial, match_groups
@@ -29,6 +31,37 @@ def settle_views(module: ir.Module) -> None:
             extents = _extents(operation.operands[0])
             if extents is not None and extents.count(None) > 1:
                 _settle(operation, extents)
+        splits = [each for each in find_operations(module, "torch.aten.unflatten.int") if _known_split(each)]
+        if splits:
+            know_operations(module)
+        for split in splits:
+            with split.location, ir.InsertionPoint(split):
+                split.operands[0] = _declared(split)
+
+
+def _known_split(split: ir.Operation) -> list[int] | None:
+    """The extents of the source of a split of a dynamic one to those that are known; None of another split."""
+    source, result, axis = _extents(split.operands[0]), _extents(split.results[0]), _constant(split.operands[1])
+    if source is None or result is None or axis is None or source[axis] is not None:
+        return None
+    axis %= len(source)
+    known = [extent for extent in result[axis : axis + 1 + len(result) - len(source)] if extent is not None]
+    if len(known) != 1 + len(result) - len(source):
+        return None
+    return [DYNAMIC if extent is None else extent for extent in [*source[:axis], prod(known), *source[axis + 1 :]]]
+
+
+def _declared(split: ir.Operation) -> ir.Value:
+    """The source with the extent that the split needs, which calls are compared with; the wheel wants to know it, and
+    folds casts of its own dialect away."""
+    value = split.operands[0]
+    kind, sizes = kind_of(value), _known_split(split)
+    if kind is None or sizes is None:
+        return value
+    plain = create("torch_c.to_builtin_tensor", kind.builtin, [value])
+    cast = create("tensor.cast", ir.RankedTensorType.get(sizes, kind.scalar), [plain])
+    shape = ",".join("?" if size == DYNAMIC else str(size) for size in sizes)
+    return create("torch_c.from_builtin_tensor", ir.Type.parse(f"!torch.vtensor<[{shape}],{kind.element}>"), [cast])
 
 
 def _extents(value: ir.Value) -> list[int | None] | None:

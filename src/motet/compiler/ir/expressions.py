@@ -26,6 +26,8 @@ def apply(operator: str, left: Expr, right: Expr) -> Expr:
             return 0
         if isinstance(left, int):
             left, right = right, left  # numbers stand on the right: equal products look equal
+        if right == ["min", left, 1] and at_most(0, left):
+            return left  # 0, or 1 time as much
     if operator in ("max", "min"):
         return _extreme(operator, left, right)
     if operator == "//":
@@ -132,6 +134,13 @@ def product(factors: Iterable[Expr]) -> Expr:
     for factor in factors:
         result = apply("*", result, factor)
     return result
+
+
+def symbols_of(expression: Expr) -> set[str]:
+    """The symbols that an expression depends on."""
+    if isinstance(expression, list):
+        return symbols_of(expression[1]) | symbols_of(expression[2])
+    return {expression} if isinstance(expression, str) else set()
 
 
 def substitute(expression: Expr, bindings: Mapping[str, Expr]) -> Expr:

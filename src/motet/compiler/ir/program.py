@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.artifact.schema import Link, LogicalDevice, Plan, Signature
+from motet.artifact.schema import Constraint, Link, LogicalDevice, Plan, Signature
 from motet.compiler.ir._mlir import ir
 
 PARAMETER = "motet.parameter"
@@ -53,11 +53,13 @@ class Placement:
 
 @dataclass
 class Program:
-    """`module` in normal form; `parameters` maps keys to arrays (memory-mapped where the source allows)."""
+    """`module` in normal form; `parameters` maps keys to arrays (memory-mapped where the source allows). Once it is
+    normalised, `constraints` has by public function what its operations take for granted of a call's extents."""
 
     module: ir.Module
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     placement: Placement | None = None
+    constraints: Mapping[str, list[Constraint]] = field(default_factory=dict[str, list[Constraint]])
 
 
 # Takes from a module what it says of devices: None leaves a program for one device.

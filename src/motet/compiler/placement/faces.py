@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from motet.artifact.schema import Expr, Plan, Signature, Step, TensorSpec
+from msgspec import structs
+
+from motet.artifact.schema import Constraint, Expr, Plan, Signature, Step, TensorSpec
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import substitute
@@ -37,7 +39,7 @@ def face(function: ir.Operation) -> Signature:
             zip(terminator.operands, _dictionaries(function, "res_attrs", len(terminator.operands)), strict=True)
         )
     ]
-    equal: list[list[Expr]] = [[a, b] for a, b in shapes.equalities]
+    equal = [Constraint(a, b) for a, b in shapes.equalities]
     return Signature(symbol_name(function), inputs, results, shapes.symbols, equal)
 
 
@@ -55,10 +57,12 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
         symbols = _bindings(step, region, extents)
         for number, spec in zip(step.results, region.results, strict=True):
             extents[number] = [substitute(extent, symbols) for extent in spec.shape]
-        for left, right in region.constraints:
-            pair = [substitute(left, symbols), substitute(right, symbols)]
-            if pair[0] != pair[1] and pair not in constraints:
-                constraints.append(pair)
+        for own in region.constraints:
+            constraint = structs.replace(
+                own, left=substitute(own.left, symbols), right=substitute(own.right, symbols)
+            )
+            if constraint.left != constraint.right and constraint not in constraints:
+                constraints.append(constraint)
     results = [
         TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)
         for number, spec in zip(plan.results, signature.results, strict=True)

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY
+from motet.compiler.ir.source_names import names_of
 from motet.errors import OptionError
 
 _SHOWN = 8
@@ -51,19 +52,6 @@ def _operations(module: ir.Module) -> Iterator[ir.Operation]:
         for region in function.operation.regions:
             for block in region.blocks:
                 yield from (entry.operation for entry in block.operations)
-
-
-def names_of(location: ir.Location) -> Iterator[str]:
-    """The names that a location gives, the outermost first."""
-    location = ir.Location.from_attr(location.attr, location.context)  # with its class
-    if isinstance(location, ir.NameLoc):
-        yield location.name_str
-        yield from names_of(location.child_loc)
-    elif isinstance(location, ir.CallSiteLoc):
-        yield from names_of(location.callee)
-    elif isinstance(location, ir.FusedLoc):
-        for part in location.locations:
-            yield from names_of(part)
 
 
 def _listing(names: Sequence[str] | dict[str, None]) -> str:

@@ -1,0 +1,101 @@
+"""assertions: what a condition asks of extents, where it is about nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from motet.artifact.schema import Expr
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.expressions import apply
+from motet.compiler.scheduling.shapes import PASSED_ON, Shapes
+
+_EQUAL = 0  # of arith.cmpi's predicates
+_ORDERED = {2: ("<", False), 3: ("<=", False), 4: ("<", True), 5: ("<=", True), 6: ("<", False), 7: ("<=", False),
+            8: ("<", True), 9: ("<=", True)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """One relation of a `Constraint`."""
+
+    left: Expr
+    right: Expr
+    relation: Literal["equal", "at-most", "multiple", "stretch", "broadcast"] = "equal"
+
+
+def read_assertion(condition: ir.Value, shapes: Shapes) -> list[Assertion] | None:
+    """What must hold for `condition`, all of it; None where that is more than relations of extents."""
+    known = shapes.numbers.get(condition)
+    if isinstance(known, int):
+        return [] if known else [Assertion(0, 1)]
+    if isinstance(condition.owner, ir.Block):
+        return None
+    operation = condition.owner.operation
+    if operation.name == "arith.andi":
+        sides = [read_assertion(operand, shapes) for operand in operation.operands]
+        both = [assertion for side in sides if side is not None for assertion in side]
+        return None if None in sides else both
+    if operation.name == "arith.ori":
+        return _read_alternatives(condition, shapes)
+    return _read_comparison(operation, shapes) if operation.name == "arith.cmpi" else None
+
+
+def _read_comparison(operation: ir.Operation, shapes: Shapes) -> list[Assertion] | None:
+    predicate = ir.IntegerAttr(operation.attributes["predicate"]).value
+    left, right = (shapes.numbers.get(operand) for operand in operation.operands)
+    if predicate == _EQUAL and right == 0:
+        remainder = _remainder(operation.operands[0], shapes)
+        if remainder is not None:
+            return [Assertion(*remainder, "multiple")]
+    if left is None or right is None:
+        return None
+    if predicate == _EQUAL:
+        return [Assertion(left, right)]
+    if predicate not in _ORDERED:
+        return None
+    order, swapped = _ORDERED[predicate]
+    if swapped:
+        left, right = right, left
+    return [Assertion(left if order == "<=" else apply("+", left, 1), right, "at-most")]
+
+
+def _remainder(value: ir.Value, shapes: Shapes) -> tuple[Expr, Expr] | None:
+    """What is divided by what, where `value` is the remainder."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    operation = value.owner.operation
+    if operation.name in PASSED_ON:
+        return _remainder(operation.operands[0], shapes)
+    if operation.name not in ("arith.remsi", "arith.remui"):
+        return None
+    left, right = (shapes.numbers.get(operand) for operand in operation.operands)
+    return None if left is None or right is None else (left, right)
+
+
+def _read_alternatives(condition: ir.Value, shapes: Shapes) -> list[Assertion] | None:
+    """Two extents that are equal, or one of which is 1."""
+    pairs = _equalities(condition, shapes)
+    if pairs is None:
+        return None
+    ones = [left if right == 1 else right for left, right in pairs if 1 in (left, right)]
+    others = [pair for pair in pairs if 1 not in pair]
+    if len(others) != 1 or not ones or any(one not in others[0] for one in ones):
+        return None
+    left, right = others[0]
+    if left in ones and right in ones:
+        return [Assertion(left, right, "broadcast")]
+    return [Assertion(left, right, "stretch") if left in ones else Assertion(right, left, "stretch")]
+
+
+def _equalities(condition: ir.Value, shapes: Shapes) -> list[tuple[Expr, Expr]] | None:
+    if isinstance(condition.owner, ir.Block):
+        return None
+    operation = condition.owner.operation
+    if operation.name == "arith.ori":
+        sides = [_equalities(operand, shapes) for operand in operation.operands]
+        return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
+    if operation.name != "arith.cmpi" or ir.IntegerAttr(operation.attributes["predicate"]).value != _EQUAL:
+        return None
+    left, right = (shapes.numbers.get(operand) for operand in operation.operands)
+    return None if left is None or right is None else [(left, right)]
