@@ -79,7 +79,8 @@ def write_by_onnx(layers: Layers) -> None:
             nodes.append(helper.make_node("Relu", [value], [f"relu{index}"]))
             value = f"relu{index}"
         names = f"weight{index}", f"bias{index}"
-        initializers += [numpy_helper.from_array(array, name) for array, name in zip((weight, bias), names, strict=True)]
+        arrays = zip((weight, bias), names, strict=True)
+        initializers += [numpy_helper.from_array(array, name) for array, name in arrays]
         result = "y" if index == len(layers) - 1 else f"linear{index}"
         nodes.append(helper.make_node("Gemm", [value, *names], [result]))
         value = result
