@@ -163,14 +163,15 @@ def _exported(source: Any, inputs: Sequence[Any] | Mapping[str, Any] | None, dyn
     return export_module(source, inputs, dynamic_shapes)
 
 
-def _read(source: Any) -> tuple[str | bytes, str, str]:
-    """What to compile, the name it goes by in messages, and its format where its type says so."""
+def _read(source: Any) -> tuple[str | bytes | None, str, str]:
+    """What to compile, None where it is in a file, the name it goes by in messages, and its format where its type says
+    so."""
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
         path = os.fspath(source)
         try:
             with open(path, "rb") as file:  # noqa: PTH123 - pathlib would cost every import of motet
                 # a file is read where it is compiled
-                return b"" if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else file.read(), str(path), ""
+                return None if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else file.read(), str(path), ""
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise OptionError(f"{path}: cannot be read: {why[:1].lower()}{why[1:]}; "
@@ -182,12 +183,20 @@ def _read(source: Any) -> tuple[str | bytes, str, str]:
     # Neither onnx nor the builder is loaded to find out: who has such an object has loaded its module.
     kind = type(source)
     if kind.__name__ == "ModelProto" and hasattr(source, "SerializeToString"):
-        return source.SerializeToString(), source.graph.name or "<onnx>", "onnx"
+        return _serialized_model(source), source.graph.name or "<onnx>", "onnx"
     if kind.__module__.split(".")[:2] == ["motet", "builder"]:
         return source.serialize(), "<graph>", "mlir"
     raise OptionError(f"source: it is of type {kind.__module__}.{kind.__qualname__}; expected a path, MLIR "
                       "text with a line break, bytes, an onnx.ModelProto, a torch.nn.Module, an "
                       "ExportedProgram or a motet.builder graph")
+
+
+def _serialized_model(model: Any) -> bytes:
+    try:
+        return model.SerializeToString()
+    except Exception as error:  # protobuf has several classes of errors for what exceeds 2 GiB
+        raise OptionError(f"source: the onnx.ModelProto cannot be serialized: {error}; expected less than 2 GiB; save "
+                          "it by onnx.save_model(…, save_as_external_data=True), and give its path") from None
 
 
 def __getattr__(name: str) -> Any:

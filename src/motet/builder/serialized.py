@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,18 @@ from motet.artifact.dtypes import SAFETENSORS_NAMES
 
 PROGRAM = "motet.program"  # MLIR text
 INTERFACE = "motet.interface"  # what the text does not say of a function imported from PyTorch, JSON
+
+_BEGINNING = json.dumps({"__metadata__": {PROGRAM: ""}}).encode().removesuffix(b'"}}')  # of the header
+HEADER_LIMIT = 100 << 20  # as safetensors itself has it
+
+
+def is_serialized(data: bytes | mmap.mmap) -> bool:
+    """Whether `data` begins as what `write_serialized` writes, of which the end may be missing."""
+    return data[8 : 8 + len(_BEGINNING)] == _BEGINNING and header_size(data) <= HEADER_LIMIT
+
+
+def header_size(data: bytes | mmap.mmap) -> int:
+    return int.from_bytes(data[:8], "little")
 
 
 def write_serialized(text: str, parameters: Mapping[str, np.ndarray], interface: str = "") -> bytes:

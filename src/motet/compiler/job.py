@@ -26,7 +26,8 @@ STAGES = {
 class Job(msgspec.Struct, frozen=True):
     """`source` is text or bytes; without it `file` is read, which must be in `state`, and without that `path`. `result`
     is where an artifact is written, if not in the job's folder. `stage` is of `emit`, `pipeline` of `optimise`,
-    `function` of `verify`."""
+    `function` of `verify`. `model` is the file that the source was read from, if it was, which an ONNX model's other
+    files are found by, and `data_files` the states of these."""
 
     kind: Literal["compile", "emit", "optimise", "verify"]
     path: str
@@ -53,6 +54,8 @@ class Job(msgspec.Struct, frozen=True):
     jobs: int = 1
     file: str = ""
     state: tuple[int, int] = (0, 0)  # bytes, and when it was changed
+    model: str = ""
+    data_files: dict[str, tuple[int, int]] = {}  # by what the model calls them, `external_data.py`
     result: str = ""
     keeps: bool = False  # compiled kernels, for other jobs
 

@@ -25,7 +25,7 @@ from motet.artifact.schema import (
     Variant,
 )
 from motet.compiler.codegen.attention_matching import is_attention
-from motet.compiler.codegen.backend import Backend, NoCode, Objects, launched, places_of
+from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, launched, places_of
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.cpu.packing import apply_packing
@@ -46,6 +46,7 @@ from motet.compiler.ir.program import (
     Program,
     caller_dtype,
 )
+from motet.compiler.ir.translate import source_location
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.drop_casts import drop_casts
 from motet.compiler.normalise.drop_nothing import drop_nothing
@@ -371,7 +372,10 @@ def build_variant(
     draft = scheduled(drafted) if begun is not None else {}
     if begun is not None and meanwhile is not None:
         meanwhile()
-    compiled, paths = backend.assemble(drafted, jobs, members, made, begun)
+    try:
+        compiled, paths = backend.assemble(drafted, jobs, members, made, begun)
+    except UnloadableCode as refusal:
+        raise _unloadable(refusal, drafted, kernels) from None
     # What was taken is mostly what was expected: launches are then those of the draft.
     expected = all(entry.code.phases == drafted[name].code.phases for name, entry in compiled.items())
     schedules = draft if begun is not None and expected else scheduled(compiled)
@@ -387,6 +391,15 @@ def build_variant(
         family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
         schedules=schedules, kernels=_kernel_infos(kernels, compiled),
     )
+
+
+def _unloadable(refusal: UnloadableCode, compiled: Mapping[str, Compiled], kernels: Kernels) -> NoCode:
+    functions = [
+        kernels.functions[name] for name, entry in compiled.items()
+        if any(phase.symbol == refusal.symbol for phase in entry.code.phases)
+    ]
+    location = source_location(functions[0]) if functions else None
+    return NoCode(refusal.message, location, frozenset[str]().union(*map(places_of, functions)))
 
 
 def compile_kernels(functions: list[ir.Operation], kernels: Kernels, backend: Backend) -> dict[str, Compiled]:

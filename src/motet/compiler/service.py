@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -32,10 +32,13 @@ import numpy as np
 from motet import errors
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
+from motet.compiler import external_data
+from motet.compiler.external_data import State
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
 from motet.compiler.job import ARRAYS, REQUEST, RESULT, SOURCE, STAGES, TUNINGS, Job, Message, VerifyReport
 from motet.compiler.keeper import Hired, Keeper
 from motet.compiler.placement.rates import read_rates
+from motet.compiler.protobuf import Content
 from motet.compiler.standby import Standby
 from motet.compiler.targets.cpu import DEFAULT_TARGETS
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
@@ -77,12 +80,12 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile. `source` is text, bytes or, where `path` alone is given, empty and read from there.
+    """What to compile. `source` is text, bytes or, where it is read from the file `path`, None.
     `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
     the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
     patterns of names that operations have in the source, and the devices where those run."""
 
-    source: str | bytes
+    source: str | bytes | None
     path: str = ""
     format: str = "auto"
     devices: tuple[tuple[str, str], ...] = ()
@@ -194,12 +197,16 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
     flags = parse_device_flags(texts)
     source = request.source
     data: bytes | None = source.encode() if isinstance(source, str) else source
-    file, state = "", (0, 0)
-    if not data and request.path and request.path != "<string>":
+    file, state, model = "", (0, 0), ""
+    data_files: dict[str, State] = {}
+    if data is None:
         file, state = _large_file(request.path)
         data = None if file else _file(request.path)
+        model = str(Path(request.path).absolute())
+        with _content(request.path, file, data) as content:
+            data_files = external_data.data_files(model, content)
     return Job(
-        kind, request.path or "<string>", data, isinstance(source, str) and bool(source), request.format,
+        kind, request.path or "<string>", data, isinstance(source, str), request.format,
         tuple(_targets(flags) if flags else DEFAULT_TARGETS), jobs=_jobs(options.get("jobs")),
         devices=() if _is_host(flags) else texts, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
@@ -207,7 +214,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         library=_library(options.get("library")),
         separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings"), default=True),
         unchecked_indices=_flag("unchecked-indices", options.get("unchecked-indices"), default=False),
-        file=file, state=state, keeps=request.cache,
+        file=file, state=state, model=model, data_files=data_files, keeps=request.cache,
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
     )
 
@@ -338,15 +345,31 @@ def _key(job: Job) -> str:
         from motet.runtime.cpu_features import host_features
 
         parts += sorted(host_features())
+    files = {name: external_data.resolve(job.model, name) for name in job.data_files}
+    parts += [repr((name, job.data_files[name][0])) for name in files]  # names and sizes
     digest.update(repr(parts).encode())
-    if job.file:
-        try:
-            with Path(job.file).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with _content(job.path, job.file, job.source) as content:
+        digest.update(content)
+    for name, path in files.items():
+        if job.data_files[name][0]:
+            with _content(name, str(path), None) as content:
                 digest.update(content)
-        except (OSError, ValueError):
-            raise CompileError("cannot be read", Location(job.path)) from None
-    digest.update(job.source or b"")
     return f"artifact {digest.hexdigest()}"
+
+
+@contextlib.contextmanager
+def _content(path: str, file: str, data: bytes | None) -> Generator[Content]:
+    """`data`, or the content of `file`, mapped, which errors call `path`."""
+    if not file:
+        yield data or b""
+        return
+    try:
+        with Path(file).open("rb") as opened:
+            content = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        raise CompileError("cannot be read", Location(path)) from None
+    with content:
+        yield content
 
 
 def _measured_on(job: Job) -> list[str]:

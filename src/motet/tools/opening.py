@@ -35,7 +35,8 @@ class Opened:
 
 
 def is_artifact(file: str) -> bool:
-    """Whether a file is meant as an artifact: by its name, or by what it begins with (a zip's signature).
+    """Whether a file is meant as an artifact: by its name, or as a zip archive, unless that is sound and has no
+    manifest, as those of torch.export.
 
     Raises `OptionError` for a file that cannot be read.
     """
@@ -44,7 +45,17 @@ def is_artifact(file: str) -> bool:
     if file.endswith(".motet"):
         return True
     with open_for_reading(file) as stream:
-        return stream.read(4) == b"PK\x03\x04"
+        if stream.read(4) != b"PK\x03\x04":
+            return False
+        import zipfile
+
+        from motet.artifact.reader import MANIFEST
+
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                return MANIFEST in archive.namelist()
+        except (zipfile.BadZipFile, OSError):
+            return True
 
 
 def open_for_reading(file: str):
@@ -79,7 +90,7 @@ def make_request(
             raise OptionError("<stdin>: empty input; expected MLIR or StableHLO text, or an ONNX model")
     else:
         with open_for_reading(file) as stream:  # a file is read where it is compiled
-            source, path = b"" if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else stream.read(), file
+            source, path = None if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else stream.read(), file
     from motet.compiler.service import CompileRequest
 
     return CompileRequest(

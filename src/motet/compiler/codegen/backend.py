@@ -58,7 +58,7 @@ class Backend(Protocol):
         begun: object | None = None,
     ) -> tuple[dict[str, Compiled], list[str]]:
         """Machine code, added to `members`; the kernels as they are then launched, and the names of their objects.
-        Objects that another target has made, which `made` tells of, may be shared."""
+        Objects that another target has made, which `made` tells of, may be shared. Raises UnloadableCode."""
         ...
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
@@ -72,6 +72,14 @@ class NoCode(CompileError):
     def __init__(self, message: str, location: Location | None = None, places: frozenset[str] = frozenset()) -> None:
         super().__init__(message, location)
         self.places = places
+
+
+class UnloadableCode(CompileError):
+    """Machine code of the kernel `symbol` that no device of the target can load."""
+
+    def __init__(self, message: str, symbol: str) -> None:
+        super().__init__(message)
+        self.symbol = symbol
 
 
 def places_of(function: ir.Operation) -> frozenset[str]:

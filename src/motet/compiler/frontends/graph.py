@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import SAFETENSORS_DTYPES
-from motet.builder.serialized import INTERFACE, PROGRAM
+from motet.builder.serialized import HEADER_LIMIT, INTERFACE, PROGRAM, header_size
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
+from motet.compiler.protobuf import Content
 from motet.errors import CompileError, Location
-
-_HEADER_LIMIT = 100 << 20  # as safetensors itself has it
 
 
 def load_graph(
@@ -36,7 +35,7 @@ def load_graph(
     return normal_form(module, file, data, parameters, place)
 
 
-def load_serialized(data: bytes, file: str, place: Place = erase_devices) -> Program:
+def load_serialized(data: Content, file: str, place: Place = erase_devices) -> Program:
     """The program of a file written by `Graph.serialize`; its arrays are views of `data`.
 
     Raises CompileError for a file that is truncated, damaged, or no graph.
@@ -47,8 +46,8 @@ def load_serialized(data: bytes, file: str, place: Place = erase_devices) -> Pro
             f"not a graph of motet.builder: {why}; expected what Graph.serialize wrote", Location(file)
         )
 
-    size = int.from_bytes(data[:8], "little")
-    if size > min(len(data) - 8, _HEADER_LIMIT):
+    size = header_size(data)
+    if size > min(len(data) - 8, HEADER_LIMIT):
         raise wrong(f"its header needs {size:,} bytes, there are {len(data) - 8:,}")
     try:
         header: Any = json.loads(data[8 : 8 + size])
@@ -64,12 +63,7 @@ def load_serialized(data: bytes, file: str, place: Place = erase_devices) -> Pro
     return load_graph(str(text), arrays, file, place)
 
 
-def is_serialized(data: bytes) -> bool:
-    """Whether the bytes begin as `Graph.serialize` begins."""
-    return data[8:9] == b"{" and PROGRAM.encode() in data[9:64]
-
-
-def _array(data: bytes, start: int, entry: Mapping[str, Any]) -> np.ndarray:
+def _array(data: Content, start: int, entry: Mapping[str, Any]) -> np.ndarray:
     begin, end = entry["data_offsets"]
     dtype = SAFETENSORS_DTYPES[entry["dtype"]]
     shape = tuple(int(extent) for extent in entry["shape"])

@@ -12,8 +12,8 @@ wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cle
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
+from motet.compiler.frontends.onnx_data import DataFiles
 from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
@@ -28,6 +29,7 @@ from motet.compiler.frontends.onnx_simplify import simplify, static_shapes
 from motet.compiler.frontends.onnx_writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_unsigned
+from motet.compiler.protobuf import Content
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -37,13 +39,14 @@ FUNCTION = "main"
 CONVERTED_OPSET = 21  # what the wheel's lowering covers best
 
 
-def load_onnx(data: bytes | mmap.mmap | Path, file: str) -> Program:
+def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -> Program:
     """Read an ONNX model, from bytes or a path, into a program with one public function `main`.
 
-    `file` is what errors call the model. Raises CompileError for a file that is no ONNX model or is damaged, for
+    `file` is what errors call the model, `files` what external data is read from, where that is not next to a path.
+    Raises CompileError for a file that is no ONNX model or is damaged, for
     operators and types that are unknown or have no lowering, and for missing external data.
     """
-    model = read_model(data, file)
+    model = read_model(data, file, files)
     check_types(model)
     inline_functions(model)
     check_operators(model)
@@ -168,7 +171,7 @@ def _converted(model: OnnxModel) -> OnnxModel | None:
     inputs = [value for value in proto.graph.input if value.name in given]
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
-    return OnnxModel(proto, model.file, constants)
+    return replace(model, proto=proto, constants=constants)
 
 
 def _lowering_failed(model: OnnxModel, error: LoweringError) -> CompileError:

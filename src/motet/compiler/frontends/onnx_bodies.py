@@ -8,12 +8,13 @@ it reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from motet.compiler.frontends.onnx_model import OnnxModel
 
 if TYPE_CHECKING:
     import onnx
+
+    from motet.compiler.frontends.onnx_model import OnnxModel
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -66,7 +67,7 @@ def _inside(model: OnnxModel, node: onnx.NodeProto, graph: onnx.GraphProto) -> t
     produced = {output for inner in graph.node for output in inner.output} | {value.name for value in graph.input}
     read = {name for inner in graph.node for name in reads(inner)} | {value.name for value in graph.output}
     proto.graph.input.extend(visible[name] for name in sorted(read - produced) if name in visible)
-    return OnnxModel(proto, model.file, model.constants, inner=True), own
+    return replace(model, proto=proto, inner=True), own
 
 
 def _given(node: onnx.NodeProto) -> list[str]:
@@ -78,7 +79,7 @@ def _given(node: onnx.NodeProto) -> list[str]:
 
 def separate_bodies(model: OnnxModel) -> None:
     """In place; nodes of the main graph have names of their own already. Raises CompileError for constants of a body
-    whose data lies in a file."""
+    whose data is missing or does not fit."""
     graph = model.proto.graph
     names = _Names(
         model, {*model.constants, *(value.name for value in graph.input)}, {node.name for node in graph.node}
@@ -87,6 +88,11 @@ def separate_bodies(model: OnnxModel) -> None:
     for node in graph.node:
         for inner in graphs_of(node):
             names.separate(inner, f"{node.name}/{inner.name}", {})
+
+
+def _initializers(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto | onnx.SparseTensorProto]]:
+    yield from ((tensor.name, tensor) for tensor in graph.initializer)
+    yield from ((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
 
 
 class _Names:
@@ -104,14 +110,10 @@ class _Names:
         known = dict(outside)
         for value in graph.input:
             value.name = self._own(value.name, where, known)
-        for tensor in graph.initializer:
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                raise self.model.error(
-                    f"initializer {tensor.name!r} of a body: its data is in a file; expected it in the model"
-                )
-            array = onnx.numpy_helper.to_array(tensor)
-            self.model.constants[self._own(tensor.name, where, known)] = array
-        del graph.initializer[:], graph.value_info[:]
+        for name, tensor in _initializers(graph):
+            array = self.model.value(tensor, f"initializer {name!r} of the body {where!r}")
+            self.model.constants[self._own(name, where, known)] = array
+        del graph.initializer[:], graph.sparse_initializer[:], graph.value_info[:]
         made = {value.name for value in graph.input}
         for node in graph.node:
             for index, name in enumerate(node.input):
@@ -121,7 +123,7 @@ class _Names:
             made.update(node.output)
         for index, node in enumerate(graph.node):
             if not node.name or node.name in self.nodes:
-                node.name = _free(f"{where}/{node.name or node.op_type}#{index}", self.nodes)
+                node.name = free_name(f"{where}/{node.name or node.op_type}#{index}", self.nodes)
             self.nodes.add(node.name)
             for inner in graphs_of(node):
                 self.separate(inner, f"{node.name}/{inner.name}", known)
@@ -137,13 +139,14 @@ class _Names:
     def _own(self, name: str, where: str, known: dict[str, str]) -> str:
         if not name:
             return name
-        own = _free(f"{where}/{name}", self.values) if name in self.values else name
+        own = free_name(f"{where}/{name}", self.values) if name in self.values else name
         known[name] = own
         self.values.add(own)
         return own
 
 
-def _free(name: str, taken: set[str]) -> str:
+def free_name(name: str, taken: set[str]) -> str:
+    """`name`, or, where that is taken, `name` with the first number that makes it free."""
     count, found = 1, name
     while found in taken:
         count += 1

@@ -1,20 +1,23 @@
-"""Reads ONNX files: the graph as a protobuf, its constants as arrays beside it.
+"""Reads ONNX files: the graph as a protobuf, its constants as separate arrays.
 
-Large data of initializers never enters the protobuf. What lies in a file (external data, or the raw data of an
+Large data of initializers never enters the protobuf. What is in a file (external data, or the raw data of an
 initializer in the model file itself) is memory-mapped, not copied. Every way in which a file can be wrong is one
 `CompileError` that names the file.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from motet.compiler.frontends.onnx_constants import take_constants
+from motet.compiler.frontends.onnx_data import DataError, DataFiles, plain_dtype, read_sparse, read_tensor
+from motet.compiler.protobuf import Content, delimited_fields, delimited_tag
 from motet.errors import CompileError, Location
 
 if TYPE_CHECKING:
@@ -26,13 +29,14 @@ MAP_BYTES = 64 << 10
 
 @dataclass
 class OnnxModel:
-    """`proto` is the model without initializers, `constants` their values by name, `file` what to call it. Where it is
-    `inner`, it is a body of another model, which has the same constants."""
+    """`proto` is the model without initializers, `constants` their values by name, `file` what to call it, `files` what
+    external data is read from. Where it is `inner`, it is a body of another model, which has the same constants."""
 
     proto: onnx.ModelProto
     file: str
     constants: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     inner: bool = False
+    files: DataFiles | None = None
 
     @property
     def opsets(self) -> dict[str, int]:
@@ -41,6 +45,15 @@ class OnnxModel:
 
     def error(self, message: str) -> CompileError:
         return CompileError(message, Location(self.file))
+
+    def value(self, tensor: onnx.TensorProto | onnx.SparseTensorProto, what: str) -> np.ndarray:
+        """The value of `tensor`, which errors call `what`, wherever its data is. Raises CompileError."""
+        try:
+            if hasattr(tensor, "indices"):
+                return read_sparse(cast("onnx.SparseTensorProto", tensor), self.files)
+            return read_tensor(cast("onnx.TensorProto", tensor), self.files)
+        except DataError as error:
+            raise self.error(f"{what}: {error}") from error
 
 
 def _domain(name: str) -> str:
@@ -55,10 +68,10 @@ def require_onnx() -> None:
         raise CompileError('reading ONNX needs the package onnx; install it: pip install "motet[onnx]"') from error
 
 
-def read_model(data: bytes | mmap.mmap | Path, file: str) -> OnnxModel:
+def read_model(data: Content | Path, file: str, files: DataFiles | None = None) -> OnnxModel:
     """Parse an ONNX model from bytes, mapped ones as well, or a path.
 
-    External data is looked for beside the path; a model given as bytes cannot have any.
+    External data is read from `files`, or below the folder of the path; other models given as bytes cannot have any.
     Raises CompileError for a file that is absent, empty, truncated, or not ONNX, and for missing external data.
     """
     require_onnx()
@@ -80,16 +93,21 @@ def read_model(data: bytes | mmap.mmap | Path, file: str) -> OnnxModel:
             location,
         ) from error
     _check_parsed(proto, location)
-    model = OnnxModel(proto, file)
-    folder = data.parent if isinstance(data, Path) else None
+    if files is None and isinstance(data, Path):
+        files = DataFiles(str(data))
+    model = OnnxModel(proto, file, files=files)
     for tensor in proto.graph.initializer:
-        model.constants[tensor.name] = _array(tensor, model, folder, content, offsets)
+        model.constants[tensor.name] = _initializer(tensor, model, content, offsets)
     del proto.graph.initializer[:]
+    for sparse in proto.graph.sparse_initializer:
+        model.constants[sparse.values.name] = model.value(sparse, f"initializer {sparse.values.name!r}")
+    del proto.graph.sparse_initializer[:]
+    take_constants(model)
     _drop_constant_inputs(model)
     return model
 
 
-def _content(data: bytes | mmap.mmap | Path, file: str) -> bytes | mmap.mmap:
+def _content(data: Content | Path, file: str) -> Content:
     if not isinstance(data, Path):
         return data
     try:
@@ -120,74 +138,19 @@ def _drop_constant_inputs(model: OnnxModel) -> None:
             del inputs[index]
 
 
-def _array(
-    tensor: onnx.TensorProto,
-    model: OnnxModel,
-    folder: Path | None,
-    content: bytes | mmap.mmap,
-    offsets: dict[str, tuple[int, int]],
+def _initializer(
+    tensor: onnx.TensorProto, model: OnnxModel, content: Content, offsets: dict[str, tuple[int, int]]
 ) -> np.ndarray:
+    """The value of an initializer of the main graph, whose raw data may be what was left out of the protobuf."""
     import onnx
 
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _external(tensor, model, folder)
-    try:
-        start, size = offsets.get(tensor.name, (0, 0))
-        dtype = _plain_dtype(tensor.data_type)
-        if dtype is not None and size == dtype.itemsize * int(np.prod(tensor.dims)) >= MAP_BYTES:
+    start, size = offsets.get(tensor.name, (0, 0))
+    if size and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        dtype = plain_dtype(tensor.data_type)
+        if dtype is not None and size == dtype.itemsize * math.prod(tensor.dims):
             return np.frombuffer(content, dtype, size // dtype.itemsize, start).reshape(tuple(tensor.dims))
-        if size:
-            tensor.raw_data = content[start : start + size]
-        return onnx.numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError) as error:
-        kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
-        what = f"initializer {tensor.name!r}: data does not fit {kind} {list(tensor.dims)}: {error}"
-        raise model.error(what) from error
-
-
-def _plain_dtype(data_type: int) -> np.dtype[Any] | None:
-    """The numpy type whose bytes are those of the file; None for packed types and strings."""
-    import onnx
-
-    packed = {
-        getattr(onnx.TensorProto, name)
-        for name in ("STRING", "UNDEFINED", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1")
-        if hasattr(onnx.TensorProto, name)
-    }
-    return None if data_type in packed else np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
-
-
-def _external(tensor: onnx.TensorProto, model: OnnxModel, folder: Path | None) -> np.ndarray:
-    """Map a tensor whose data lies in a file beside the model."""
-    where = {entry.key: entry.value for entry in tensor.external_data}
-    name = where.get("location", "")
-    if folder is None:
-        raise model.error(
-            f"initializer {tensor.name!r}: its data is in the file {name!r}, "
-            "but the model was given as bytes; give the path of the model"
-        )
-    path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise model.error(f"initializer {tensor.name!r}: external data {name!r} lies outside the model's folder")
-    dtype = _plain_dtype(tensor.data_type)
-    if dtype is None:
-        raise model.error(f"initializer {tensor.name!r}: external data of a packed or string type is not supported")
-    shape = tuple(tensor.dims)
-    offset, needed = int(where.get("offset", 0)), dtype.itemsize * int(np.prod(shape))
-    try:
-        available = path.stat().st_size
-    except OSError as error:
-        raise model.error(
-            f"initializer {tensor.name!r}: its external data file {name!r} is missing; expected it at {path}"
-        ) from error
-    if offset + needed > available:
-        raise model.error(
-            f"initializer {tensor.name!r}: external data file {name!r} is too short: "
-            f"expected {needed:,} bytes at offset {offset:,}, the file has {available:,}"
-        )
-    if needed == 0:
-        return np.zeros(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape)
+        tensor.raw_data = content[start : start + size]
+    return model.value(tensor, f"initializer {tensor.name!r}")
 
 
 # -- the protobuf without what is large in it ----------------------------------------------------
@@ -195,7 +158,7 @@ def _external(tensor: onnx.TensorProto, model: OnnxModel, folder: Path | None) -
 _GRAPH, _INITIALIZER, _NAME, _RAW_DATA = 7, 5, 8, 9  # numbers of fields in onnx.proto
 
 
-def _without_large_data(content: bytes | mmap.mmap) -> tuple[bytes, dict[str, tuple[int, int]]]:
+def _without_large_data(content: Content) -> tuple[bytes, dict[str, tuple[int, int]]]:
     """`content` without the raw data of large initializers of the main graph, and where those are in it, (offset, size)
     by name. What is no protobuf stays as it is: whoever parses it says so."""
     offsets: dict[str, tuple[int, int]] = {}
@@ -209,14 +172,14 @@ def _without_large_data(content: bytes | mmap.mmap) -> tuple[bytes, dict[str, tu
 
 
 def _cut(
-    content: bytes | mmap.mmap, start: int, end: int, path: tuple[int, ...], offsets: dict[str, tuple[int, int]]
+    content: Content, start: int, end: int, path: tuple[int, ...], offsets: dict[str, tuple[int, int]]
 ) -> list[bytes]:
     """The message from `start` to `end`, without large raw data in the messages that `path` leads to."""
     pieces: list[bytes] = []
     copied = start
     if not path:
         name, found = "", (0, 0)
-        for number, tag, begin, finish in _fields(content, start, end):
+        for number, tag, begin, finish in delimited_fields(content, start, end):
             if number == _NAME:
                 name = content[begin:finish].decode(errors="replace")
             elif number == _RAW_DATA and finish - begin >= MAP_BYTES:
@@ -226,56 +189,9 @@ def _cut(
             return [content[start:end]]
         offsets[name] = found
         return [*pieces, content[copied:end]]
-    for number, tag, begin, finish in _fields(content, start, end):
+    for number, tag, begin, finish in delimited_fields(content, start, end):
         if number == path[0] and finish - begin >= MAP_BYTES:
             inner = _cut(content, begin, finish, path[1:], offsets)
-            pieces += [content[copied:tag], _tag(number, sum(map(len, inner))), *inner]
+            pieces += [content[copied:tag], delimited_tag(number, sum(map(len, inner))), *inner]
             copied = finish
     return [*pieces, content[copied:end]]
-
-
-def _tag(number: int, length: int) -> bytes:
-    """What stands before a length-delimited field."""
-    encoded = bytearray([number << 3 | 2])  # no number here has more than four bits
-    while length > 127:
-        encoded.append(length & 127 | 128)
-        length >>= 7
-    return bytes([*encoded, length])
-
-
-def _fields(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The length-delimited fields of one protobuf message: number, where the field begins, where its content begins and
-    ends. Others are stepped over. Raises IndexError for what is none.
-
-    Source: protobuf.dev/programming-guides/encoding.
-    """
-    position = start
-    while position < end:
-        begin = position
-        tag, position = _varint(content, position)
-        wire = tag & 7
-        if wire == 0:
-            _, position = _varint(content, position)
-        elif wire == 1:
-            position += 8
-        elif wire == 5:
-            position += 4
-        elif wire == 2:
-            size, position = _varint(content, position)
-            if position + size > end:
-                raise IndexError("a field that ends behind its message")
-            yield tag >> 3, begin, position, position + size
-            position += size
-        else:  # groups do not occur in onnx.proto
-            raise IndexError("a group")
-
-
-def _varint(content: bytes | mmap.mmap, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7

@@ -27,35 +27,38 @@ _CONTROL = ("scf.for", "scf.while", "scf.if")
 
 @dataclass(frozen=True)
 class LeaveLoops:
-    """Changes the operations of functions whose default device is a GPU with a fallback."""
+    """Changes the operations of functions whose default device has a fallback: loops and branches where it is a GPU,
+    and those `left`, the locations of operations that it has turned out to have no code for."""
 
     name = "leave-loops"
     devices: Sequence[LogicalDevice]
-    left: frozenset[str] = frozenset()  # locations of others that it has turned out to have no code for
+    left: frozenset[str] = frozenset()
 
     def run(self, module: ir.Module) -> None:
         for function in public_functions(module):
             default = default_affinity(module, function)
-            fallback = self._fallback(default.devices[0][0]) if default is not None else ""
-            if not fallback:
+            device = self._device(default.devices[0][0]) if default is not None else None
+            fallback = self._fallback(device) if device is not None else ""
+            if device is None or not fallback:
                 continue
+            on_gpu = _is_gpu(device.alternatives[0].family)
             for block in function.regions[0].blocks:
                 for entry in block.operations:
                     operation = entry.operation
-                    if len(operation.results) and self._is_left(operation):
+                    if len(operation.results) and self._is_left(operation, on_gpu):
                         operation.attributes[AFFINITY] = ir.StringAttr.get(fallback)
 
-    def _is_left(self, operation: ir.Operation) -> bool:
+    def _is_left(self, operation: ir.Operation, on_gpu: bool) -> bool:
         if any(explicit_affinity(each) is not None for each in (operation, *all_operations(operation))):
             return False
-        control = operation.name in _CONTROL and not is_taken_apart(operation)
+        control = on_gpu and operation.name in _CONTROL and not is_taken_apart(operation)
         return control or (bool(self.left) and str(operation.location) in self.left)
 
-    def _fallback(self, name: str) -> str:
-        """The device that a GPU falls back to and that is none; empty where `name` is no GPU, or has none."""
-        device = next((each for each in self.devices if each.name == name), None)
-        if device is None or not device.alternatives or not _is_gpu(device.alternatives[0].family):
-            return ""
+    def _device(self, name: str) -> LogicalDevice | None:
+        return next((each for each in self.devices if each.name == name and each.alternatives), None)
+
+    def _fallback(self, device: LogicalDevice) -> str:
+        """The device that `device` falls back to and that is no GPU; empty where there is none."""
         for alternative in device.alternatives:
             found = device_families(self.devices, alternative.fallback) if alternative.fallback else []
             if found and not any(map(_is_gpu, found)):

@@ -33,7 +33,7 @@ def placer(
     """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
     patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
     else does; `table` says what devices can do. Operations from the
-    locations `left` run on what their GPU falls back to."""
+    locations `left` run on what their device falls back to."""
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places)
         devices, default, links = devices_of(module)

@@ -7,7 +7,7 @@ import pytest
 from torch_mlir import ir
 from torch_mlir._mlir_libs import _stablehlo
 
-from motet.compiler.frontends import detect_format, load_source
+from motet.compiler.frontends import kinds, load_source
 from motet.compiler.oracle import run_oracle
 from motet.errors import CompileError
 
@@ -47,7 +47,7 @@ def run(source: str, *arrays: np.ndarray) -> np.ndarray:
 
 def check(body: str, result: str, *arrays: np.ndarray) -> None:
     source = function(body, result, *arrays)
-    assert detect_format(source, "model.mlir") == "stablehlo"
+    assert kinds.kind_of(source, "model.mlir") == "stablehlo"
     np.testing.assert_allclose(run(source, *arrays), interpreted(source, *arrays), rtol=1e-5, atol=1e-5)
 
 
@@ -239,4 +239,4 @@ def test_an_operation_without_lowering_is_named_at_its_place():
 
 def test_a_comment_or_string_does_not_make_a_text_stablehlo():
     text = "// from stablehlo.add\nfunc.func @f(%a: tensor<4xf32>) { return }"
-    assert detect_format(text, "model.mlir") == "mlir"
+    assert kinds.kind_of(text, "model.mlir") == "mlir"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.codegen.backend import Objects, launched, whole_operands
+from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import gains, generate
 from motet.compiler.codegen.joined import ProductShape
@@ -59,6 +60,7 @@ class CpuBackend:
         units = units_of(compiled)
         fresh = [unit for unit in units if (target.base, unit) not in made]
         for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
+            check_imports(unit.name, code, target)
             path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
             members[path] = code
         return dict(compiled), [made.get((target.base, unit)) or made[target.name, unit] for unit in units]

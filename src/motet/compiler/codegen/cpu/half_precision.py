@@ -1,8 +1,8 @@
 """Conversions of 16-bit floats for processors that have no instruction for them.
 
-Where there is none, LLVM calls a function of the compiler's run-time library, which not every C library brings
-along (libgcc's for RISC-V begins with GCC 13). An object that needs such a function therefore has it: equal
-definitions in several objects are one. The bits are taken as F. Giesen's `half_to_float` and
+Where there is none, LLVM calls a function of the compiler's run-time library, which not every machine has
+(those for bfloat16, and libgcc's for RISC-V, begin with GCC 13). An object that needs such a function therefore has it:
+equal definitions in several objects are one. The bits are taken as F. Giesen's `half_to_float` and
 `float_to_half_fast3_rtne` (public domain) take them, and doubles are rounded to odd on the way, so that they are
 rounded once (Boldo and Melquiond, "When double rounding is odd", 2005).
 """
@@ -10,6 +10,7 @@ rounded once (Boldo and Melquiond, "When double rounding is odd", 2005).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -77,7 +78,7 @@ define {linkage} half @__truncsfhf2(float %x) nounwind {{
 
 # An inexact float whose last bit is even gives way to its odd neighbour on the other side of the double.
 _TRUNCATE_DOUBLE = """
-define {linkage} half @__truncdfhf2(double %x) nounwind {{
+define {linkage} {narrow} @{name}(double %x) nounwind {{
   %float = fptrunc double %x to float
   %back = fpext float %float to double
   %inexact = fcmp one double %back, %x
@@ -94,25 +95,58 @@ define {linkage} half @__truncdfhf2(double %x) nounwind {{
   %moved = add i32 %bits, %step
   %chosen = select i1 %move, i32 %moved, i32 %bits
   %odd = bitcast i32 %chosen to float
-  %half = fptrunc float %odd to half
-  ret half %half
+  %result = fptrunc float %odd to {narrow}
+  ret {narrow} %result
 }}
 """
 
 
-def with_conversions(llvm: str, target: CpuTarget) -> str:
-    """LLVM IR `llvm` with definitions of the conversions that code for `target` would else import."""
+# A carry out of the fraction goes into the exponent.
+_TRUNCATE_BRAIN = """
+define {linkage} bfloat @__truncsfbf2(float %x) nounwind {{
+  %bits = bitcast float %x to i32
+  %top = lshr i32 %bits, 16
+  %quiet = or i32 %top, 64
+  %odd = and i32 %top, 1
+  %bias = add i32 %odd, 32767
+  %biased = add i32 %bits, %bias
+  %rounded = lshr i32 %biased, 16
+  %size = and i32 %bits, 2147483647
+  %is_nan = icmp ugt i32 %size, 2139095040
+  %chosen = select i1 %is_nan, i32 %quiet, i32 %rounded
+  %result = trunc i32 %chosen to i16
+  %brain = bitcast i16 %result to bfloat
+  ret bfloat %brain
+}}
+"""
+
+CONVERSIONS = {
+    "__extendhfsf2": _EXTEND.format(linkage=_LINKAGE),
+    "__truncsfhf2": _TRUNCATE.format(linkage=_LINKAGE),
+    "__truncdfhf2": _TRUNCATE_DOUBLE.format(linkage=_LINKAGE, name="__truncdfhf2", narrow="half"),
+    "__truncsfbf2": _TRUNCATE_BRAIN.format(linkage=_LINKAGE),
+    "__truncdfbf2": _TRUNCATE_DOUBLE.format(linkage=_LINKAGE, name="__truncdfbf2", narrow="bfloat"),
+}
+
+
+def likely_conversions(llvm: str, target: CpuTarget) -> set[str]:
+    """Those of `CONVERSIONS` that code for `target` of LLVM IR `llvm` will most likely call."""
     if not _HALF.search(llvm):
-        return llvm
+        return set()
     machine = target.triple.split("-", 1)[0]
-    needed: dict[str, str] = {}
+    needed: set[str] = set()
     if machine == "riscv64" and not target.has("zfhmin") and not target.has("zfh"):
-        needed |= {"__extendhfsf2": _EXTEND, "__truncsfhf2": _TRUNCATE}
+        needed |= {"__extendhfsf2", "__truncsfhf2"}
     if _DOUBLE.search(llvm) and machine != "aarch64":
-        needed["__truncdfhf2"] = _TRUNCATE_DOUBLE
+        needed.add("__truncdfhf2")
+    return needed
+
+
+def with_conversions(llvm: str, needed: Collection[str]) -> str:
+    """LLVM IR `llvm` with definitions of `needed` of `CONVERSIONS`."""
     if not needed:
         return llvm
     # Calls of these appear when instructions are selected: until then nothing refers to them.
-    names = ", ".join(f"ptr @{name}" for name in needed)
+    names = ", ".join(f"ptr @{name}" for name in sorted(needed))
     kept = f'@llvm.compiler.used = appending global [{len(needed)} x ptr] [{names}], section "llvm.metadata"'
-    return "\n".join([llvm, *(text.format(linkage=_LINKAGE) for text in needed.values()), kept, ""])
+    return "\n".join([llvm, *(CONVERSIONS[name] for name in sorted(needed)), kept, ""])

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -25,7 +25,8 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 import llvmlite.binding as llvm
 
-from motet.compiler.codegen.cpu.half_precision import with_conversions
+from motet.compiler.codegen.cpu.half_precision import CONVERSIONS, likely_conversions, with_conversions
+from motet.compiler.codegen.cpu.imports import imported
 from motet.compiler.orphans import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
@@ -58,7 +59,7 @@ def compile_units(units: Sequence[Unit], target: CpuTarget, jobs: int) -> list[b
 
 def assembly(unit: Unit, target: CpuTarget) -> str:
     """The assembly text of what `compile_units` makes of `unit`."""
-    machine, module = _prepare(unit, target)
+    machine, module = _prepare(unit, target, likely_conversions(unit.llvm, target))
     return machine.emit_assembly(module)
 
 
@@ -66,15 +67,22 @@ def assembly(unit: Unit, target: CpuTarget) -> str:
 
 
 def _emit_object(unit: Unit, target: CpuTarget) -> bytes:
-    machine, module = _prepare(unit, target)
-    return machine.emit_object(module)
+    conversions = likely_conversions(unit.llvm, target)
+    while True:
+        machine, module = _prepare(unit, target, conversions)
+        code = machine.emit_object(module)
+        missing = CONVERSIONS.keys() & imported(code, unit.name)
+        if missing <= conversions:
+            return code
+        conversions |= missing  # passes made them, or the definition of another conversion calls them
 
 
-def _prepare(unit: Unit, target: CpuTarget) -> tuple[Any, Any]:
-    """A target machine for `target`, and the module of `unit` after the mid-level passes."""
+def _prepare(unit: Unit, target: CpuTarget, conversions: Collection[str]) -> tuple[Any, Any]:
+    """A target machine for `target`, and the module of `unit`, with definitions of `conversions`, after the mid-level
+    passes."""
     machine = target_machine(target)
     try:
-        module = llvm.parse_assembly(with_conversions(unit.llvm, target))
+        module = llvm.parse_assembly(with_conversions(unit.llvm, conversions))
         module.triple = target.triple
         module.data_layout = str(machine.target_data)
         module.verify()

@@ -1,0 +1,77 @@
+"""What objects import, and what there is to import where they are loaded.
+
+On hosts the loader looks in the C library, the mathematics library and libgcc (`runtime/devices/host/loader.py`); on
+the RISC-V accelerator, in the firmware's library. LLVM puts calls into code that nobody wrote: an object whose imports
+have not been checked may be one that no machine can load.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from motet.compiler.codegen.backend import UnloadableCode
+from motet.compiler.targets.cpu import CpuTarget
+from motet.runtime.devices.host import elf
+from motet.runtime.devices.riscv.installing import library_symbols
+
+_MEMORY = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort"
+# Functions of <math.h> and <complex.h>; those of float end in f.
+_REAL = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma "
+    "fmax fmin fmod frexp hypot ldexp log log10 log1p log2 modf nearbyint pow remainder rint round roundeven sin "
+    "sincos sinh sqrt tan tanh tgamma lgamma trunc"
+)
+_COMPLEX = (
+    "cabs cacos cacosh carg casin casinh catan catanh ccos ccosh cexp cimag clog conj cpow creal csin csinh csqrt "
+    "ctan ctanh"
+)
+# Integers of 128 bits, in libgcc on every 64-bit machine.
+_INTEGERS = (
+    "__ashlti3 __ashrti3 __divti3 __fixdfti __fixsfti __fixunsdfti __fixunssfti __floattidf __floattisf "
+    "__floatuntidf __floatuntisf __lshrti3 __modti3 __multi3 __udivti3 __umodti3"
+)
+
+
+def imported(code: bytes, name: str) -> set[str]:
+    """The symbols that the object `code`, which errors call `name`, needs from outside."""
+    item = elf.read_object(code, name)
+    used = {entry.symbol for entries in item.relocations.values() for entry in entries}
+    symbols = [item.symbols[number] for number in used]
+    return {
+        symbol.name for symbol in symbols
+        if symbol.section == elf.SHN_UNDEF and symbol.name and symbol.binding != elf.STB_WEAK
+    }
+
+
+def check_imports(symbol: str, code: bytes, target: CpuTarget) -> None:
+    """Raise UnloadableCode unless all that the object of the kernel `symbol` imports is there to be imported."""
+    missing = sorted(imported(code, symbol) - available(target))
+    if not missing:
+        return
+    if is_bare(target):
+        where = "the accelerator's library"
+        instead = "place it on the host, or let its device fall back to that: --device NAME=riscv,@cpu"
+    else:
+        where, instead = "the C library, the mathematics library or libgcc", "this is a defect of motet"
+    raise UnloadableCode(
+        f"kernel {symbol}: its code for {target.family}:{target.name} calls {', '.join(missing)}; expected functions "
+        f"of {where}; {instead}", symbol,
+    )
+
+
+def available(target: CpuTarget) -> frozenset[str]:
+    """The symbols that there are wherever code for `target` is loaded."""
+    return frozenset(library_symbols()) if is_bare(target) else _libraries()
+
+
+def is_bare(target: CpuTarget) -> bool:
+    """Whether code for `target` runs without an operating system and its libraries."""
+    return "-none-" in target.triple
+
+
+@functools.cache
+def _libraries() -> frozenset[str]:
+    names = {*_MEMORY.split(), *_INTEGERS.split()}
+    for name in (*_REAL.split(), *_COMPLEX.split()):
+        names |= {name, f"{name}f"}
+    return frozenset(names)
