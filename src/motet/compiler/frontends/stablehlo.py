@@ -9,6 +9,7 @@ from __future__ import annotations
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.stablehlo_corrections import correct_stablehlo
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
@@ -26,7 +27,7 @@ _BEFORE = (
 )
 # Unsigned integers lose their sign after they have chosen the operations (divui, uitofp, …).
 _LOWER = (
-    "stablehlo-legalize-to-linalg,stablehlo-convert-to-signless,reconcile-unrealized-casts,"
+    "func.func(chlo-legalize-to-stablehlo),stablehlo-legalize-to-linalg,stablehlo-convert-to-signless,reconcile-unrealized-casts,"
     "func.func(shape-to-shape-lowering,remove-shape-constraints),convert-shape-to-std,"
     "reconcile-unrealized-casts,canonicalize,cse"
 )
@@ -63,7 +64,9 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
                 each.run(module)
             keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
+            correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
+            correct_stablehlo(module)
             _drop_barriers(module)
             _concatenations(module)
             _dimension_sizes(module)

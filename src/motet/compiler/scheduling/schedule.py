@@ -9,12 +9,13 @@ import numpy as np
 
 from motet.artifact.schema import STATUS_BYTES, Command, Expr, Parameter, Schedule
 from motet.compiler.codegen.cpu.packing import packed_elements
-from motet.compiler.codegen.kernel import KernelCode, Packing, Size, item_bytes
-from motet.compiler.codegen.reading import dtype_of
+from motet.compiler.codegen.kernel import ITEM_BITS, KernelCode, Packing, Size, item_bytes
+from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import apply, product, substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
+from motet.compiler.ir.translate import source_location
 from motet.compiler.partition.roles import ALIASES
 from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
 from motet.compiler.scheduling.layout import callee
@@ -113,7 +114,7 @@ class _Scheduler:
                 inputs += 1
 
     def _bytes(self, value: ir.Value) -> Expr:
-        return apply("*", product(self.shapes.of(value)), item_bytes(dtype_of(value.type)))
+        return apply("*", product(self.shapes.of(value)), _stored_as(value)[1])
 
     def _renames(self, operation: ir.Operation) -> bool:
         return operation.name == "func.call" and self.kernels[callee(operation)].code.kind == RENAMING
@@ -121,7 +122,7 @@ class _Scheduler:
     def _bind_results(self, call: ir.Operation) -> None:
         for result in call.results:
             self.storage[result] = Storage(
-                "arena", self._bytes(result), extents=self.shapes.of(result), dtype=dtype_of(result.type)
+                "arena", self._bytes(result), extents=self.shapes.of(result), dtype=_stored_as(result)[0]
             )
 
     # -- results ---------------------------------------------------------------------------------
@@ -237,3 +238,18 @@ def argument_attributes(function: ir.Operation, count: int) -> list[ir.DictAttr 
     if len(found) != count:
         raise CompileError(f"{count} arguments but attributes for {len(found)}")
     return [*found]
+
+
+def _stored_as(value: ir.Value) -> tuple[str, int]:
+    """The element type of a tensor between kernels, and its bytes. Raises CompileError for types without memory."""
+    element = ir.RankedTensorType(value.type).element_type
+    parts = 2 if isinstance(element, ir.ComplexType) else 1
+    try:
+        part = dtype_of(ir.ComplexType(element).element_type if parts == 2 else element)
+    except Unreadable:
+        raise CompileError(
+            f"a tensor of {element} between kernels is not supported; expected complex numbers, or one of "
+            + ", ".join(ITEM_BITS),
+            None if isinstance(value.owner, ir.Block) else source_location(value.owner),
+        ) from None
+    return str(element), parts * item_bytes(part)

@@ -1,0 +1,147 @@
+"""StableHLO operations that upstream's lowering gets wrong, written with operations that it gets right.
+
+    stablehlo.add %a, %b : tensor<i1>          →  stablehlo.or %a, %b
+    stablehlo.power %x, %n : tensor<i32>       →  math.ipowi %x, %n / 2, squared, times %x where %n is odd
+    stablehlo.logistic %x : tensor<bf16>       →  on f32, rounded once
+    chlo.sinh %z : tensor<complex<f32>>        →  -i · stablehlo.sine(i · z)
+    stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
+
+Upstream adds i1 without a carry, reads six bits of an integer's exponent, and cancels all digits of sinh near 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+
+
+def correct_stablehlo(module: ir.Module) -> None:
+    """Rewrites the operations above in place, those in the bodies of reductions too.
+
+    CHLO operations have to be there before they are decomposed, StableHLO's afterwards, so this runs twice.
+    """
+    for op in find_operations(module, *_RULES):
+        if (result := _RULES[op.name](_Writer(op), op)) is not None:
+            op.results[0].replace_all_uses_with(result)
+            op.erase()
+
+
+class _Writer:
+    """Writes element-wise operations of the shape of `op`'s result before it."""
+
+    def __init__(self, op: ir.Operation) -> None:
+        self.kind = ir.RankedTensorType(op.results[0].type)
+        self._location, self._at = op.location, ir.InsertionPoint(op)
+
+    def of(self, element: ir.Type) -> ir.Type:
+        return ir.RankedTensorType.get(self.kind.shape, element, self.kind.encoding)
+
+    def create(
+        self, name: str, operands: list[ir.Value], kind: ir.Type | None = None, **attributes: ir.Attribute
+    ) -> ir.Value:
+        """By default the result has the type of the first operand."""
+        results = [kind or operands[0].type]
+        return ir.Operation.create(
+            name, results=results, operands=operands, attributes=attributes, loc=self._location, ip=self._at
+        ).result
+
+    def convert(self, value: ir.Value, element: ir.Type) -> ir.Value:
+        return self.create("stablehlo.convert", [value], self.of(element))
+
+    def constant(self, like: ir.Value, number: int) -> ir.Value:
+        """A tensor of the type of `like` that holds `number`."""
+        element = ir.RankedTensorType(like.type).element_type
+        value = (
+            ir.IntegerAttr.get(element, number)
+            if isinstance(element, ir.IntegerType)
+            else ir.FloatAttr.get(element, float(number))
+        )
+        return self.create("chlo.constant_like", [like], value=value)
+
+    def compare(self, direction: str, left: ir.Value, right: ir.Value) -> ir.Value:
+        truth = self.of(ir.IntegerType.get_signless(1))
+        sign = ir.Attribute.parse(f"#stablehlo<comparison_direction {direction}>")
+        return self.create("stablehlo.compare", [left, right], truth, comparison_direction=sign)
+
+    def parts(self, number: ir.Value) -> tuple[ir.Value, ir.Value]:
+        real = self.of(ir.ComplexType(ir.RankedTensorType(number.type).element_type).element_type)
+        return self.create("stablehlo.real", [number], real), self.create("stablehlo.imag", [number], real)
+
+    def complex(self, real: ir.Value, imaginary: ir.Value) -> ir.Value:
+        return self.create("stablehlo.complex", [real, imaginary], self.kind)
+
+
+def _add(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    if w.kind.element_type != ir.IntegerType.get_signless(1):
+        return None
+    return w.create("stablehlo.or", list(op.operands))
+
+
+def _power(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    """Half of the exponent is no negative number, whether it has a sign or not."""
+    element = w.kind.element_type
+    if not isinstance(element, ir.IntegerType):
+        return None
+    base, exponent = op.operands
+    one, zero = w.constant(base, 1), w.constant(base, 0)
+    half = w.create("stablehlo.shift_right_logical", [exponent, one])
+    signless = w.of(ir.IntegerType.get_signless(element.width))
+    bits = [w.create("stablehlo.bitcast_convert", [value], signless) for value in (base, half)]
+    root = w.create("stablehlo.bitcast_convert", [w.create("math.ipowi", bits)], w.kind)
+    odd = w.compare("NE", w.create("stablehlo.and", [exponent, one]), zero)
+    once_more = w.create("stablehlo.select", [odd, base, one], w.kind)
+    power = w.create("stablehlo.multiply", [w.create("stablehlo.multiply", [root, root]), once_more])
+    if element.is_unsigned:
+        return power
+    # 1 / x ** |n|: 1 and -1 are their own inverses, of all others nothing is left.
+    vanishes = w.create(
+        "stablehlo.and", [w.compare("LT", exponent, zero), w.compare("NE", w.create("stablehlo.abs", [base]), one)]
+    )
+    return w.create("stablehlo.select", [vanishes, zero, power], w.kind)
+
+
+def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
+    if str(w.kind.element_type) not in ("f16", "bf16"):
+        return None
+    wide = w.create("stablehlo.logistic", [w.convert(op.operands[0], ir.F32Type.get())])
+    return w.convert(wide, w.kind.element_type)
+
+
+def _sinh(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    if not isinstance(w.kind.element_type, ir.ComplexType):
+        return None
+    real, imaginary = w.parts(op.operands[0])
+    turned = w.complex(w.create("stablehlo.negate", [imaginary]), real)
+    real, imaginary = w.parts(w.create("stablehlo.sine", [turned]))
+    return w.complex(imaginary, w.create("stablehlo.negate", [real]))
+
+
+def _cosh(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    if not isinstance(w.kind.element_type, ir.ComplexType):
+        return None
+    real, imaginary = w.parts(op.operands[0])
+    return w.create("stablehlo.cosine", [w.complex(w.create("stablehlo.negate", [imaginary]), real)])
+
+
+def _cbrt(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    if not isinstance(w.kind.element_type, ir.ComplexType):
+        return None
+    real, imaginary = w.parts(op.operands[0])
+    length = w.create("stablehlo.cbrt", [w.create("stablehlo.abs", [op.operands[0]], real.type)])
+    angle = w.create("stablehlo.atan2", [imaginary, real])
+    third = w.create("stablehlo.divide", [angle, w.constant(angle, 3)])
+    factors = [w.create(f"stablehlo.{name}", [third]) for name in ("cosine", "sine")]
+    return w.complex(*(w.create("stablehlo.multiply", [length, factor]) for factor in factors))
+
+
+_RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
+    "chlo.cosh": _cosh,
+    "chlo.sinh": _sinh,
+    "stablehlo.add": _add,
+    "stablehlo.cbrt": _cbrt,
+    "stablehlo.logistic": _logistic,
+    "stablehlo.power": _power,
+}
