@@ -243,9 +243,10 @@ def _slice(w: Writer, node: Node) -> None:
     offset, stride = [0] * rank, [1] * rank
     for begin, _, axis, by in zip(begins, ends, axes, steps, strict=True):
         extent = w.shape(source)[axis]
-        assert isinstance(extent, int)
-        begin = begin + extent if begin < 0 else begin
-        offset[axis], stride[axis] = min(max(begin, 0), extent), by
+        if isinstance(extent, int):  # of a dynamic one the whole is taken: all else has no extent to be named
+            begin = begin + extent if begin < 0 else begin
+            offset[axis] = min(max(begin, 0), extent)
+        stride[axis] = by
     sizes = ", ".join(f"%{e}" if isinstance(e, str) else str(e) for e in w.shape(result))
     w.say(f"%{result} = tensor.extract_slice %{source}{offset} [{sizes}] {stride} : {w.type(source)} to {w.type(result)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.fuzz import as_mlir
+from tests.fuzz import as_mlir, as_stablehlo
 from tests.fuzz.as_onnx import onnx_model
 from tests.fuzz.drawing import Says
 from tests.fuzz.graph import Graph
@@ -26,4 +26,7 @@ class Language:
 LANGUAGES = {
     "onnx": Language("onnx", onnx_model, True),
     "mlir": Language("mlir", as_mlir.mlir_module, False, as_mlir.OPERATORS, as_mlir.says),
+    "stablehlo": Language(
+        "stablehlo", as_stablehlo.stablehlo_module, False, as_stablehlo.OPERATORS, as_stablehlo.says
+    ),
 }

@@ -53,7 +53,8 @@ def program_of(seed: int) -> Graph:
     """The program of a seed."""
     kind = kind_of(seed)
     opset = random.Random(f"opset {seed // BATCH}").choice(OPSETS)
-    graph = draw_graph(seed, opset, kind.operators, kind.says)
+    dynamic = 0.0 if "stablehlo" in kind.languages else 0.25
+    graph = draw_graph(seed, opset, kind.operators, kind.says, dynamic)
     if kind.operators is None or not graph.symbols:
         return graph
     if all(None not in shape for _, shape in types_of(graph).values()):
