@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, metavar="FILE", help="append results to this file")
     parser.add_argument("--target", default="", help="a processor level for all, such as x86-64-v3")
     parser.add_argument("--include", action="append", default=[], metavar="NAME",
-                        help=f"draw what is known to be wrong, too; all, or one of: {', '.join(sorted(KNOWN)) or 'none'}")
+                        help="draw what is known to be wrong, too: all, or one of "
+                        f"{', '.join(sorted(KNOWN)) or 'none'}")
     parser.add_argument("--quiet", action="store_true", help="print failures and the last line alone")
     return parser
 

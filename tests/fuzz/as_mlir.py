@@ -122,9 +122,9 @@ class Writer:
         dims = ", ".join(f"d{k}" for k in range(loops))
         shown = ", ".join(f"affine_map<({dims}) -> ({one})>" for one in maps)
         kinds = ", ".join(f'"{kind}"' for kind in iterators)
-        ins = f"ins({', '.join(f'%{i}' for i in inputs)} : {', '.join(self.type(i) for i in inputs)}) " if inputs else ""
-        arguments = ", ".join([f"%a{k}: {element(self.dtype(i))}" for k, i in enumerate(inputs)]
-                              + [f"%out: {element(self.dtype(result))}"])
+        ins = f"ins({', '.join(f'%{i}' for i in inputs)} : {', '.join(map(self.type, inputs))}) " if inputs else ""
+        kinds_of = [f"%a{k}: {element(self.dtype(i))}" for k, i in enumerate(inputs)]
+        arguments = ", ".join([*kinds_of, f"%out: {element(self.dtype(result))}"])
         self.say(f"%{result} = linalg.generic {{indexing_maps = [{shown}], iterator_types = [{kinds}]}} {ins}"
                  f"outs({start} : {self.type(result)}) {{")
         self.say(f"^bb0({arguments}):")
@@ -167,7 +167,9 @@ def dense(array: Array, dtype: str) -> str:
 def aligned(shape: Sequence[Extent], result: Sequence[Extent]) -> str:
     """The map of an operand that is broadcast to the result."""
     behind = len(result) - len(shape)
-    return ", ".join("0" if e == 1 and result[behind + axis] != 1 else f"d{behind + axis}" for axis, e in enumerate(shape))
+    return ", ".join(
+        "0" if e == 1 and result[behind + axis] != 1 else f"d{behind + axis}" for axis, e in enumerate(shape)
+    )
 
 
 def identity(rank: int) -> str:
@@ -245,10 +247,11 @@ def _slice(w: Writer, node: Node) -> None:
         extent = w.shape(source)[axis]
         if isinstance(extent, int):  # of a dynamic one the whole is taken: all else has no extent to be named
             begin = begin + extent if begin < 0 else begin
-            offset[axis] = min(max(begin, 0), extent)
+            offset[axis] = min(max(begin, 0), extent) if w.shape(result)[axis] else 0
         stride[axis] = by
     sizes = ", ".join(f"%{e}" if isinstance(e, str) else str(e) for e in w.shape(result))
-    w.say(f"%{result} = tensor.extract_slice %{source}{offset} [{sizes}] {stride} : {w.type(source)} to {w.type(result)}")
+    w.say(f"%{result} = tensor.extract_slice %{source}{offset} [{sizes}] {stride} : "
+          f"{w.type(source)} to {w.type(result)}")
 
 
 def _pad(w: Writer, node: Node) -> None:
@@ -355,7 +358,8 @@ def _generic(w: Writer, node: Node) -> None:
     loops = len(node.attributes["extents"])
     kept = {axis[0][0] for axis in maps[-1]}
     largest = "arith.maximumf" if is_float(dtype) else "arith.maxsi"
-    join = {"mul": f"arith.mul{suffix}", "add": f"arith.add{suffix}", "max": largest, "first": ""}[node.attributes["join"]]
+    joins = {"mul": f"arith.mul{suffix}", "add": f"arith.add{suffix}", "max": largest, "first": ""}
+    join = joins[node.attributes["join"]]
     body, value = [], "%a0"
     for k in range(1, len(node.inputs)):
         if join:
@@ -365,7 +369,8 @@ def _generic(w: Writer, node: Node) -> None:
         fold = f"arith.add{suffix}" if node.attributes["fold"] == "add" else largest
         body.append(f"%f = {fold} {value}, %out : {kind}")
         value = "%f"
-    least = ("-1.0e+03" if is_float(dtype) else "-100") if node.attributes["fold"] == "max" else neutral("ReduceSum", dtype)
+    least = "-1.0e+03" if is_float(dtype) else "-100"
+    least = least if node.attributes["fold"] == "max" else neutral("ReduceSum", dtype)
     start = w.filled(dtype, w.shape(result), least)
     shown = [", ".join(" + ".join(f"d{loop} * {f}" if f > 1 else f"d{loop}" for loop, f in axis) for axis in one)
              for one in maps]

@@ -166,7 +166,7 @@ class _Writer:
             extent = extents[axis]
             begin = min(max(begin + extent if begin < 0 else begin, 0), extent)
             size = self.shape(result)[axis]
-            shown[axis] = f"{begin}:{begin + (size - 1) * by + 1 if size else begin}:{by}"
+            shown[axis] = f"{begin}:{begin + (size - 1) * by + 1}:{by}" if size else f"0:0:{by}"
         self.say(f"%{result} = stablehlo.slice %{first} [{', '.join(shown)}] : ({self.type(first)}) -> "
                  f"{self.type(result)}")
 

@@ -79,6 +79,9 @@ def wrong_calls(inputs: Sequence[Input], arrays: Sequence[Array], seed: int) -> 
             yield Call(tuple(changed), f"argument {number} ({entry.name}): {wrong}")
 
 
+_SIGNLESS = ("iu", "ui")  # a signless integer takes either sign
+
+
 def _wrong_arrays(rng: random.Random, entry: Input, array: Array) -> Iterator[tuple[str, Array]]:
     static = [axis for axis, extent in enumerate(entry.shape) if not isinstance(extent, str)]
     if static:
@@ -92,8 +95,8 @@ def _wrong_arrays(rng: random.Random, entry: Input, array: Array) -> Iterator[tu
     elif array.ndim:
         yield "an axis less", np.zeros(array.shape[1:], array.dtype)
     size = array.dtype.itemsize
-    kinds = [k for name, k in DTYPES.items() if name != entry.dtype and (k.itemsize != size or k.kind != array.dtype.kind)]
-    kinds = [k for k in kinds if not (k.itemsize == size and k.kind in "iu" and array.dtype.kind in "iu")]
+    others = [kind for kind in DTYPES.values() if kind != array.dtype]
+    kinds = [kind for kind in others if kind.itemsize != size or kind.kind + array.dtype.kind not in _SIGNLESS]
     kind = rng.choice(kinds)
     yield f"dtype {kind}", np.zeros(array.shape, kind)
     if size > 1 and array.dtype.isbuiltin == 1 and rng.random() < 0.3:

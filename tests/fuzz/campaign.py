@@ -80,7 +80,8 @@ def _batches(start: int, programs: int | None) -> Iterator[Sequence[int]]:
 def _tell(findings: Sequence[Finding], tally: Tally, begun: float, say: Callable[[str], None]) -> None:
     for finding in findings:
         if finding.kind in FAILURES:
-            say(f"seed {finding.seed}: {finding.kind}: {finding.language}: {finding.text[:400]}\n  {REPRODUCE} {finding.seed}")
+            words = ": ".join(filter(None, (finding.kind, finding.language, finding.text[:400])))
+            say(f"seed {finding.seed}: {words}\n  {REPRODUCE} {finding.seed}")
     seconds = time.monotonic() - begun
     failed = sum(tally.failures[kind] for kind in FAILURES)
     say(f"\r{tally.programs:,} programs, {tally.calls:,} calls, {failed} failures, "

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tests.fuzz.operators  # which fills the registry
 from tests.fuzz.dtypes import ALL, DTYPES, UNSIGNED
 from tests.fuzz.graph import Array, Graph, Input, Node
 from tests.fuzz.known import KNOWN
@@ -62,7 +61,8 @@ class Drawer:
         self, dtypes: Sequence[str] = ALL, ranks: tuple[int, int] = (0, 4), fits: Callable[[str], bool] | None = None,
         fresh: float = 0.15, low: float | None = None, high: float | None = None,
     ) -> str:
-        """A value of one of `dtypes`, of a rank between `ranks`; with the chance `fresh`, or for want of one, an input."""
+        """A value of one of `dtypes`, of a rank between `ranks`; with the chance `fresh`, or for want of one, an
+        input."""
         found = [
             name for name in self.values()
             if self.dtype(name) in dtypes and ranks[0] <= len(self.shape(name)) <= ranks[1]

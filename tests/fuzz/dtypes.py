@@ -27,6 +27,8 @@ ALL = (*NUMBERS, "bool")
 ROUNDING = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "f64": 2.0**-52}
 LARGEST = {name: float(ml_dtypes.finfo(DTYPES[name]).max) for name in FLOATS}
 TINY = {name: float(ml_dtypes.finfo(DTYPES[name]).smallest_subnormal) for name in FLOATS}
+# What a function may lose near zero: numbers below f32's smallest normal one, in which narrow types are calculated too.
+LOST = {"f32": 2.0**-126, "f16": 2.0**-126, "bf16": 2.0**-126, "f64": 2.0**-1022}
 MANTISSA = {"f32": 24, "f16": 11, "bf16": 8, "f64": 53}
 
 

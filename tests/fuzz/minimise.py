@@ -11,7 +11,8 @@ import numpy as np
 from tests.fuzz.dtypes import DTYPES, FLOATS, NAMES
 from tests.fuzz.graph import Array, Graph, Input, Node, to_json
 from tests.fuzz.parent import Child, Finding
-from tests.fuzz.shapes import types_of
+from tests.fuzz.registry import accepts
+from tests.fuzz.shapes import Types, types_of
 from tests.fuzz.tracked import Invalid
 
 Fails = Callable[[Graph], bool]
@@ -26,7 +27,9 @@ def minimise(graph: Graph, child: Child, say: Callable[[str], None]) -> tuple[Gr
 
     def fails(candidate: Graph) -> bool:
         try:
-            types_of(candidate)
+            types = types_of(candidate)
+            if not all(_is_operator(candidate, node, types) for node in candidate.nodes):
+                return False
         except (Invalid, ValueError, KeyError, TypeError, IndexError):
             return False
         found = child.try_graph(to_json(candidate))
@@ -59,6 +62,12 @@ def _greedily(best: Sequence[Any], reduce: Callable[[Graph], Iterator[Graph]], f
             if fails(candidate):
                 progress = True
                 break
+
+
+def _is_operator(graph: Graph, node: Node, types: Types) -> bool:
+    """Whether ONNX has the operator for such operands, or it is of another language."""
+    dtypes = tuple(types[i][0] if i else "" for i in node.inputs)
+    return node.op.startswith("linalg.") or accepts(node.op, graph.opset, dtypes)
 
 
 def _head(text: str) -> str:

@@ -77,7 +77,8 @@ class Child:
                 parts = [list(seeds[: len(seeds) // 2]), list(seeds[len(seeds) // 2 :])]
             found = [one for part in parts if part for one in self._try({**job, key: part}, key, part)]
             if not any(one.kind == end.kind for one in found):
-                found[0].kind, found[0].text = end.kind, f"only together with {list(seeds)}: {end.text}; in: {end.doing[:200]}"
+                text = f"only together with {list(seeds)}: {end.text}; in: {end.doing[:200]}"
+                found[0].kind, found[0].text = end.kind, text
             return found
         return [
             Finding(seed, o["kind"], o["text"], o["calls"], o["language"])

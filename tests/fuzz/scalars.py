@@ -6,8 +6,8 @@ from tests.fuzz.dtypes import SIGNED, UNSIGNED, is_float
 from tests.fuzz.graph import Node
 
 _MATH = {
-    "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos",
-    "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Erf": "erf", "Floor": "floor", "Ceil": "ceil",
+    "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
+    "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Erf": "erf", "Floor": "floor", "Ceil": "ceil",
     "Round": "roundeven",
 }  # fmt: skip
 _BINARY = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from tests.fuzz.dtypes import DTYPES, LARGEST, MANTISSA, ROUNDING, TINY, is_float
+from tests.fuzz.dtypes import DTYPES, LARGEST, LOST, MANTISSA, ROUNDING, TINY, is_float
 
 Array = np.ndarray[Any, Any]
 
@@ -225,15 +225,18 @@ def apply(
 ) -> Tracked:
     """A function of floats that is monotone within the errors, or changes by at most `slope` times its argument."""
     value = function(a.value)
+    unknown = a.unknown
     if slope is not None:
-        return rounded(a.dtype, value, a.error * slope, a.unknown, ulps, absolute)
-    if not a.error.any():
-        return rounded(a.dtype, value, 0.0, a.unknown, ulps, absolute)
-    low, high = function(a.low()), function(a.high())
-    error = np.maximum(np.abs(low - value), np.abs(high - value))
-    error = np.where(a.error > 0, error, 0.0)
-    unknown = a.unknown | ((a.error > 0) & ~np.isfinite(error) & ~np.isnan(value))
-    return rounded(a.dtype, value, np.nan_to_num(error, nan=0.0, posinf=0.0), unknown, ulps, absolute)
+        error = a.error * slope
+    elif not a.error.any():
+        error = np.zeros(a.shape)
+    else:
+        low, high = function(a.low()), function(a.high())
+        error = np.maximum(np.abs(low - value), np.abs(high - value))
+        error = np.where(a.error > 0, error, 0.0)
+        unknown = unknown | ((a.error > 0) & ~np.isfinite(error) & ~np.isnan(value))
+    error = np.nan_to_num(error, nan=0.0, posinf=0.0) + LOST[a.dtype]
+    return rounded(a.dtype, value, error, unknown, ulps, absolute)
 
 
 def step(a: Tracked, function: Callable[[Array], Array], dtype: str) -> Tracked:

@@ -1,5 +1,7 @@
 """Operators that work on each element by itself."""
 
+# ruff: noqa: E501 - a table, a function a line
+
 from __future__ import annotations
 
 import math
@@ -246,11 +248,11 @@ def _power(attributes: Attributes, operands: Operands) -> list[Tracked]:
     a, b = broadcast(given(operands[0]), given(operands[1]))
     value = np.power(a.value, b.value)
     slope = np.abs(b.value * value / a.value) * a.error + np.abs(value * np.log(np.abs(a.value))) * b.error
-    safe = (a.value > 4 * a.error) & (b.error < 0.01 * (1 + np.abs(b.value))) & np.isfinite(a.value) & np.isfinite(b.value)
+    safe = (a.value > 4 * a.error) & (b.error < 0.01 * (1 + np.abs(b.value)))
+    safe = safe & np.isfinite(a.value) & np.isfinite(b.value)
     reach = 16 + 4 * np.abs(b.value * np.log(np.where(a.value > 0, a.value, 1.0)))
-    found = rounded(a.dtype, value, 4 * np.where(safe, slope, 0) + reach * 2.0**-24 * np.abs(value) * (a.dtype != "f64"),
-                    unknown_of(a, b) | ~safe, 16)
-    return [found]
+    error = 4 * np.where(safe, slope, 0) + reach * 2.0**-24 * np.abs(value) * (a.dtype != "f64")
+    return [rounded(a.dtype, value, error, unknown_of(a, b) | ~safe, 16)]
 
 
 @meaning("Min", "Max")

@@ -99,7 +99,8 @@ def _draw_generic(d: Drawer) -> None:
     count = d.rng.choice((1, 2, 2, 3))
     maps, inputs = [], []
     for number in range(count):
-        axes = _axes(d, loops, extents) if number or count == 1 else [[[loop, 1]] for loop in d.rng.sample(loops, len(loops))]
+        mixed = number > 0 or count == 1
+        axes = _axes(d, loops, extents) if mixed else [[[loop, 1]] for loop in d.rng.sample(loops, len(loops))]
         shape = [1 + sum(factor * (extents[loop] - 1) for loop, factor in terms) for terms in axes]
         if np.prod(shape, initial=1) > 20000:
             raise Rejected("too large")

@@ -120,7 +120,8 @@ def _scatter(x: Tracked, where: tuple[Array, ...], updates: Tracked, reduction: 
         return integer(value, x.dtype, unknown | touched)
     size, moved = np.abs(x.value), np.abs(updates.value)
     scale = np.where(np.isfinite(size), size, 0.0) + x.error
-    (np.add if reduction == "add" else np.multiply).at(scale, where, np.where(np.isfinite(moved), moved, 0.0) + updates.error)
+    reach = np.where(np.isfinite(moved), moved, 0.0) + updates.error
+    (np.add if reduction == "add" else np.multiply).at(scale, where, reach)
     if reduction == "mul" and (x.error.any() or updates.error.any()):
         error = np.where(hits > 0, scale - np.abs(value), error)
     else:
@@ -141,7 +142,8 @@ def _draw_scatter_elements(d: Drawer) -> None:
     shape = d.shape(x)
     axis = d.rng.randrange(len(shape))
     which = _smaller(d, shape, axis)
-    d.node("ScatterElements", [x, _index(d, which, shape[axis]), d.fresh(d.dtype(x), which)], axis=axis, reduction=reduction)
+    operands = [x, _index(d, which, shape[axis]), d.fresh(d.dtype(x), which)]
+    d.node("ScatterElements", operands, axis=axis, reduction=reduction)
 
 
 @meaning("GatherND")
@@ -167,7 +169,8 @@ def _draw_gather_nd(d: Drawer) -> None:
     depth = d.rng.randint(1, len(shape) - batch)
     count = d.rng.choice((1, 2, 5))
     least = min(shape[batch : batch + depth])
-    where = d.fresh("i64", (*shape[:batch], count, depth), -least if d.rng.random() < 0.3 else 0, least - 1, index=True, constant=0.3)
+    low = -least if d.rng.random() < 0.3 else 0
+    where = d.fresh("i64", (*shape[:batch], count, depth), low, least - 1, index=True, constant=0.3)
     d.node("GatherND", [x, where], batch_dims=batch)
 
 

@@ -366,7 +366,8 @@ def _space_to_depth(attributes: Attributes, operands: Operands) -> list[Tracked]
 def _draw_blocks(d: Drawer) -> None:
     size = d.rng.choice((2, 2, 3))
     if d.rng.random() < 0.5:
-        x = d.fresh(d.any_of(FLOATS), (d.rng.choice((1, 2)), d.rng.choice((1, 2, 3)), size * d.rng.choice((1, 2, 3)), size * 2))
+        extents = (d.rng.choice((1, 2)), d.rng.choice((1, 2, 3)), size * d.rng.choice((1, 2, 3)), size * 2)
+        x = d.fresh(d.any_of(FLOATS), extents)
         d.node("SpaceToDepth", [x], blocksize=size)
         return
     x = d.fresh(d.any_of(FLOATS), (d.rng.choice((1, 2)), size**2 * d.rng.choice((1, 2, 3)), d.rng.choice((1, 3, 5)), 2))
@@ -381,7 +382,8 @@ def _triangle(attributes: Attributes, operands: Operands) -> list[Tracked]:
     x = given(operands[0])
     shift = _integers(operands[1])[0] if len(operands) > 1 else 0
     keep = (np.triu if attributes.get("upper", 1) else np.tril)(np.ones(x.shape[-2:], bool), shift)
-    return [Tracked(x.dtype, np.where(keep, x.value, np.zeros((), x.value.dtype)), np.where(keep, x.error, 0.0), x.unknown & keep)]
+    value = np.where(keep, x.value, np.zeros((), x.value.dtype))
+    return [Tracked(x.dtype, value, np.where(keep, x.error, 0.0), x.unknown & keep)]
 
 
 @drawn("movement", "Trilu")

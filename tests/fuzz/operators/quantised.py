@@ -118,7 +118,8 @@ def _dynamic(attributes: Attributes, operands: Operands) -> list[Tracked]:
     spread = float(x.error.max())
     if high - low < 1e-3 or high - low > 1e30:
         raise Undefined("a scale of nothing")
-    scale = Tracked("f32", np.array((high - low) / 255), np.array(2 * spread / 255 + 4e-7 * (high - low) / 255), np.array(False))
+    reach = np.array(2 * spread / 255 + 4e-7 * (high - low) / 255)
+    scale = Tracked("f32", np.array((high - low) / 255), reach, np.array(False))
     start = divide(exact(np.array(-low), "f32"), scale)
     start = Tracked("f32", start.value, start.error + 2 * spread * 255 / (high - low), start.unknown)
     zero = _quantised(start, None, "u8")

@@ -55,7 +55,8 @@ class Windows:
             if room < 0:
                 raise Invalid("the window is larger than the image")
             places = rounding(room / self.strides[axis]) + 1
-            if attributes.get("ceil_mode", 0) and (places - 1) * self.strides[axis] >= extents[axis] + self.before[axis]:
+            behind = (places - 1) * self.strides[axis] >= extents[axis] + self.before[axis]
+            if attributes.get("ceil_mode", 0) and behind:
                 places -= 1  # no window begins in the padding behind
             self.results.append(places)
 
