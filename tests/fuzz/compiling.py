@@ -1,0 +1,58 @@
+"""Compiles programs in this process, without workers and without the cache: what crashes takes this process along."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from motet.artifact.reader import Artifact
+from motet.artifact.writer import write_artifact
+from motet.compiler import pipeline
+from motet.compiler.frontends import load_source
+from motet.compiler.ir._mlir import ir
+from motet.compiler.placement.place import placer
+from motet.compiler.targets.families import resolve_target
+from motet.errors import CompileError
+from motet.runtime import cpu_features, load
+from motet.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is compiled and run: for one processor level, as a whole or on two devices of the host."""
+
+    target: str = "x86-64-v3"
+    split: bool = False
+    threads: int = 1
+
+
+def compile_program(source: str | bytes, format: str, options: Options) -> Artifact:
+    """The artifact of a program. Raises MotetError where it is refused."""
+    devices = ("a=host", "b=host") if options.split else ()
+    places = (("*[13579]", "b"),) if options.split else ()
+    try:
+        program = load_source(source, "fuzz", format, placer(devices, False, places))
+        context = program.module.context
+        context.enable_multithreading(False)
+        context.allow_unregistered_dialects = True
+        with context, ir.Location.unknown():
+            built = pipeline.build(program, [resolve_target(options.target)], 1, lambda what, fraction: None)
+    except ir.MLIRError as error:  # as the compiler's own worker says it
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise CompileError(next((line for line in lines if "error:" in line), lines[-1])) from error
+    return write_artifact(built.manifest, built.members, built.parameters)
+
+
+def load_program(artifact: Artifact, options: Options) -> Session:
+    bindings = {"a": "host", "b": "host/1"} if options.split else None
+    return load(artifact, threads=options.threads, devices=bindings)
+
+
+def available_targets() -> Sequence[str]:
+    """The processor levels that this machine can run."""
+    features = cpu_features.host_features()
+    found = ["x86-64-v3"]
+    return [*found, "x86-64-v4"] if "avx512vl" in features else found

@@ -1,0 +1,51 @@
+"""The type of every value of a graph, with the extents that a call decides."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.fuzz.graph import Extent, Graph
+from tests.fuzz.reference import calculate
+from tests.fuzz.tracked import Invalid
+from tests.fuzz.values import draw_values
+
+Types = dict[str, tuple[str, tuple[Extent | None, ...]]]
+
+
+def types_of(graph: Graph) -> Types:
+    """Each value's dtype and extents: numbers, names of dynamic ones, and None for what is calculated of these.
+
+    Found by calculating the graph twice, the second time with other values of the dynamic extents.
+    """
+    first = _shapes(graph, graph.symbols)
+    moved = {name: value + 40 + 2 * number for number, (name, value) in enumerate(graph.symbols.items())}
+    try:
+        second = _shapes(graph, moved) if graph.symbols else first
+    except Invalid:
+        second = None  # a constant is as long as one of them: it is not known which extents follow it
+    found: Types = {}
+    declared = {i.name: i.shape for i in graph.inputs}
+    for name, (dtype, shape) in first.items():
+        if name in declared:
+            found[name] = (dtype, declared[name])
+        elif second is None:
+            found[name] = (dtype, (None,) * len(shape))
+        else:
+            pairs = zip(shape, second[name][1], strict=True)
+            found[name] = (dtype, tuple(_extent(a, b, graph.symbols, moved) for a, b in pairs))
+    return found
+
+
+def _extent(first: int, second: int, symbols: dict[str, int], moved: dict[str, int]) -> Extent | None:
+    if first == second:
+        return first
+    return next((name for name in symbols if (symbols[name], moved[name]) == (first, second)), None)
+
+
+def _shapes(graph: Graph, symbols: dict[str, int]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    numbers = np.random.default_rng(1)
+    feeds = {
+        i.name: draw_values(numbers, i.dtype, i.concrete(symbols), i.low if i.low is not None else -3,
+                            i.high if i.high is not None else 3)
+        for i in graph.inputs
+    }
+    return {name: (value.dtype, value.shape) for name, value in calculate(graph, feeds).items()}

@@ -1,0 +1,117 @@
+"""Random programs of fixed seeds are right or refused; and the fuzzer itself finds what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.fuzz.campaign import Limits, run_campaign
+from tests.fuzz.compiling import Options
+from tests.fuzz.dtypes import DTYPES, FLOATS
+from tests.fuzz.graph import Graph, Input, Node, from_json, show, to_json
+from tests.fuzz.judge import misses
+from tests.fuzz.known import KNOWN
+from tests.fuzz.parent import Child
+from tests.fuzz.plan import BATCH, program_of
+from tests.fuzz.records import Tally, reason
+from tests.fuzz.registry import MEANINGS
+from tests.fuzz.tracked import add, contract, exact, multiply, step
+from tests.fuzz.trial import try_programs
+
+QUICK = tuple(range(0, 9 * BATCH, BATCH))  # batches, of which the tests of every day take 200 programs
+JOBS = 1
+
+
+def tried(start: int, count: int, jobs: int = JOBS) -> Tally:
+    failures: list[str] = []
+
+    def say(text: str) -> None:
+        if not text.startswith("\r"):
+            failures.append(text)
+
+    tally = run_campaign(start, Limits(None, count, jobs), sorted(KNOWN), Tally(), None, say)
+    assert not tally.failed, "\n".join([*failures, tally.show()])
+    assert tally.programs == count and tally.calls > 5 * count
+    return tally
+
+
+@pytest.mark.parametrize("start", QUICK)
+def test_random_programs_are_right_or_refused(start: int) -> None:
+    tally = tried(start, min(BATCH, 200 - start))
+    assert tally.refusals.total() < BATCH // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_many_random_programs_are_right_or_refused(part: int) -> None:
+    tried(100_000 * BATCH + 300 * part, 300)
+
+
+# -- the fuzzer itself -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(0, 40 * BATCH, BATCH))
+def test_a_seed_is_always_the_same_program_and_survives_a_file(seed: int) -> None:
+    graph = program_of(seed)
+    assert show(graph) == show(program_of(seed)) == show(from_json(to_json(graph)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_bounds_hold_for_numbers_rounded_after_every_operation(dtype: str) -> None:
+    numbers = np.random.default_rng(7)
+    kind = DTYPES[dtype]
+    a, b = (numbers.uniform(-2, 2, shape).astype(kind) for shape in ((9, 31), (31, 5)))
+    product = contract(exact(a, dtype), exact(b, dtype), np.matmul, 31)
+    wanted = multiply(add(product, exact(b[:1], dtype)), exact(b[1:2], dtype))
+    found = np.zeros((9, 5), kind)
+    for k in range(31):
+        found = (found + (a[:, k : k + 1] * b[k : k + 1]).astype(kind)).astype(kind)
+    found = ((found + b[:1]).astype(kind) * b[1:2]).astype(kind)
+    assert not misses(found, wanted).any()
+    assert misses((found.astype(np.float64) + 40 * wanted.error.max()).astype(np.float64), wanted).any()
+
+
+def test_whole_numbers_are_exact_and_steps_near_them_undecided() -> None:
+    whole = exact(np.array([1.0, 2.0, 3.0], np.float32), "f32")
+    assert not multiply(whole, whole).error.any()
+    third = multiply(whole, exact(np.array([1 / 3], np.float32), "f32"))
+    assert step(third, np.floor, "f32").unknown.tolist() == [False, False, True]
+
+
+def test_results_that_are_nan_or_infinite_at_other_places_are_wrong() -> None:
+    wanted = exact(np.array([np.nan, np.inf, -np.inf, 1.0], np.float32), "f32")
+    assert not misses(np.array([np.nan, np.inf, -np.inf, 1.0], np.float32), wanted).any()
+    assert misses(np.array([1.0, -np.inf, np.nan, np.nan], np.float32), wanted).all()
+
+
+def test_a_refusal_is_grouped_without_names_and_numbers() -> None:
+    first = "fuzz: node 'p3_node0': operator OneHot (operator set 18) has no lowering for inputs of int64[], int64[]"
+    other = "fuzz: node 'p17_node4': operator OneHot (operator set 21) has no lowering for inputs of float[2]"
+    assert reason(first) == reason(other) == "operator OneHot has no lowering"
+
+
+def largest(op: str = "Max") -> Graph:
+    inputs = tuple(Input(f"x{k}", "f32", (3,)) for k in range(2))
+    return Graph(0, 21, inputs, {}, (Node(op, ("x0", "x1"), ("v0",)),), ("v0",))
+
+
+def test_a_program_that_calculates_something_else_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert try_programs([largest()], "onnx", Options(), lambda text: None)[0].kind == "ok"
+    monkeypatch.setitem(MEANINGS, "Max", MEANINGS["Min"])
+    assert try_programs([largest()], "onnx", Options(), lambda text: None)[0].kind == "wrong"
+
+
+def test_the_end_of_a_child_is_a_crash_of_its_program() -> None:
+    child = Child()
+    try:
+        assert child.try_graph(to_json(largest("Nonsense"))).kind == "crash"  # which ends the child by a KeyError
+        assert child.try_graph(to_json(largest())).kind == "ok"
+    finally:
+        child.close()
+
+
+def test_silence_of_a_child_is_a_hang_of_its_program() -> None:
+    child = Child(patience=0.01)
+    try:
+        assert child.try_graph(to_json(largest())).kind == "hang"
+    finally:
+        child.close()
