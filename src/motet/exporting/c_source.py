@@ -11,13 +11,14 @@ it is called by one thread at a time; it allocates nothing and keeps nothing.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from motet.artifact.schema import TensorSpec
+from motet.artifact.schema import STATUS_BYTES, TensorSpec
 from motet.exporting.static import StaticFunction, shape_text
 from motet.runtime.concrete import ALIGNMENT
 from motet.runtime.device import Reference, Work
@@ -25,7 +26,7 @@ from motet.runtime.recording import bytes_of
 
 # What no argument may be called: the function's own names, and C's keywords.
 _RESERVED = frozenset(re.findall(r"\w+", """
-    arena scratch buffers sizes memmove auto break case char const continue default do double else enum extern float
+    arena scratch buffers sizes memmove memset auto break case char const continue default do double else enum extern float
     for goto if inline int long register restrict return short signed sizeof static struct switch typedef union
     unsigned void volatile while
 """))
@@ -80,6 +81,8 @@ class _Writer:
             end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
         self.bases += [f"{name}_constants + {offset}" for offset in self.offsets]
         self.concrete = concrete
+        statuses = concrete.statuses
+        self.checks = [] if statuses is None else [text for texts in statuses.checks for text in texts]
 
     def header(self) -> str:
         guard = f"MOTET_{self.name.upper()}_H"
@@ -95,10 +98,15 @@ class _Writer:
             ]
         variant = self.function.variant
         about = "\n".join([f"/* {signature.name} for {variant.family}:{variant.target}, made by Motet.", *lines])
+        failing = (
+            f" * Returns 0, or the number of the check that failed: {self.name}_checks[number - 1] says what it is.\n"
+            if self.checks else ""
+        )
         return (
-            f"{about}\n * Memory in C order, aligned as its elements are. Called by one thread at a time. */\n"
+            f"{about}\n{failing} * Memory in C order, aligned as its elements are. Called by one thread at a time. */\n"
             f"#ifndef {guard}\n#define {guard}\n#include <stdint.h>\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n"
-            f"{self._prototype()};\n#ifdef __cplusplus\n}}\n#endif\n#endif\n"
+            + (f"extern const char *const {self.name}_checks[{len(self.checks)}];\n" if self.checks else "")
+            + f"{self._prototype()};\n#ifdef __cplusplus\n}}\n#endif\n#endif\n"
         )
 
     def _prototype(self) -> str:
@@ -112,7 +120,7 @@ class _Writer:
             _argument(spec, own, written=True)
             for spec, own in zip(signature.results, self.results, strict=True) if spec.destination is None
         ]
-        return f"void {self.name}({', '.join(arguments) or 'void'})"
+        return f"{'int' if self.checks else 'void'} {self.name}({', '.join(arguments) or 'void'})"
 
     def source(self) -> str:
         concrete = self.concrete
@@ -129,8 +137,27 @@ class _Writer:
             ]
         for what, size in (("arena", concrete.arena), ("scratch", concrete.scratch)):
             lines.append(f"static _Alignas({ALIGNMENT}) unsigned char {what}[{max(size, ALIGNMENT)}];")
-        body = [line for work in concrete.work for line in self._command(work)]
-        return "\n".join([*lines, "", f"{self._prototype()} {{", *body, "    (void)arena, (void)scratch;", "}", ""])
+        if self.checks:
+            texts = "".join(f"    {json.dumps(text, ensure_ascii=False)},\n" for text in self.checks)
+            lines.append(f"const char *const {self.name}_checks[{len(self.checks)}] = {{\n{texts}}};")
+        before, after = self._statuses()
+        body = [*before, *(line for work in concrete.work for line in self._command(work)), *after]
+        return "\n".join([
+            *lines, "", f"{self._prototype()} {{", "    (void)arena, (void)scratch;", *body, "}", "",
+        ])
+
+    def _statuses(self) -> tuple[list[str], list[str]]:
+        """What clears the words that checks write to, and what returns the first that is not zero."""
+        statuses = self.concrete.statuses
+        if statuses is None:
+            return [], []
+        lines: list[str] = []
+        first = 0
+        for number, texts in enumerate(statuses.checks):
+            word = f"*(const int64_t *)(arena + {statuses.offset + STATUS_BYTES * number})"
+            lines.append(f"    if ({word}) return (int)({word} + {first});")
+            first += len(texts)
+        return [f"    memset(arena + {statuses.offset}, 0, {statuses.bytes});"], [*lines, "    return 0;"]
 
     def _command(self, work: Work) -> Sequence[str]:
         places = [self._place(reference) for reference in work.references]

@@ -100,6 +100,9 @@ def _fill(
         symbols[f"motet_{re.sub(r'[^A-Za-z0-9_]', '_', name)}"] = buffer.address
     for name in ("head", "completed"):
         symbols[f"motet_{name}"] = DRAM + MAILBOX + _offset(MAILBOX_TYPE, name)
+    if concrete.statuses is not None:  # not zero where a check failed: see `runtime/checks.py`
+        arena = externals[len(concrete.inputs) + len(concrete.results)]
+        symbols["motet_checks"] = arena.address + concrete.statuses.offset
     symbols["motet_status"] = DRAM + RING + _offset(BATCH_TYPE, "status")
     return symbols, max(buffer.address + buffer.bytes for buffer in (private, *externals))
 

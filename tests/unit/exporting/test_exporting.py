@@ -169,7 +169,7 @@ def _native() -> str:
     return {"x86_64": "x86-64-v3", "aarch64": "aarch64", "riscv64": "riscv64"}[os.uname().machine]
 
 
-def _link(artifact: Artifact, name: str, folder: Path, extents: dict[str, int]) -> Callable[..., None]:
+def _link(artifact: Artifact, name: str, folder: Path, extents: dict[str, int]) -> Callable[..., int]:
     """The function, compiled by the system's C compiler and loaded."""
     signature = next(iter(artifact.functions.values()))
     function = make_static(artifact, signature, artifact.manifest.variants[0], extents)
@@ -195,6 +195,38 @@ def test_exported_c_computes_what_the_program_says(tmp_path: Path):
         np.testing.assert_array_equal(count, expected_count)
     header = (tmp_path / "model.h").read_text()
     assert "void model(const float *x, float *y, int32_t *count);" in header
+
+
+ROWS = """
+#rows = affine_map<(i, j) -> (i)>
+#all = affine_map<(i, j) -> (i, j)>
+func.func @main(%table: tensor<8x4xf32>, %which: tensor<3xi64>) -> tensor<3x4xf32> {
+  %empty = tensor.empty() : tensor<3x4xf32>
+  %rows = linalg.generic {indexing_maps = [#rows, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%which : tensor<3xi64>) outs(%empty : tensor<3x4xf32>) {
+  ^bb0(%one: i64, %out: f32):
+    %i = arith.index_cast %one : i64 to index
+    %j = linalg.index 1 : index
+    %element = tensor.extract %table[%i, %j] : tensor<8x4xf32>
+    linalg.yield %element : f32
+  } -> tensor<3x4xf32>
+  return %rows : tensor<3x4xf32>
+}
+"""
+
+
+@needs_cc
+def test_exported_c_returns_the_check_that_failed(tmp_path: Path):
+    function = _link(motet.compile(ROWS, devices={"": f"host{{cpu={_native()}}}"}), "rows", tmp_path, {})
+    table = _random.standard_normal((8, 4)).astype(np.float32)
+    out = np.zeros((3, 4), np.float32)
+    for which, failed in (([1, 7, 0], 0), ([1, 8, 0], 1), ([-1, 0, 0], 1), ([2, 2, 2], 0)):
+        indices = np.array(which, np.int64)
+        assert function(*[ctypes.c_void_p(array.ctypes.data) for array in (table, indices, out)]) == failed
+        if not failed:
+            np.testing.assert_array_equal(out, table[indices])
+    texts = (ctypes.c_char_p * 1).in_dll(ctypes.CDLL(str(tmp_path / "lib.so")), "rows_checks")
+    assert b"tensor.extract" in texts[0]
 
 
 @needs_cc
