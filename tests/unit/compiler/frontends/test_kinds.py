@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import motet
 from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.kinds import kind_of
 from motet.errors import CompileError
@@ -35,6 +36,22 @@ def serialized(low: int) -> bytes:
     data = write_serialized(MLIR + " " * missing, {"w": np.ones(40, np.float32)})
     assert int.from_bytes(data[:2], "little") == low
     return data
+
+
+def test_a_large_graph_whose_length_begins_as_a_model_is_compiled() -> None:
+    """It goes to the compiler as a mapped file, about one in 64 of which begins like this."""
+    text = """func.func @main(%x: tensor<4xf32>, %w: tensor<300000x4xf32> {motet.parameter = "w"}) -> tensor<4xf32> {
+      %row = tensor.extract_slice %w[1234, 0] [1, 4] [1, 1] : tensor<300000x4xf32> to tensor<4xf32>
+      %e = tensor.empty() : tensor<4xf32>
+      %y = linalg.add ins(%x, %row : tensor<4xf32>, tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+      return %y : tensor<4xf32>
+    }"""
+    weights = np.arange(1_200_000, dtype=np.float32).reshape(300_000, 4)
+    length = int.from_bytes(write_serialized(text, {"w": weights})[:2], "little")
+    data = write_serialized(text + " " * ((0x6508 - length) % (1 << 16)), {"w": weights})
+    assert data[:2] == b"\x08\x65"
+    with motet.load(motet.compile(data)) as session:
+        np.testing.assert_array_equal(session(np.ones(4, np.float32)), weights[1234] + 1)
 
 
 def archive(name: str) -> bytes:
