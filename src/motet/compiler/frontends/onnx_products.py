@@ -1,7 +1,7 @@
 """Writes products and convolutions that the wheel's lowering does not know with those that it does.
 
 - MatMul of a batch and a vector, whose vector becomes a matrix of one column or row;
-- Einsum without a result in its equation, which gets it;
+- Einsum without a result in its equation, which gets it, and of scalars, which are multiplied;
 - Conv of volumes in groups, which becomes as many;
 - ConvTranspose with padding that is not the same on both sides, which is cut out of one without.
 """
@@ -34,13 +34,24 @@ def _matmul(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
 
 def _einsum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     equation = attribute(node, "equation", b"").decode().replace(" ", "")
-    if "->" in equation:
+    terms, arrow, result = equation.partition("->")
+    if not arrow:
+        letters = Counter(terms.replace("...", "").replace(",", ""))
+        once = "".join(sorted(letter for letter, count in letters.items() if count == 1))
+        result = f"{'...' if '...' in terms else ''}{once}"
+    given = list(zip(terms.split(","), node.input, strict=True))
+    scalars = [value for term, value in given if not term]
+    if arrow and not scalars:
         return None
-    letters = Counter(equation.replace("...", "").replace(",", ""))
-    once = "".join(sorted(letter for letter, count in letters.items() if count == 1))
     w = Writer(node, facts)
-    full = f"{equation}->{'...' if '...' in equation else ''}{once}"
-    return w.done([w.add("Einsum", *node.input, equation=full)])
+    kept = [(term, value) for term, value in given if term]
+    if kept:
+        full = f"{','.join(term for term, _ in kept)}->{result}"
+        scalars.append(w.add("Einsum", *(value for _, value in kept), equation=full))
+    product = scalars[0]
+    for value in scalars[1:]:
+        product = w.add("Mul", product, value)
+    return w.done([product])
 
 
 def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
