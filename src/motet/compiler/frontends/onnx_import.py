@@ -20,6 +20,7 @@ from motet.compiler.frontends.onnx_integers import settle_integers
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_rewrites import rewrite_forms
 from motet.compiler.frontends.onnx_simplify import simplify
+from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.frontends.torch_recurrences import settle_recurrences
 from motet.compiler.frontends.torch_views import settle_views
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
@@ -108,6 +109,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_integers(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)
+        settle_pads(module)
         settle_recurrences(module)
         run_pipeline(module, TO_LINALG)
         exact_extrema(module)

@@ -64,8 +64,6 @@ def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return _pad_by_call(node, facts, axes)
     sides = np.zeros((2, rank), np.int64)
     sides[:, axes] = pads.reshape(2, -1)
-    if (sides < 0).any():
-        return _sliced_first(node, facts, sides)
     mode = attribute(node, "mode", b"constant").decode()
     gathered = mode == "wrap" or (mode == "reflect" and bool(given[3] or sides[:, : rank - 2].any()))
     return _pad_by_sides(node, facts, sides, gathered) if gathered or (sides < 0).any() else None
@@ -92,7 +90,7 @@ def _by_gather(w: Writer, value: str, removed: np.ndarray, sides: np.ndarray) ->
     reflect."""
     shape, mode = w.facts.shapes.get(w.node.input[0]), attribute(w.node, "mode", b"").decode()
     left = None if shape is None else [size + less for size, less in zip(shape, removed.tolist(), strict=True)]
-    if left is None or min(left) < 1:
+    if left is None or any(size < 1 for size in left):
         raise _refused(w.node, w.facts, f"Pad with mode {mode}", "extents above 0 that are known when compiling")
     for axis, (before, after) in enumerate(sides.T.tolist()):
         if before or after:
