@@ -10,6 +10,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.complex_functions import lower_complex_functions
+from motet.compiler.frontends.crop_pads import crop_pads
 from motet.compiler.frontends.gpu.keep_launches import launches, pass_scalars, settle_launches
 from motet.compiler.frontends.gpu.keep_loops import keep_loops
 from motet.compiler.frontends.gpu.lower_launches import lower_launches
@@ -51,6 +52,7 @@ def normal_form(
         read_devices(module)
         _require_public(module, file)
         try:
+            crop_pads(module)
             _lower(module)
             lower_complex_functions(module)
             if settle_launches(module):

@@ -112,6 +112,11 @@ def check_operators(model: OnnxModel) -> None:
                 f"{where}: operator {node.op_type} is of domain {domain or 'ai.onnx'!r}, "
                 f"which the model does not import; imported: {known}"
             )
+        if domain and onnx.defs.has(node.op_type, opsets[domain], domain):
+            raise model.error(
+                f"{where}: operator {node.op_type} of domain {domain!r} is not supported; expected operators of "
+                "'ai.onnx'"
+            )
         if not onnx.defs.has(node.op_type, opsets[domain], domain):
             raise model.error(
                 f"{where}: unknown operator {node.op_type} (domain {domain or 'ai.onnx'!r}, "

@@ -24,6 +24,7 @@ def refuse_unknown(model: OnnxModel) -> None:
     import onnx
 
     short = {kind for name, kind in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
+    narrow = {kind for name, kind in onnx.TensorProto.DataType.items() if name in _NARROW}
     types = element_types(model)
     for node in model.proto.graph.node:
         if node.op_type == "Compress" and node.input[1] in model.constants:
@@ -31,6 +32,11 @@ def refuse_unknown(model: OnnxModel) -> None:
         if node.op_type in _CONVERSIONS and any(types.get(name) in short for name in (*node.input, *node.output)):
             raise model.error(
                 f"node {node.name!r}: {node.op_type} of 8-bit floats is not supported; expected floats of 16 bits "
+                "or more"
+            )
+        if node.op_type in _TO_NARROW and any(types.get(name) in narrow for name in (*node.input, *node.output)):
+            raise model.error(
+                f"node {node.name!r}: {node.op_type} of integers of 4 bits and less is not supported; expected 8 bits "
                 "or more"
             )
         if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
@@ -44,7 +50,7 @@ def refuse_distrusted(model: OnnxModel) -> None:
         rule = RULES.get(node.op_type)
         if rule is None or node.domain not in ("", "ai.onnx"):
             continue
-        what = rule(node)
+        what = rule(node, model.opsets.get("", 0))
         if what is not None:
             name = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
             raise model.error(f"{name}: {node.op_type} {what} is not supported: its lowering gives wrong numbers")
@@ -56,13 +62,17 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _max_pool(node: onnx.NodeProto) -> str | None:
+def _scan(node: onnx.NodeProto, version: int) -> str | None:
+    return "of operator set 8, whose operands are batches," if version < 9 else None
+
+
+def _max_pool(node: onnx.NodeProto, version: int) -> str | None:
     if len(node.output) > 1 and node.output[1]:
         return "with indices as a result"
     return None
 
 
-def _recurrent(node: onnx.NodeProto) -> str | None:
+def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
     if node.op_type == "LSTM" and len(node.input) > 7 and node.input[7]:
         return "with peepholes"
     usual = {"GRU": [b"Sigmoid", b"Tanh"], "LSTM": [b"Sigmoid", b"Tanh", b"Tanh"]}[node.op_type]
@@ -72,6 +82,8 @@ def _recurrent(node: onnx.NodeProto) -> str | None:
 
 
 _CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
+_TO_NARROW = _CONVERSIONS - {"DequantizeLinear"}
+_NARROW = frozenset({"INT2", "INT4", "UINT2", "UINT4", "FLOAT4E2M1"})
 _OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
 _COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
 UNKNOWN: dict[str, str] = {
@@ -89,8 +101,9 @@ UNKNOWN: dict[str, str] = {
     "TensorScatter": "it has no lowering; write it with ScatterND",
     "Unique": _OF_DATA,
 }
-RULES: dict[str, Callable[[Any], str | None]] = {
+RULES: dict[str, Callable[[Any, int], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
     "MaxPool": _max_pool,
+    "Scan": _scan,
 }

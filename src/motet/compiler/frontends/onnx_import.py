@@ -22,6 +22,7 @@ from motet.compiler.frontends.onnx_indices import keep_outside
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_rewrites import rewrite_forms
 from motet.compiler.frontends.onnx_simplify import simplify, symbolic_shapes
+from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.frontends.torch_recurrences import settle_recurrences
 from motet.compiler.frontends.torch_views import settle_views
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
@@ -114,6 +115,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_integers(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)
+        settle_pads(module)
         settle_recurrences(module)
         run_pipeline(module, TO_LINALG)
         exact_extrema(module)

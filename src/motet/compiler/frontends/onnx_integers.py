@@ -5,7 +5,8 @@
                                                  %1 = torch_c.from_builtin_tensor %b
 
 The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign and wider. Divisions and
-bounds of unsigned integers it takes for those of signed ones; a remainder of narrow ones ends the process.
+bounds of unsigned integers it takes for those of signed ones; a remainder of narrow ones ends the process. A shift by
+as many bits as there are, or by a negative number, is not defined where it is one instruction.
 Conversions of floating numbers to integers go by 64 bits, as those of processors do.
 """
 
@@ -20,7 +21,7 @@ from motet.compiler.ir.find import find_operations
 
 _CONVERTED = frozenset({"si16", "ui16", "ui32", "ui64"})
 _KNOWN = frozenset({"i1", "si8", "si16", "si32", "si64", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64"})
-_NOT_EQUAL, _SIGNED_LESS, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL = 1, 2, 3, 13
+_NOT_EQUAL, _SIGNED_LESS, _UNSIGNED_GREATER, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL = 1, 2, 8, 3, 13
 
 
 def settle_integers(module: ir.Module) -> None:
@@ -43,9 +44,11 @@ def _rule(op: ir.Operation) -> _Body | None:
     """What is calculated for each element; None where the wheel can be left to it."""
     kinds = [kind_of(value) for value in (*op.operands, *op.results)]
     known = [kind for kind in kinds if kind is not None and kind.element in _KNOWN]
+    name = ir.StringAttr(op.attributes["name"]).value
+    if name == "onnx.Clip" and known and known[0].unsigned and known[0].element != "i1":
+        return _clip(kinds)
     if len(known) != len(kinds) or len(op.results) != 1:
         return None
-    name = ir.StringAttr(op.attributes["name"]).value
     first, result = known[0], known[-1]
     if name in ("onnx.Cast", "onnx.CastLike"):
         if _CONVERTED.isdisjoint((first.element, result.element)):
@@ -60,9 +63,23 @@ def _rule(op: ir.Operation) -> _Body | None:
         return lambda at, values: at.remainder(values, of_divisor=not plain)
     if name == "onnx.Div" and first.unsigned:
         return lambda at, values: at.make("arith.divui", values)
-    if name == "onnx.Clip" and first.unsigned and len(known) == 4:
-        return lambda at, values: at.make("arith.minui", [at.make("arith.maxui", values[:2]), values[2]])
+    if name == "onnx.BitShift":
+        left = ir.StringAttr(op.attributes["torch.onnx.direction"]).value == "LEFT"
+        return lambda at, values: at.shift(values, first, left)
     return None
+
+
+def _clip(kinds: Sequence[Kind | None]) -> _Body:
+    """Of unsigned integers, between the bounds that are given; the last of `kinds` is the result's."""
+    bounds = [name for name, kind in zip(("arith.maxui", "arith.minui"), kinds[1:-1], strict=False) if kind is not None]
+
+    def body(at: _Scalars, values: Sequence[ir.Value]) -> ir.Value:
+        value = values[0]
+        for name, bound in zip(bounds, values[1:], strict=True):
+            value = at.make(name, [value, bound])
+        return value
+
+    return body
 
 
 def _generic(op: ir.Operation, body: _Body) -> ir.Value:
@@ -145,6 +162,16 @@ class _Scalars:
         apart = self.compare("arith.cmpi", _NOT_EQUAL, signs)
         both = self.make("arith.andi", [apart, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
         return self.make("arith.select", [both, self.make("arith.addi", [found, values[1]]), found], found.type)
+
+    def shift(self, values: Sequence[ir.Value], kind: Kind, left: bool) -> ir.Value:
+        """The bits of a number moved; by more places than there are, what its sign fills all of them with."""
+        value, places = values
+        last = self.constant(value.type, kind.bits - 1)
+        beyond = self.compare("arith.cmpi", _UNSIGNED_GREATER, [places, last])
+        within = self.make("arith.minui", [places, last])
+        moved = self.make("arith.shli" if left else "arith.shrui" if kind.unsigned else "arith.shrsi", [value, within])
+        filled = moved if not (left or kind.unsigned) else self.constant(value.type, 0)
+        return self.make("arith.select", [beyond, filled, moved], moved.type)
 
     def convert(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
         if target.element == "i1":

@@ -4,6 +4,7 @@ GroupNormalization, but for images since operator set 21, and MeanVarianceNormal
 defined, by E[x²] − E[x]², which has no digit left where the mean is large beside the spread; here it is the mean of
 squared differences from the mean. InstanceNormalization and GroupNormalization of images whose extents only a call
 knows give wrong numbers, and are written so too. LRN over an even number of channels sums windows of the wrong place.
+LpNormalization divides zeros by their norm, which is 0.
 """
 
 from __future__ import annotations
@@ -77,6 +78,21 @@ def _instance_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.Nod
     return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", apart, root), scale), shift), kind)])
 
 
+def _lp_normalization(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """What is 0 all along the axis stays so, and is not divided by its norm."""
+    if node.input[0] not in facts.types:
+        return None
+    w, value = Writer(node, facts), node.input[0]
+    power = attribute(node, "p", 2)
+    terms = w.add("Abs", value) if power == 1 else w.add("Mul", value, value)
+    norm = w.over("ReduceSum", terms, [attribute(node, "axis", -1)], keepdims=1)
+    if power != 1:
+        norm = w.add("Sqrt", norm)
+    none = w.add("Equal", norm, _number(w, 0.0))
+    divisor = w.add("Where", none, _number(w, 1.0), norm)
+    return w.done([w.add("Div", value, divisor)])
+
+
 def _mean_variance(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     if node.input[0] not in facts.types:
         return None
@@ -109,5 +125,6 @@ RULES: dict[str, Rule] = {
     "GroupNormalization": _group_normalization,
     "InstanceNormalization": _instance_normalization,
     "LRN": _local_response,
+    "LpNormalization": _lp_normalization,
     "MeanVarianceNormalization": _mean_variance,
 }

@@ -105,20 +105,31 @@ def _quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
 def _quantised_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     a, scale_a, zero_a, b, scale_b, zero_b, scale_y, zero_y = node.input
     numbers = scale_a, zero_a, scale_b, zero_b, scale_y, zero_y
-    if any(facts.rank(name) != 0 for name in numbers) or any(name not in facts.types for name in (a, b, zero_y)):
-        return None
-    if min(facts.rank(a) or 0, facts.rank(b) or 0) < 2:
-        return None
+    single = all(facts.shapes.get(name) in ((), (1,)) for name in numbers)
+    ranks = facts.rank(a), facts.rank(b)
     if facts.version < 11:
-        if facts.rank(a) == facts.rank(b) == 2:
+        if single and ranks == (2, 2):
             return None  # the wheel's own
         raise facts.model.error(
-            f"node {node.name!r}: QLinearMatMul of batches is supported from operator set 11 on, the model is of "
-            f"{facts.version}; convert it with onnx.version_converter"
+            f"node {node.name!r}: QLinearMatMul of batches, or with several scales, is supported from operator set 11 "
+            f"on, the model is of {facts.version}; convert it with onnx.version_converter"
+        )
+    if None in ranks or any(name not in facts.types or facts.rank(name) is None for name in (a, b, *numbers)):
+        raise facts.model.error(f"node {node.name!r}: QLinearMatMul is supported for operands of known type and rank")
+    if min(rank or 0 for rank in ranks) < 2:
+        raise facts.model.error(
+            f"node {node.name!r}: QLinearMatMul of a vector is not supported; expected matrices: reshape it to one"
         )
     w = Writer(node, facts)
     product = byte_product(w, bytes_of(facts, a, zero_a), bytes_of(facts, b, zero_b))
-    return w.done([requantised(w, product, (scale_a, scale_b, scale_y), zero_y)])
+    scales = _of_rows(w, scale_a), scale_b, _of_rows(w, scale_y)
+    return w.done([requantised(w, product, scales, _of_rows(w, zero_y))])
+
+
+def _of_rows(w: Writer, value: str) -> str:
+    """A scale or zero point for each row of a matrix so that it broadcasts with it; one for all stays."""
+    rows = w.facts.rank(value) == 1 and w.facts.shapes.get(value) != (1,)
+    return w.reshape(value, [-1, 1]) if rows else value
 
 
 def requantised(w: Writer, product: str, scales: tuple[str, str, str], zero: str) -> str:
@@ -128,7 +139,7 @@ def requantised(w: Writer, product: str, scales: tuple[str, str, str], zero: str
 
     given, weight, result = (w.cast(name, onnx.TensorProto.FLOAT) for name in scales)
     scaled = w.add("Mul", w.cast(product, onnx.TensorProto.FLOAT), w.add("Div", w.add("Mul", given, weight), result))
-    return _saturated(w, scaled, zero, w.facts.types[zero])
+    return _saturated(w, scaled, zero, w.facts.types[w.node.input[7]])
 
 
 def _integer_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -196,7 +207,7 @@ def _signed(w: Writer, factor: Bytes, column: bool) -> tuple[str, str]:
     if not factor.zero:
         return value, w.constant(np.array(-half, np.int32), "zero")
     zero = _wide(w, factor.zero)
-    if column and w.facts.rank(factor.zero) == 1:
+    if column and w.facts.rank(factor.zero) == 1 and w.facts.shapes.get(factor.zero) != (1,):
         zero = w.reshape(zero, [-1, 1])
     return value, w.add("Sub", zero, w.constant(np.array(half, np.int32), "half")) if half else zero
 

@@ -6,20 +6,17 @@
 - Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
-- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes.
 - Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
 - AffineGrid, Compress by a constant, and Sign of NaN.
-- Activations, logarithms of softmax and remainders of float16 and bfloat16, every step of which would round: they are
-  done in float32.
 
-What concerns control flow, normalisations, order, products, quantisation, recurrence and resampling is in files of
-their own.
+What concerns control flow, movement, narrow floats, normalisations, order, products, quantisation, recurrence and
+resampling is in files of their own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +24,8 @@ import numpy as np
 
 from motet.compiler.frontends import (
     onnx_control,
+    onnx_movement,
+    onnx_narrow,
     onnx_norms,
     onnx_ordering,
     onnx_products,
@@ -46,22 +45,27 @@ if TYPE_CHECKING:
     import onnx
 
 _LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
-_IN_FLOAT32 = frozenset({
-    "Mod", "Gelu", "Celu", "Elu", "Swish", "Mish", "HardSigmoid", "HardSwish", "Softplus", "LogSoftmax",
-})  # fmt: skip
 
 
 def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
     within = each_body(model, rewrite_forms)
+    widened = _apply(model, onnx_narrow.RULES, {})
+    rewritten = _apply(model, _RULES, _CHECKS)
+    return within or widened or rewritten
+
+
+def _apply(
+    model: OnnxModel, rules: Mapping[str, Rule], checks: Mapping[str, Callable[[onnx.NodeProto, Facts], None]]
+) -> bool:
     facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     changed = False
     for node in model.proto.graph.node:
         known = node.domain in ("", "ai.onnx")
-        if known and (check := _CHECKS.get(node.op_type)) is not None:
+        if known and (check := checks.get(node.op_type)) is not None:
             check(node, facts)
-        rule = _RULES.get(node.op_type) if known else None
+        rule = rules.get(node.op_type) if known else None
         made = rule(node, facts) if rule is not None else None
         nodes += [node] if made is None else made
         changed |= made is not None
@@ -70,7 +74,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
         del model.proto.graph.node[:]
         model.proto.graph.node.extend(copies)
         infer_shapes(model)
-    return within or changed
+    return changed
 
 
 # -- pools -----------------------------------------------------------------------------------------
@@ -335,61 +339,17 @@ def _reversed(
     return w.done([value])
 
 
-def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    given, mode = [*node.input, "", ""], attribute(node, "mode", b"constant").decode()
-    if mode == "reflect" and not given[3]:
-        array, rank = facts.model.constants.get(given[1]), facts.rank(node.input[0]) or 0
-        if array is None or not array.reshape(2, -1)[:, : rank - 2].any():
-            return None  # the wheel's own, of the innermost two axes
-    elif mode not in ("wrap", "reflect"):
-        return None
-    shape, pads = facts.shapes.get(node.input[0]), facts.model.constants.get(given[1])
-    axes = facts.model.constants.get(given[3]) if given[3] else np.arange(len(shape or ()))
-    if shape is None or pads is None or axes is None or 0 in shape:
-        raise facts.model.error(
-            f"node {node.name!r}: Pad with mode {mode} is supported for extents and pads that are known when "
-            "compiling, and extents above 0"
-        )
-    chain = Chain(node)
-    for axis, before, after in zip(axes.tolist(), *pads.reshape(2, -1).tolist(), strict=True):
-        if before or after:
-            places = np.arange(-before, shape[axis] + after, dtype=np.int64)
-            if mode == "reflect" and shape[axis] > 1:
-                turn = 2 * (shape[axis] - 1)
-                places = (shape[axis] - 1) - np.abs(places % turn - (shape[axis] - 1))
-            places %= shape[axis]
-            chain.then("Gather", facts.constant(node, f"places{axis}", places), axis=axis)
-    return chain.done() if chain.nodes else chain.then("Identity").done()
-
-
 def _selu(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """Before operator set 18, from which on it is defined by others: the wheel rounds its factors to five digits."""
     import onnx
 
     wide = facts.types.get(node.input[0]) in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
     if facts.version >= 18 or not wide:
-        return _in_float32(node, facts)
+        return None
     w = Writer(node, facts)
     gamma = attribute(node, "gamma", 1.05070102214813232421875)
     bent = w.add("Elu", node.input[0], alpha=attribute(node, "alpha", 1.67326319217681884765625))
     return w.done([w.add("Mul", bent, w.constant(np.array(gamma, facts.dtype(node.input[0])), "gamma"))])
-
-
-def _in_float32(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    import onnx
-
-    kind = facts.types.get(node.input[0])
-    if kind is None or kind not in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16):
-        return None
-    wide = int(onnx.TensorProto.FLOAT)
-    others = [f"{node.output[0]}/wide{i}" for i in range(1, len(node.input))]
-    casts = [
-        onnx.helper.make_node("Cast", [name], [to], f"{node.name}/{to}", to=wide)
-        for name, to in zip(node.input[1:], others, strict=True)
-    ]
-    chain = Chain(node).then("Cast", to=wide).then(node.op_type, *others)
-    chain.nodes[-1].attribute.extend(node.attribute)
-    return [*casts, *chain.then("Cast", to=int(kind)).done()]
 
 
 _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
@@ -397,10 +357,11 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _check_pool),
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
-    **onnx_control.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES, **onnx_quantised.RULES,
+    **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
+    **onnx_quantised.RULES,
     **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
-    "Hardmax": _hardmax, "LpPool": _lp_pool, "Pad": _pad, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
+    "Hardmax": _hardmax, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
-    **dict.fromkeys(sorted(_IN_FLOAT32), _in_float32), "Selu": _selu,
+    "Selu": _selu,
 }

@@ -1,5 +1,6 @@
 """Simplifies an ONNX graph before it is imported, where ONNX says it more simply than linalg does.
 
+- what has no elements becomes a constant;
 - shapes of static values and everything computed from constants alone become constants;
 - batch normalisation with constant statistics goes into the weights of the convolution before it,
   or becomes one multiplication and one addition;
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import each_body, reads, separate_bodies
+from motet.compiler.frontends.onnx_empty import fold_empty
 from motet.compiler.frontends.onnx_model import OnnxModel
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def simplify(model: OnnxModel) -> None:
 def _simplify(model: OnnxModel) -> None:
     for _ in range(MAX_ROUNDS):
         infer_shapes(model)
-        changed = fold_constants(model)
+        changed = fold_empty(model)
+        changed |= fold_constants(model)
         changed |= fold_shapes(model)
         changed |= fold_extents(model)
         changed |= fold_gemm_weights(model)

@@ -6,6 +6,7 @@ name and with it their accuracy. `composite` becomes its decomposition; `while`,
 
 from __future__ import annotations
 
+from motet.compiler.frontends.crop_pads import crop_pads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
@@ -25,9 +26,10 @@ _BEFORE = (
     "func.func(stablehlo-legalize-deprecated-ops,stablehlo-legalize-composite-to-call,chlo-legalize-to-stablehlo,"
     "stablehlo-canonicalize-dynamism,shape-legalize-to-stablehlo),inline,symbol-dce"
 )
+_TO_LINALG = "func.func(chlo-legalize-to-stablehlo),stablehlo-legalize-to-linalg"
 # Unsigned integers lose their sign after they have chosen the operations (divui, uitofp, …).
 _LOWER = (
-    "func.func(chlo-legalize-to-stablehlo),stablehlo-legalize-to-linalg,stablehlo-convert-to-signless,reconcile-unrealized-casts,"
+    "stablehlo-convert-to-signless,reconcile-unrealized-casts,"
     "func.func(shape-to-shape-lowering,remove-shape-constraints),convert-shape-to-std,"
     "reconcile-unrealized-casts,canonicalize,cse"
 )
@@ -71,6 +73,8 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             _concatenations(module)
             _dimension_sizes(module)
             _structured_control_flow(module)
+            run_pipeline(module, _TO_LINALG)
+            crop_pads(module)
             run_pipeline(module, _LOWER)
             _refuse_left_over(module)
             for function in public_functions(module):

@@ -12,6 +12,7 @@ from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.torch_interface import Interface
+from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program, show_unsigned, unsigned
@@ -19,10 +20,8 @@ from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
-_TO_LINALG = (
-    "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int},"
-    "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
-)
+_TO_TORCH = "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
+_TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
 
 
 def load_torch(
@@ -46,6 +45,8 @@ def load_torch(
         with context, ir.Location.unknown():
             _forget_devices(module)
             keep_operators(module, ("torch.aten.", "torch.prims."))
+            run_pipeline(module, _TO_TORCH)
+            settle_pads(module)
             run_pipeline(module, _TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)
