@@ -31,6 +31,7 @@ from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import decompositions, orders, transformers, writes
+from motet.pytorch.dims import settle_dims
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
@@ -99,6 +100,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     _refuse_chance(program, name)
     make_nothing(program.graph)
     settle_views(program.graph)
+    settle_dims(program.graph)
     _name_results(program)
     parameters: dict[str, np.ndarray] = {}
     context = ir.Context()

@@ -37,8 +37,8 @@ def attention(
     torch.nn.functional.scaled_dot_product_attention defines it; rows that are masked whole give zeros."""
     if dropout_p:
         raise NotImplementedError(f"attention with dropout {dropout_p}; call the module's eval() first")
-    if enable_gqa and (group := query.shape[-3] // key.shape[-3]) > 1:
-        key, value = key.repeat_interleave(group, -3), value.repeat_interleave(group, -3)
+    if enable_gqa:
+        key, value = _for_heads(key, query.shape[-3]), _for_heads(value, query.shape[-3])
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(-1)
@@ -50,6 +50,12 @@ def attention(
     scores = torch.where(attn_mask, scores, float("-inf")) if choose else scores + attn_mask
     whole = (scores == float("-inf")).all(-1, keepdim=True)
     return torch.where(whole, 0.0, torch.softmax(scores, -1)) @ value
+
+
+def _for_heads(x: Any, heads: int) -> Any:
+    """Keys or values of which several heads in a row share each."""
+    group = heads // x.shape[-3]
+    return x.repeat_interleave(group, -3) if group > 1 else x
 
 
 def encoder_layer(
@@ -111,7 +117,7 @@ def settle_attention(program: fx.GraphModule) -> None:
             new: Any = graph.call_function(
                 aten.scaled_dot_product_attention.default,
                 (given["query"], given["key"], given["value"], mask, given["dropout_p"], given["is_causal"]),
-                {"scale": given["scale"]},
+                {"scale": given["scale"], "enable_gqa": _shares_heads(given)},
             )
         new.meta = {**node.meta, "val": node.meta["val"][0]}
         for user in list(node.users):
@@ -124,6 +130,13 @@ def settle_attention(program: fx.GraphModule) -> None:
             if node.op == "call_function" and node.target is aten.view.default:
                 node.target = aten.reshape.default
         program.recompile()
+
+
+def _shares_heads(given: dict[str, Any]) -> bool:
+    """Whether several heads of the queries share one of the keys or values: a device's operator need not be told."""
+    tensors = [given[name].meta.get("val") for name in ("query", "key", "value")]
+    heads = [tensor.shape[-3] for tensor in tensors if tensor is not None]
+    return any(each != heads[0] for each in heads[1:])
 
 
 def _arguments(node: fx.Node) -> dict[str, Any]:

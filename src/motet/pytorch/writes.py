@@ -1,4 +1,4 @@
-"""Writes to chosen elements, of PyTorch: scatter_reduce by mean, index_put by a mask, masked_scatter."""
+"""Writes to chosen elements, of PyTorch: scatters that reduce, index_put by a mask, masked_scatter."""
 
 # torch need not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
@@ -14,10 +14,19 @@ import torch
 def decompositions() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
+        aten.scatter.reduce: _scatter_joined,
+        aten.scatter.value_reduce: _scatter_joined,
         aten.scatter_reduce.two: _scatter_mean,
         aten.index_put.default: _put_by_mask,
         aten.masked_scatter.default: _masked_scatter,
     }
+
+
+def _scatter_joined(x: Any, dim: int, index: Any, src: Any, *, reduce: str) -> Any:
+    """The older spelling of scatter_reduce, which takes a number as well."""
+    source = src if isinstance(src, torch.Tensor) else torch.full_like(index, src, dtype=x.dtype)
+    names = {"add": "sum", "multiply": "prod"}
+    return torch.scatter_reduce(x, dim, index, source, names[reduce], include_self=True)
 
 
 def _scatter_mean(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:

@@ -58,6 +58,7 @@ def normal_form(
             if settle_launches(module):
                 _inline(module)
             for function in launches(module):
+                debufferise(function)
                 _tensors_only(function)
             for function in _functions(module):
                 if has_buffers(function):

@@ -81,8 +81,11 @@ def _without_lowering(error: ir.MLIRError, file: str) -> CompileError:
 
 
 def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileError:
+    name = operator.removeprefix("torch.")
+    if name.startswith("constant."):  # an argument of the operator that was not lowered
+        name = "the operator at this place"
     return CompileError(
-        f"{operator.removeprefix('torch.')}: this operator of PyTorch, with its types here, has no lowering to linalg; "
+        f"{name}: this operator of PyTorch, with its types here, has no lowering to linalg; "
         "rewrite the model with other operators", locate(location) or Location(file),
     )
 

@@ -1,7 +1,7 @@
 """What an operation reads and writes of the memory that a function knows.
 
-Memory is named by the value that stands for all of it: views are followed to what they are views of. Different
-arguments are taken not to overlap.
+Memory is named by the value that stands for all of it, and by the part of it that is reached (`parts.py`): views are
+followed to what they are views of. Different arguments are taken not to overlap.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.gpu.checks import LAUNCH, segments
 from motet.compiler.frontends.gpu.kernels import DERIVED, IDS, within
+from motet.compiler.frontends.gpu.parts import Part, part_of
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.raising.order import root
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 
@@ -34,8 +34,8 @@ _WRITTEN_OPERANDS = {"memref.store": 1, "affine.store": 1, "memref.dealloc": 0, 
 class Effects:
     """`everything` says that nothing is known: any memory may be read and written."""
 
-    reads: frozenset[ir.Value] = frozenset()
-    writes: frozenset[ir.Value] = frozenset()
+    reads: frozenset[Part] = frozenset()
+    writes: frozenset[Part] = frozenset()
     everything: bool = False
 
     def __or__(self, other: Effects) -> Effects:
@@ -49,7 +49,11 @@ class Effects:
         """Whether the order of the two matters: one writes what the other reads or writes."""
         if self.everything or other.everything:
             return not (self.none or other.none)
-        return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+        return _meet(self.writes, other.reads | other.writes) or _meet(self.reads, other.writes)
+
+
+def _meet(some: frozenset[Part], others: frozenset[Part]) -> bool:
+    return any(one.meets(other) for one in some for other in others)
 
 
 def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
@@ -57,7 +61,7 @@ def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
     name = operation.name
     if name == LAUNCH:
         return _of_launch(operation, module)
-    memrefs = [root(value) for value in operation.operands if _is_memref(value)]
+    memrefs = [part_of(value) for value in operation.operands if _is_memref(value)]
     found = Effects()
     if name in _NONE or name.startswith(_PURE):
         return found
@@ -118,10 +122,11 @@ def _on_arguments(body: list[ir.Block], arguments: list[ir.Value], module: ir.Mo
         own |= effects_of(operation, module)
     if own.everything:
         return own
-    here = dict(zip(body[0].arguments, map(root, arguments), strict=False))
+    here = {inner: part_of(outer) for inner, outer in zip(body[0].arguments, arguments, strict=False)
+            if _is_memref(outer)}
     return Effects(
-        frozenset(here[value] for value in own.reads if value in here),
-        frozenset(here[value] for value in own.writes if value in here),
+        frozenset(here[part.memory] for part in own.reads if part.memory in here),
+        frozenset(here[part.memory] for part in own.writes if part.memory in here),
     )
 
 
@@ -138,15 +143,15 @@ def _body(launch: ir.Operation, module: ir.Module) -> list[ir.Block] | None:
 def _of_unknown(launch: ir.Operation, arguments: list[ir.Value]) -> Effects:
     """A kernel that is elsewhere writes no constants; nor arguments of a function that gives back memory of its
     own: these are its inputs."""
-    memrefs = [root(value) for value in arguments if _is_memref(value)]
+    memrefs = [part_of(value) for value in arguments if _is_memref(value)]
     function = launch.parent
     while function.name != "func.func":
         function = function.parent
     kinds = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
     gives_memory = any(isinstance(kind, (ir.MemRefType, ir.UnrankedMemRefType)) for kind in kinds)
     written = [
-        value for value in memrefs
-        if not (isinstance(value.owner, ir.Block) and gives_memory) and not _is_constant(value)
+        part for part in memrefs
+        if not (isinstance(part.memory.owner, ir.Block) and gives_memory) and not _is_constant(part.memory)
     ]
     symbol = "::@".join(ir.SymbolRefAttr(launch.attributes["kernel"]).value)
     _LOG.warning(

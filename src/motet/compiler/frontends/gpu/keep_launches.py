@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.buffers import debufferise
 from motet.compiler.frontends.gpu.checks import find_kernel, is_token
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.frontends.raising.raise_loops import raise_loops
@@ -95,7 +94,10 @@ def keep_function(
 
 
 def settle_launches(module: ir.Module) -> bool:
-    """Raise the loops of all launches that are kept; whether some of them are none any more, and to be inlined."""
+    """Raise the loops of all launches that are kept; whether some of them are none any more, and to be inlined.
+
+    What stays is on memory still, as its calls are: both become tensors once everything else is inlined.
+    """
     forgotten = False
     for entry in list(module.body.operations):
         if not isinstance(entry, func.FuncOp) or LAUNCH not in entry.operation.attributes:
@@ -105,8 +107,6 @@ def settle_launches(module: ir.Module) -> bool:
             del entry.attributes[LAUNCH]
             del entry.attributes[_NO_INLINE]
             forgotten = True
-        else:
-            debufferise(entry)
     return forgotten
 
 

@@ -1,0 +1,94 @@
+"""Which part of a memory a memref reaches: the memory itself, or a box in it that views with known offsets cut out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from motet.compiler.frontends.raising.order import VIEWS
+from motet.compiler.ir._mlir import ir
+
+_WITHIN = VIEWS - {"memref.subview", "memref.reinterpret_cast"}  # reach what their source reaches, or less
+_SAME_INDICES = ("memref.cast", "memref.memory_space_cast")
+
+
+@dataclass(frozen=True)
+class Span:
+    """The indices `begin`, `begin + step`, … up to `end`, which is not known if it is None."""
+
+    begin: int
+    end: int | None
+    step: int = 1
+
+    def meets(self, other: Span) -> bool:
+        if (self.end is not None and self.end < other.begin) or (other.end is not None and other.end < self.begin):
+            return False
+        return (self.begin - other.begin) % math.gcd(self.step, other.step) == 0
+
+    def inner(self, within: Span) -> Span:
+        """These indices of a view, whose own index 0 is `within.begin`, as indices of what it is a view of."""
+        end = None if self.end is None else within.begin + self.end * within.step
+        ends = [each for each in (end, within.end) if each is not None]
+        return Span(within.begin + self.begin * within.step, min(ends, default=None), self.step * within.step)
+
+
+@dataclass(frozen=True)
+class Part:
+    """`spans` are the indices along each axis of `memory`; None for all of it."""
+
+    memory: ir.Value
+    spans: tuple[Span, ...] | None = None
+
+    def meets(self, other: Part) -> bool:
+        """Whether the two may have an element in common."""
+        if self.memory != other.memory:
+            return False
+        if self.spans is None or other.spans is None:
+            return True
+        return all(a.meets(b) for a, b in zip(self.spans, other.spans, strict=True))
+
+
+def part_of(memref: ir.Value) -> Part:
+    """The smallest part that is known to hold all that `memref` reaches. Different arguments are different memory."""
+    return _follow(memref)[0]
+
+
+def _follow(memref: ir.Value) -> tuple[Part, bool]:
+    """The part, and whether its axes are those of `memref`, whose index 0 is where each span begins."""
+    owner = None if isinstance(memref.owner, ir.Block) else memref.owner.operation
+    if owner is None or owner.name not in VIEWS:
+        return Part(memref), True
+    part, alike = _follow(owner.operands[0])
+    if owner.name == "memref.reinterpret_cast":  # begins anew, at the memory's own beginning
+        return Part(part.memory), False
+    if owner.name in _WITHIN:
+        return part, alike and owner.name in _SAME_INDICES
+    if not alike or (spans := _spans(owner)) is None:
+        return part, False
+    if part.spans is not None:
+        spans = tuple(span.inner(within) for span, within in zip(spans, part.spans, strict=True))
+    return Part(part.memory, spans), ir.MemRefType(memref.type).rank == len(spans)
+
+
+def _spans(view: ir.Operation) -> tuple[Span, ...] | None:
+    """What a subview takes of each axis of its source; None where an offset or a step is not known."""
+    segments = list(ir.DenseI32ArrayAttr(view.attributes["operandSegmentSizes"]))
+    operands = iter(view.operands[segments[0] : sum(segments)])
+    unknown = ir.ShapedType.get_dynamic_size()
+    offsets, sizes, steps = (
+        [_number(next(operands)) if number == unknown else number for number in ir.DenseI64ArrayAttr(written)]
+        for written in (view.attributes[name] for name in ("static_offsets", "static_sizes", "static_strides"))
+    )
+    spans: list[Span] = []
+    for offset, size, step in zip(offsets, sizes, steps, strict=True):
+        if offset is None or step is None or step <= 0 or offset < 0:
+            return None
+        spans.append(Span(offset, None if size is None else offset + max(0, size - 1) * step, step))
+    return tuple(spans)
+
+
+def _number(value: ir.Value) -> int | None:
+    """The number that an index is, where it is a constant."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return None
+    return ir.IntegerAttr(value.owner.operation.attributes["value"]).value
