@@ -11,18 +11,20 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.torch_extents import settle_extents
 from motet.compiler.frontends.torch_interface import Interface
+from motet.compiler.frontends.torch_views import settle_views
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Place, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
 
-_TO_LINALG = (
-    "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int},"
-    "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
+_TO_BACKEND = (
+    "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
 )
+_TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
 
 
 def load_torch(
@@ -46,6 +48,9 @@ def load_torch(
         with context, ir.Location.unknown():
             _forget_devices(module)
             keep_operators(module, ("torch.aten.", "torch.prims."))
+            run_pipeline(module, _TO_BACKEND)
+            settle_views(module)
+            settle_extents(module)
             run_pipeline(module, _TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)
@@ -90,7 +95,8 @@ def _drop_assertions(module: ir.Module) -> None:
     """The lowering asserts what needs none: 1/0 is an infinity here, and that shapes agree torch.export has proven
     for all extents of equal names, which every call is checked for."""
     for op in find_operations(module, "cf.assert"):
-        op.erase()
+        if OF_EXTENTS not in op.attributes:
+            op.erase()
     run_pipeline(module, "canonicalize,cse")
 
 

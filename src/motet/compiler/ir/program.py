@@ -34,6 +34,7 @@ DIMS = "motet.dims"
 DESTINATION = "motet.destination"
 UNSIGNED = "motet.unsigned"
 DEVICE = "motet.device"
+OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
 
 
 @dataclass
