@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_tensors import DYNAMIC, Kind, create, kind_of, know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
@@ -28,6 +29,19 @@ _BROADCASTS = frozenset({
 })  # fmt: skip
 
 Extents = Mapping[str, Sequence[int | str | None]]  # of values by name: numbers, symbols, or neither is known
+
+
+def symbolic_shapes(model: OnnxModel) -> Extents:
+    """Extents of all values whose rank is known: numbers, the names that the model gives them, None for others."""
+    graph = model.proto.graph
+    found: dict[str, list[int | str | None]] = {
+        info.name: [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            for dim in info.type.tensor_type.shape.dim
+        ]
+        for info in (*graph.output, *graph.value_info, *graph.input) if info.type.tensor_type.HasField("shape")
+    }
+    return found | {name: list(array.shape) for name, array in model.constants.items()}
 
 
 def settle_extents(module: ir.Module, inputs: Mapping[str, Sequence[str]], extents: Extents) -> None:

@@ -175,19 +175,6 @@ def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def symbolic_shapes(model: OnnxModel) -> dict[str, list[int | str | None]]:
-    """Extents of all values whose rank is known: numbers, the names that the model gives them, None for others."""
-    graph = model.proto.graph
-    found: dict[str, list[int | str | None]] = {
-        info.name: [
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
-            for dim in info.type.tensor_type.shape.dim
-        ]
-        for info in (*graph.output, *graph.value_info, *graph.input) if info.type.tensor_type.HasField("shape")
-    }
-    return found | {name: list(array.shape) for name, array in model.constants.items()}
-
-
 def fold_shapes(model: OnnxModel) -> bool:
     """Replace Shape and Size of values with known shape by constants."""
     shapes = static_shapes(model)

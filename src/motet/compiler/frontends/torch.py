@@ -11,11 +11,13 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.torch_extents import settle_extents
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.frontends.torch_pads import settle_pads
+from motet.compiler.frontends.torch_views import settle_views
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Place, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.errors import CompileError, Location
@@ -47,6 +49,8 @@ def load_torch(
             keep_operators(module, ("torch.aten.", "torch.prims."))
             run_pipeline(module, _TO_TORCH)
             settle_pads(module)
+            settle_views(module)
+            settle_extents(module)
             run_pipeline(module, _TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)
@@ -94,7 +98,8 @@ def _drop_assertions(module: ir.Module) -> None:
     """The lowering asserts what needs none: 1/0 is an infinity here, and that shapes agree torch.export has proven
     for all extents of equal names, which every call is checked for."""
     for op in find_operations(module, "cf.assert"):
-        op.erase()
+        if OF_EXTENTS not in op.attributes:
+            op.erase()
     run_pipeline(module, "canonicalize,cse")
 
 

@@ -35,6 +35,7 @@ DESTINATION = "motet.destination"
 UNSIGNED = "motet.unsigned"
 DEVICE = "motet.device"
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
+OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
 
 
 @dataclass
