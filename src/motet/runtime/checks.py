@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from motet.artifact.schema import STATUS_BYTES
 from motet.errors import CallError
 
+_NAMED = '"'  # what texts of operators with names begin with
 _WORDS = struct.Struct("=3q")
 
 
@@ -46,7 +47,7 @@ class Statuses:
             number, index, extent = _WORDS.unpack_from(data, begin)
             if number:
                 text = texts[number - 1] if 0 < number <= len(texts) else "a check failed"
-                return CallError(f"{self.where}: {text}{_compared(index, extent)}")
+                return CallError(f"{self.where}: {text}{_compared(index, extent, text[:1] == _NAMED)}")
         return None
 
     def raise_at(self, address: int) -> None:
@@ -55,8 +56,8 @@ class Statuses:
         raise failure or CallError(f"{self.where}: a check failed")
 
 
-def _compared(index: int, extent: int) -> str:
+def _compared(index: int, extent: int, named: bool) -> str:
+    """Indices of operators with names, which are ONNX's, count from the end where they are negative."""
     if extent < 0:
         return ""
-    counted = f" ({index - extent} where negative ones count from the end)" if index < 0 else ""
-    return f": index {index}{counted} is outside of an axis of extent {extent}"
+    return f": index {index - extent if named and index < 0 else index} is outside of an axis of extent {extent}"

@@ -106,7 +106,7 @@ class _Checks:
         few = arith.CmpIOp(arith.CmpIPredicate.ule, size, one).result
         step = arith.SelectOp(few, zero, stride).result
         if not isinstance(range_[2], int):
-            self._assert("ule", arith.AddIOp(step, extent).result, arith.AddIOp(extent, extent).result, where)
+            self._assert("uge", arith.AddIOp(extent, extent).result, arith.AddIOp(step, extent).result, where)
         steps = arith.SubIOp(size, one).result
         last = arith.AddIOp(offset, arith.MulIOp(steps, step).result).result
         empty = arith.CmpIOp(arith.CmpIPredicate.eq, size, zero).result
