@@ -69,9 +69,9 @@ def mutate_by(forger: Forger, change: Change) -> Tree:
 
 FALSEHOODS: list[tuple[str, Change, str]] = [
     ("fragment", each(commands, "tasks", lambda tasks: 7), "tasks; its code expects"),
-    ("fragment", each(commands, "sizes", lambda sizes: [3]), "1 sizes and 4 buffers; its code expects 0 and 4"),
-    ("fragment", of(0, lambda c: c["buffers"].append(0)), "its code expects 0 and"),
-    ("fragment", of(0, lambda c: c["buffers"].pop()), "its code expects 0 and"),
+    ("fragment", each(commands, "sizes", lambda sizes: [3]), "1 sizes; its code expects 0"),
+    ("fragment", of(0, lambda c: c["buffers"].append(0)), "5 buffers; its code expects 4"),
+    ("fragment", of(0, lambda c: c["buffers"].pop()), "3 buffers; its code expects 4"),
     ("fragment", of(0, lambda c: c.update(reads=1)), "reads 1 buffers; its code reads"),
     ("fragment", of(0, lambda c: c.update(kernel="free")), "no object of this target has it"),
     ("fragment", of(0, lambda c: c["buffers"].reverse()), "bytes; its code expects"),
