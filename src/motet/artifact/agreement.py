@@ -10,14 +10,15 @@ it tells of a manifest that would run, but is not the one that the compiler wrot
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from motet.artifact.contracts import Contracts, KernelContract, Kernels, seal_of
+from motet.artifact.contracts import Contracts, Expected, KernelContract, Kernels, seal_of
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate, evaluate_all
 from motet.artifact.order import Memory, Place, check_order
-from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Manifest, Schedule, Signature, Variant
+from motet.artifact.schema import STATUS_BYTES, Command, Manifest, Schedule, Signature, Variant
+from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
 
 _EXPECTED = "; the code was compiled for another manifest"
@@ -34,7 +35,8 @@ def check_agreement(manifest: Manifest, contracts: Contracts, where: str) -> Non
             if not signatures[name].symbols:
                 own = f"{place}: schedule {name!r}"
                 try:
-                    check_schedule(signatures[name], schedule, {}, kernels, sizes.__getitem__, own)
+                    evaluated = evaluate_schedule(signatures[name], schedule, sizes.__getitem__, own)
+                    check_schedule(signatures[name], schedule, evaluated, kernels, own)
                 except CallError as error:  # of numbers
                     raise ArtifactError(f"{own}: {error}") from None
     if contracts.seal and contracts.seal != seal_of(manifest):
@@ -52,115 +54,132 @@ def _kernels_of(variant: Variant, contracts: Contracts, where: str) -> Kernels:
 
 
 @dataclass(frozen=True)
-class _Memories:
-    """The memories of a function: inputs, results (those with a destination are their input), the arena, statuses, and
-    parameters as they come. `bases` is the first of a kind."""
+class Evaluated:
+    """A schedule for given extents. `memories` are the bytes of the inputs, the results, the arena with the statuses,
+    then the parameters that it uses, `parameters`; `places` say of each buffer in which of them it is, from where to where; `launches` have
+    each command's tasks and sizes."""
 
-    sizes: list[int]
-    names: list[str]
-    results: list[int]
-    bases: Mapping[str, int]
-    homes: Mapping[int, int]  # of results that are written to an input: that input
-    written: frozenset[int]  # the inputs that results are written to
+    memories: Sequence[int]
+    parameters: Sequence[int]
+    places: Sequence[tuple[int, int, int]]
+    launches: Sequence[tuple[int, tuple[int, ...]]]
+
+
+def evaluate_schedule(
+    signature: Signature, schedule: Schedule, parameter_bytes: Callable[[int], int], where: str
+) -> Evaluated:
+    """A schedule without symbols. Raises ArtifactError for buffers outside of their memories."""
+    memories: list[int] = []
+    for spec in (*signature.inputs, *signature.results):
+        shape = evaluate_all(spec.shape, {})
+        if any(extent < 0 for extent in shape):
+            raise ArtifactError(f"{where}: a tensor {'x'.join(map(str, shape))}; expected no negative extent")
+        memories.append(math.prod(shape) * DTYPES[spec.dtype].itemsize)
+    parameters = list(dict.fromkeys(buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"))
+    arena = evaluate(schedule.arena, {})
+    first = {"input": 0, "result": len(signature.inputs), "arena": len(memories), "status": len(memories)}
+    memories += [arena + STATUS_BYTES * len(schedule.checks), *map(parameter_bytes, parameters)]
+    bases = {index: first["arena"] + 1 + number for number, index in enumerate(parameters)}
+    places: list[tuple[int, int, int]] = []
+    for number, buffer in enumerate(schedule.buffers):
+        own = 0 if buffer.kind in ("arena", "status") else buffer.index
+        base = bases[own] if buffer.kind == "parameter" else first[buffer.kind] + own
+        begin, size = evaluate(buffer.offset, {}), evaluate(buffer.bytes, {})
+        if buffer.kind == "status":  # behind what the schedule has of the arena
+            begin = arena + STATUS_BYTES * buffer.index
+        check_range(begin, size, memories[base], f"{where}: buffer {number}: {buffer.kind} {own}")
+        places.append((base, begin, begin + size))
+    launches = [(max(0, evaluate(each.tasks, {})), evaluate_all(each.sizes, {})) for each in schedule.commands]
+    return Evaluated(memories, parameters, places, launches)
+
+
+class _Memories:
+    """What the memories of a function may be used for, and their names."""
+
+    def __init__(self, signature: Signature, evaluated: Evaluated) -> None:
+        inputs, results = len(signature.inputs), len(signature.results)
+        places = [spec.destination for spec in signature.results]
+        self.sizes = evaluated.memories
+        self.arena = inputs + results
+        # Results that are written to an input are that input.
+        self.homes = {inputs + n: place for n, place in enumerate(places) if place is not None}
+        self.results = [inputs + n for n, place in enumerate(places) if place is None]
+        self.written = {*self.results, *self.homes.values(), self.arena}
+        self.names = [
+            *(f"input {n}" for n in range(inputs)), *(f"result {n}" for n in range(results)), "arena",
+            *(f"parameter {n}" for n in evaluated.parameters),
+        ]
+
+    def place(self, number: int, base: int, begin: int, end: int) -> Place:
+        home = self.homes.get(base, base)
+        # A caller's memory may stand there twice, as tensors of several shapes.
+        return Place(home, begin, end, number if home == self.arena else -home - 2)
 
 
 def check_schedule(
-    signature: Signature, schedule: Schedule, symbols: Mapping[str, int], kernels: Kernels,
-    parameter_bytes: Callable[[int], int], where: str, ordered: bool = True,
+    signature: Signature, schedule: Schedule, evaluated: Evaluated, kernels: Kernels, where: str, ordered: bool = True
 ) -> None:
-    """Raises ArtifactError unless `schedule`, for these values of the symbols, keeps to what `kernels` expect.
-    `ordered` asks for the order of commands too, which takes the longest."""
-    memories = _memories(signature, schedule, symbols, parameter_bytes, where)
-    places = [
-        _place(number, buffer, memories, symbols, f"{where}: buffer {number}")
-        for number, buffer in enumerate(schedule.buffers)
-    ]
-    scratch = 0
+    """Raises ArtifactError unless `schedule` keeps to what `kernels` expect. `ordered` asks for the order of commands
+    too, which takes the longest."""
+    memories = _Memories(signature, evaluated)
+    places = [memories.place(number, *place) for number, place in enumerate(evaluated.places)]
+    finder = _Finder(kernels)
     contracts: list[KernelContract | None] = []
-    for number, command in enumerate(schedule.commands):
+    for number, (command, (tasks, sizes)) in enumerate(zip(schedule.commands, evaluated.launches, strict=True)):
         place = f"{where}: command {number}"
         own = [places[buffer] for buffer in command.buffers]
-        contract = _contract(command, own, symbols, kernels, place) if command.op == "dispatch" else None
-        _check_written(command, own, contract, memories, place)
-        scratch = max(scratch, contract.scratch if contract is not None else 0)
+        contract = finder.find(command, own, tasks, sizes, place) if command.op == "dispatch" else None
+        _check_written(own, contract, memories, place)
         contracts.append(contract)
+    scratch = max((contract.scratch for contract in contracts if contract is not None), default=0)
     if schedule.scratch < scratch:
         raise ArtifactError(f"{where}: {schedule.scratch} bytes of scratch; its code expects {scratch}")
     _check_phases(schedule.commands, contracts, where)
     if ordered:
-        given = frozenset(range(len(memories.sizes))) - {*memories.results, memories.bases["arena"]}
+        given = frozenset(range(len(memories.sizes))) - {*memories.results, memories.arena}
         memory = Memory(memories.sizes, given, [(base, memories.names[base]) for base in memories.results])
-        touched = [[places[buffer] for buffer in command.buffers] for command in schedule.commands]
+        touched = [[places[buffer] for buffer in each.buffers] for each in schedule.commands]
         check_order(schedule.commands, touched, memory, where)
 
 
-def _memories(
-    signature: Signature, schedule: Schedule, symbols: Mapping[str, int], parameter_bytes: Callable[[int], int],
-    where: str,
-) -> _Memories:
-    specs = [*signature.inputs, *signature.results]
-    shapes = [evaluate_all(spec.shape, symbols) for spec in specs]
-    if any(extent < 0 for shape in shapes for extent in shape):
-        raise ArtifactError(f"{where}: a tensor has a negative extent")
-    sizes = [math.prod(shape) * DTYPES[spec.dtype].itemsize for spec, shape in zip(specs, shapes, strict=True)]
-    names = [f"input {number}" for number in range(len(signature.inputs))]
-    names += [f"result {number}" for number in range(len(signature.results))]
-    first = len(signature.inputs)
-    results = [first + number for number, spec in enumerate(signature.results) if spec.destination is None]
-    homes = {
-        first + number: spec.destination
-        for number, spec in enumerate(signature.results) if spec.destination is not None
-    }
-    arena, statuses = len(sizes), len(schedule.checks)
-    bases = {"input": 0, "result": first, "arena": arena, "status": arena + 1, "parameter": arena + 1 + statuses}
-    used = 1 + max((buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"), default=-1)
-    sizes += [evaluate(schedule.arena, symbols), *[STATUS_BYTES] * statuses, *map(parameter_bytes, range(used))]
-    names += ["arena", *(f"status {number}" for number in range(statuses))]
-    names += [f"parameter {number}" for number in range(used)]
-    return _Memories(sizes, names, results, bases, homes, frozenset(homes.values()))
+class _Finder:
+    """Finds the contracts that launches keep to. What a kernel expects of some sizes is worked out once."""
 
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
+        self._expected: dict[tuple[str, int, tuple[int, ...]], Expected | str] = {}
 
-def _place(number: int, buffer: Buffer, memories: _Memories, symbols: Mapping[str, int], where: str) -> Place:
-    base = memories.bases[buffer.kind] + (0 if buffer.kind == "arena" else buffer.index)
-    base = memories.homes.get(base, base)
-    begin, size = evaluate(buffer.offset, symbols), evaluate(buffer.bytes, symbols)
-    if begin < 0 or size < 0 or begin + size > memories.sizes[base]:
+    def find(
+        self, command: Command, places: Sequence[Place], tasks: int, sizes: tuple[int, ...], where: str
+    ) -> KernelContract:
+        buffers = [place.end - place.begin for place in places]
+        reason = ""
+        for number, contract in enumerate(self._kernels.get(command.kernel, ())):
+            key = command.kernel, number, sizes
+            expected = self._expected.get(key)
+            if expected is None:
+                expected = self._expected[key] = contract.expects(sizes)
+            obstacle = expected if isinstance(expected, str) else expected.obstacle(tasks, buffers)
+            if obstacle is None and command.reads != contract.reads:
+                obstacle = f"reads {command.reads} buffers; its code reads {contract.reads}"
+            if obstacle is None:
+                return contract
+            reason = reason or obstacle
         raise ArtifactError(
-            f"{where}: {memories.names[base]}: bytes {begin} to {begin + size}; there are {memories.sizes[base]}"
+            f"{where}: kernel {command.kernel!r}: {reason or 'no object of this target has it'}{_EXPECTED}"
         )
-    # A caller's memory may stand there twice, as tensors of several shapes.
-    return Place(base, begin, begin + size, number if buffer.kind == "arena" else -base - 2)
-
-
-def _contract(
-    command: Command, places: Sequence[Place], symbols: Mapping[str, int], kernels: Kernels, where: str
-) -> KernelContract:
-    """The one that a launch keeps to."""
-    tasks, sizes = max(0, evaluate(command.tasks, symbols)), evaluate_all(command.sizes, symbols)
-    bytes_ = [place.end - place.begin for place in places]
-    found = kernels.get(command.kernel, [])
-    reasons: list[str] = [] if found else ["no object of this target has it"]
-    for contract in found:
-        reason = contract.obstacle(tasks, sizes, bytes_)
-        if reason is None and command.reads != contract.reads:
-            reason = f"reads {command.reads} buffers; its code reads {contract.reads}"
-        if reason is None:
-            return contract
-        reasons.append(reason)
-    raise ArtifactError(f"{where}: kernel {command.kernel!r}: {reasons[0]}{_EXPECTED}")
 
 
 def _check_written(
-    command: Command, places: Sequence[Place], contract: KernelContract | None, memories: _Memories, where: str
+    places: Sequence[Place], contract: KernelContract | None, memories: _Memories, where: str
 ) -> None:
-    """What a command writes is the arena's, a status, a result's or an input's that a result is written to, and nothing that it
+    """What a command writes is the arena's, a result's or an input's that a result is written to, and nothing that it
     reads or writes besides, except where its kernel updates in place."""
     reads = 1 if contract is None else contract.reads
     updates = () if contract is None else contract.updates
-    first = memories.bases["result"]
     for position in range(reads, len(places)):
         own = places[position]
-        if not first <= own.base < memories.bases["parameter"] and own.base not in memories.written:
+        if own.base not in memories.written:
             raise ArtifactError(f"{where}: writes {memories.names[own.base]}, which is only read{_EXPECTED}")
         for other in range(position):
             meets = places[other]
@@ -209,10 +228,7 @@ class Agreement:
         self._own = {id(schedule) for schedule in variant.schedules.values()}
         self._ordered: set[int] = set()
 
-    def check(
-        self, signature: Signature, schedule: Schedule, symbols: Mapping[str, int],
-        parameter_bytes: Callable[[int], int], where: str,
-    ) -> None:
+    def check(self, signature: Signature, schedule: Schedule, evaluated: Evaluated, where: str) -> None:
         """Raises ArtifactError as `check_schedule` does. A schedule that was made of the variant's own, whose values
         have several names, is checked but for the order."""
         number = id(schedule)
@@ -220,5 +236,5 @@ class Agreement:
         if self._kernels is None or (own and not signature.symbols):
             return
         ordered = own and number not in self._ordered
-        check_schedule(signature, schedule, symbols, self._kernels, parameter_bytes, where, ordered)
+        check_schedule(signature, schedule, evaluated, self._kernels, where, ordered)
         self._ordered.add(number)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 from msgspec import structs
 
-from motet.artifact.expressions import evaluate
+from motet.artifact.expressions import evaluate, evaluate_all
 from motet.artifact.schema import Expr, Manifest
 from motet.errors import ArtifactError, CallError
 
@@ -41,27 +42,37 @@ class KernelContract(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     positions: list[int] = []
     updates: list[tuple[int, int]] = []
 
-    def obstacle(self, tasks: int, sizes: Sequence[int], buffers: Sequence[int]) -> str | None:
-        """Why the kernel cannot be launched with so many tasks, these sizes and buffers of so many bytes."""
-        if len(sizes) != len(self.symbols) or len(buffers) != len(self.buffers):
-            return (f"{len(sizes)} sizes and {len(buffers)} buffers; its code expects {len(self.symbols)} and "
-                    f"{len(self.buffers)}")
+    def expects(self, sizes: tuple[int, ...]) -> Expected | str:
+        """What it comes to for a launch's sizes; a text says why there can be none with these."""
+        if len(sizes) != len(self.symbols):
+            return f"{len(sizes)} sizes; its code expects {len(self.symbols)}"
         if any(size < 0 for size in sizes):
             return f"sizes {', '.join(map(str, sizes))}; expected extents of tensors"
         known = dict(zip(self.symbols, sizes, strict=True))
         try:
-            wanted = self.tasks if isinstance(self.tasks, int) else evaluate(self.tasks, known)
-            if tasks != max(0, wanted):
-                return f"{tasks} tasks; its code expects {wanted}"
-            for number, (given, needed) in enumerate(zip(buffers, self.buffers, strict=True)):
-                least = needed if isinstance(needed, int) else evaluate(needed, known)
-                if given < least:
-                    return f"buffer {number} has {given} bytes; its code expects {least}"
-            for left, right in self.equal:
-                if evaluate(left, known) != evaluate(right, known):
-                    return f"sizes {', '.join(map(str, sizes))}; its code expects some of them to be equal"
+            if any(evaluate(left, known) != evaluate(right, known) for left, right in self.equal):
+                return f"sizes {', '.join(map(str, sizes))}; its code expects some of them to be equal"
+            return Expected(max(0, evaluate(self.tasks, known)), evaluate_all(self.buffers, known))
         except CallError as error:
             return str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The tasks of a launch, and the bytes that its buffers have at least."""
+
+    tasks: int
+    buffers: tuple[int, ...]
+
+    def obstacle(self, tasks: int, buffers: Sequence[int]) -> str | None:
+        """Why it cannot be what is expected."""
+        if len(buffers) != len(self.buffers):
+            return f"{len(buffers)} buffers; its code expects {len(self.buffers)}"
+        if tasks != self.tasks:
+            return f"{tasks} tasks; its code expects {self.tasks}"
+        for number, (given, least) in enumerate(zip(buffers, self.buffers, strict=True)):
+            if given < least:
+                return f"buffer {number} has {given} bytes; its code expects {least}"
         return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.artifact.agreement import Agreement
+from motet.artifact.agreement import Agreement, Evaluated
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate, evaluate_all, show, symbols_of
 from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Schedule, Signature, TensorSpec
@@ -63,8 +63,6 @@ def make_concrete(
     check_constraints(signature, symbols, where)
     inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
     results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
-    if agreement is not None:
-        agreement.check(signature, schedule, symbols, parameter_bytes, where)
     arena = evaluate(schedule.arena, symbols)
     statuses = None
     if schedule.checks:
@@ -91,6 +89,10 @@ def make_concrete(
         _work(command, references, symbols, f"{where}: command {index}")
         for index, command in enumerate(schedule.commands)
     ]
+    if agreement is not None:
+        places = [(each.external, each.offset, each.offset + each.bytes) for each in references]
+        launches = [(each.tasks, each.sizes) for each in work]
+        agreement.check(signature, schedule, Evaluated(sizes, parameters, places, launches), where)
     return Concrete(inputs, results, work, arena, schedule.scratch, parameters, statuses)
 
 
