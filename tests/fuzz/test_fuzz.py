@@ -10,10 +10,10 @@ from tests.fuzz.dtypes import DTYPES, FLOATS
 from tests.fuzz.graph import Graph, Input, Node, from_json, show, to_json
 from tests.fuzz.judge import misses
 from tests.fuzz.known import KNOWN
+from tests.fuzz.operators import MEANINGS
 from tests.fuzz.parent import Child
 from tests.fuzz.plan import BATCH, program_of
 from tests.fuzz.records import Tally, reason
-from tests.fuzz.registry import MEANINGS
 from tests.fuzz.tracked import add, contract, exact, multiply, step
 from tests.fuzz.trial import try_programs
 
