@@ -192,7 +192,12 @@ def _not(attributes: Attributes, operands: Operands) -> list[Tracked]:
 def _draw_exact(d: Drawer) -> None:
     op = d.rng.choice(("Neg", "Abs", "Identity", "Relu", "Not", "BitwiseNot"))
     kinds = {"Not": ("bool",), "BitwiseNot": INTEGERS, "Neg": (*FLOATS, *SIGNED)}.get(op, NUMBERS)
-    d.node(op, [d.pick(kinds)])
+    x = d.pick(kinds)
+    if op == "Neg" and not is_float(d.dtype(x)):
+        avoid("Neg of large integers")
+    if op == "Abs" and d.dtype(x) in UNSIGNED:
+        avoid("Abs of unsigned")
+    d.node(op, [x])
 
 
 # -- of two ----------------------------------------------------------------------------------------
@@ -431,4 +436,7 @@ def _draw_choice(d: Drawer) -> None:
 @drawn("cast", "Cast")
 def _draw_cast(d: Drawer) -> None:
     x = d.pick(ALL)
-    d.node("Cast", [x], to=d.rng.choice([dtype for dtype in ALL if dtype != d.dtype(x)]))
+    to = d.rng.choice([dtype for dtype in ALL if dtype != d.dtype(x)])
+    if to == "u8" and is_float(d.dtype(x)):
+        avoid("Cast of floats to u8")
+    d.node("Cast", [x], to=to)
