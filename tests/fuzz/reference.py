@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from tests.fuzz.drawing import Drawer as _Drawer  # noqa: F401 - which fills the registry
 from tests.fuzz.dtypes import NAMES
 from tests.fuzz.graph import Array, Graph
-from tests.fuzz.registry import evaluate
+from tests.fuzz.operators import evaluate
 from tests.fuzz.tracked import Invalid, Tracked, exact
 
 

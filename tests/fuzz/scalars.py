@@ -7,8 +7,8 @@ from tests.fuzz.graph import Node
 
 _MATH = {
     "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
-    "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Erf": "erf", "Floor": "floor", "Ceil": "ceil",
-    "Round": "roundeven",
+    "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Erf": "erf",
+    "Floor": "floor", "Ceil": "ceil", "Round": "roundeven",
 }  # fmt: skip
 _BINARY = {
     "Add": ("addf", "addi", "addi"), "Sub": ("subf", "subi", "subi"), "Mul": ("mulf", "muli", "muli"),

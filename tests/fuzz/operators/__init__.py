@@ -1,8 +1,8 @@
-"""Operators by family: importing this fills the registry."""
+"""Operators by family. Who imports the registry from here has it filled."""
 
 from __future__ import annotations
 
-from tests.fuzz.operators import (  # noqa: F401
+from tests.fuzz.operators import (
     elementwise,
     generic,
     indexing,
@@ -14,3 +14,8 @@ from tests.fuzz.operators import (  # noqa: F401
     reductions,
     windows,
 )
+from tests.fuzz.registry import DRAWS, MEANINGS, evaluate
+
+FAMILIES = (elementwise, generic, indexing, movement, norms, ordering, products, quantised, reductions, windows)
+
+__all__ = ["DRAWS", "FAMILIES", "MEANINGS", "evaluate"]
