@@ -56,8 +56,8 @@ def _kernels_of(variant: Variant, contracts: Contracts, where: str) -> Kernels:
 @dataclass(frozen=True)
 class Evaluated:
     """A schedule for given extents. `memories` are the bytes of the inputs, the results, the arena with the statuses,
-    then the parameters that it uses, `parameters`; `places` say of each buffer in which of them it is, from where to where; `launches` have
-    each command's tasks and sizes."""
+    then the parameters that it uses, `parameters`; `places` say of each buffer in which of them it is, from where to
+    where; `launches` have each command's tasks and sizes."""
 
     memories: Sequence[int]
     parameters: Sequence[int]

@@ -26,8 +26,8 @@ from motet.runtime.recording import bytes_of
 
 # What no argument may be called: the function's own names, and C's keywords.
 _RESERVED = frozenset(re.findall(r"\w+", """
-    arena scratch buffers sizes memmove memset auto break case char const continue default do double else enum extern float
-    for goto if inline int long register restrict return short signed sizeof static struct switch typedef union
+    arena scratch buffers sizes memmove memset auto break case char const continue default do double else enum extern
+    float for goto if inline int long register restrict return short signed sizeof static struct switch typedef union
     unsigned void volatile while
 """))
 _C_TYPES = {

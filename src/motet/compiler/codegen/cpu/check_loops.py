@@ -1,11 +1,11 @@
-"""Takes assertions out of loops whose iterations all assert the same, so that a gather of rows looks at each index once.
+"""Hoists assertions out of loops whose iterations all assert the same: a gather of rows checks each index once.
 
     scf.for %j = 0 to %m                         %i = load %indices[%r] ; assert %i < %n
       %i = load %indices[%r] ; assert %i < %n →  scf.for %j = 0 to %m
       … load %table[%i, %j]                        %i = load %indices[%r] … load %table[%i, %j]
 
-What is asserted of the counter of a loop that begins with 0 is asserted of its last value instead. Of indices that differ
-from iteration to iteration and that say all of a place, a loop in front finds the largest, as numbers without a sign,
+What is asserted of the counter of a loop that begins with 0 is asserted of its last value instead. Of indices that
+differ from iteration to iteration and that say all of a place, a loop in front finds the largest, as numbers without a sign,
 which is asserted to be inside: neither loop has an exit, so that LLVM vectorises both. Of other places, whose addresses
 it does not calculate in vectors, each is looked at when it is read.
 """
