@@ -1,10 +1,11 @@
-"""Replaces what has no elements, whatever computes it, by constants without elements.
+"""Replaces values without elements, whatever computes them, by constants, and sums of no products by zeros.
 
 Lowerings divide by extents, and guess an extent from the number of elements, neither of which 0 allows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     import onnx
 
 
-def fold_empty(model: OnnxModel) -> bool:
-    """In place, in the graph of `model`, whose types are inferred; whether anything changed. A result of the graph
-    stays a node, which gives the constant."""
+def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """In place, in the graph of `model`, whose types are inferred, and whose known shapes are `shapes`; whether
+    anything changed. A result of the graph stays a node, which gives the constant."""
     import onnx
 
-    empty = _empty(model)
+    empty = _empty(model, shapes)
     nodes: list[onnx.NodeProto] = []
     changed = False
     results = {value.name for value in model.proto.graph.output}
@@ -42,21 +43,21 @@ def fold_empty(model: OnnxModel) -> bool:
     return changed
 
 
-def _empty(model: OnnxModel) -> dict[str, np.ndarray]:
-    """Values that are known to have no elements, and whose type is known, by name."""
+def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """What is known to have no elements, or to be sums of no products, and whose type is known, by name."""
     import onnx
 
     graph = model.proto.graph
-    found: dict[str, np.ndarray] = {}
-    for info in (*graph.value_info, *graph.output):
-        kind = info.type.tensor_type
-        dims = kind.shape.dim
-        if not kind.elem_type or kind.elem_type == onnx.TensorProto.STRING:
-            continue
-        if dims and all(dim.HasField("dim_value") for dim in dims) and any(dim.dim_value == 0 for dim in dims):
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-            found[info.name] = np.zeros([dim.dim_value for dim in dims], dtype)
-    return found
+    kinds = {info.name: info.type.tensor_type.elem_type for info in (*graph.value_info, *graph.output)}
+    sums = {
+        node.output[0] for node in graph.node
+        if node.op_type == "Einsum" and any(0 in shapes.get(name, ()) for name in node.input)
+    }
+    return {
+        name: np.zeros(shapes[name], onnx.helper.tensor_dtype_to_np_dtype(kind))
+        for name, kind in kinds.items()
+        if kind not in (0, onnx.TensorProto.STRING) and name in shapes and (0 in shapes[name] or name in sums)
+    }
 
 
 def _gives_constant(model: OnnxModel, node: onnx.NodeProto) -> bool:

@@ -4,14 +4,16 @@
            : f32 → ui16                     →    %b = linalg.generic {fptosi, trunci} ins(%a)
                                                  %1 = torch_c.from_builtin_tensor %b
 
-The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign and wider. Divisions and
-bounds of unsigned integers it takes for those of signed ones; a remainder of narrow ones ends the process. A shift by
-as many bits as there are, or by a negative number, is not defined where it is one instruction.
-Conversions of floating numbers to integers go by 64 bits, as those of processors do.
+The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign. Divisions, bounds and
+absolute values of unsigned integers it takes for those of signed ones, and it negates integers as 32-bit floating
+numbers; a remainder of narrow ones ends the process. A shift by as many bits as there are, or by a negative number, is
+not defined where it is one instruction. Conversions of floating numbers to integers go by 64 bits, or by 32 where the
+integer is narrower, as those of processors do.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +21,7 @@ from motet.compiler.frontends.onnx_tensors import DYNAMIC, Kind, create, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
-_CONVERTED = frozenset({"si16", "ui16", "ui32", "ui64"})
+_CONVERTED = frozenset({"si16", "ui8", "ui16", "ui32", "ui64"})
 _KNOWN = frozenset({"i1", "si8", "si16", "si32", "si64", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64"})
 _NOT_EQUAL, _SIGNED_LESS, _UNSIGNED_GREATER, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL = 1, 2, 8, 3, 13
 
@@ -54,7 +56,11 @@ def _rule(op: ir.Operation) -> _Body | None:
         if _CONVERTED.isdisjoint((first.element, result.element)):
             return None
         return lambda at, values: at.convert(values[0], first, result)
-    if first.floating or first.element == "i1" or len(known) < 3:
+    if first.floating or first.element == "i1":
+        return None
+    if name in _UNARY:
+        return functools.partial(_UNARY[name], kind=first)
+    if len(known) < 3:
         return None
     if name == "onnx.Mod":
         plain = "torch.onnx.fmod" in op.attributes and ir.IntegerAttr(op.attributes["torch.onnx.fmod"]).value != 0
@@ -67,6 +73,29 @@ def _rule(op: ir.Operation) -> _Body | None:
         left = ir.StringAttr(op.attributes["torch.onnx.direction"]).value == "LEFT"
         return lambda at, values: at.shift(values, first, left)
     return None
+
+
+def _negate(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+    return at.make("arith.subi", [at.constant(kind.scalar, 0), values[0]])
+
+
+def _absolute(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+    """The least signed number stays what it is."""
+    if kind.unsigned:
+        return values[0]
+    below = at.compare("arith.cmpi", _SIGNED_LESS, [values[0], at.constant(kind.scalar, 0)])
+    return at.make("arith.select", [below, _negate(at, values, kind), values[0]], kind.scalar)
+
+
+def _sign(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+    one = at.constant(kind.scalar, 1)
+    if kind.unsigned:
+        return at.make("arith.minui", [values[0], one])
+    least = at.constant(kind.scalar, -1)
+    return at.make("arith.minsi", [at.make("arith.maxsi", [values[0], least]), one])
+
+
+_UNARY = {"onnx.Neg": _negate, "onnx.Abs": _absolute, "onnx.Sign": _sign}
 
 
 def _clip(kinds: Sequence[Kind | None]) -> _Body:
@@ -181,6 +210,9 @@ class _Scalars:
             return self.compare("arith.cmpi", _NOT_EQUAL, [value, zero])
         if target.floating:
             return self.make("arith.uitofp" if source.unsigned else "arith.sitofp", [value], target.scalar)
+        if source.floating and target.bits < 32:
+            word = self.make("arith.fptosi", [value], ir.IntegerType.get_signless(32))
+            return self.make("arith.trunci", [word], target.scalar)
         if source.floating:
             return self._resize(self._whole(value, target), 64, target, "arith.extsi")
         return self._resize(value, source.bits, target, "arith.extui" if source.unsigned else "arith.extsi")

@@ -211,6 +211,20 @@ def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
 
 
+def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of unsigned integers their sum: the wheel takes their absolute values as those of signed ones."""
+    if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
+        return None
+    axes = list(node.input[1:])
+    given = attribute(node, "axes", None)
+    moved = given is not None and facts.version >= 13  # from which on ReduceSum has them as an input
+    if moved:
+        axes = [facts.constant(node, "axes", np.array(given, np.int64))]
+    chain = Chain(node).then("ReduceSum", *axes)
+    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name != "axes" or not moved)
+    return chain.done()
+
+
 def _reduce_l2(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
@@ -361,7 +375,7 @@ _RULES: dict[str, Rule] = {
     **onnx_quantised.RULES,
     **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
-    "Hardmax": _hardmax, "LpPool": _lp_pool, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
+    "Hardmax": _hardmax, "LpPool": _lp_pool, "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
     "Selu": _selu,
 }

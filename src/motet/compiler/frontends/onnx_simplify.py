@@ -44,7 +44,7 @@ def simplify(model: OnnxModel) -> None:
 def _simplify(model: OnnxModel) -> None:
     for _ in range(MAX_ROUNDS):
         infer_shapes(model)
-        changed = fold_empty(model)
+        changed = fold_empty(model, static_shapes(model))
         changed |= fold_constants(model)
         changed |= fold_shapes(model)
         changed |= fold_extents(model)

@@ -5,7 +5,7 @@
       … load %table[%i, %j]                        %i = load %indices[%r] … load %table[%i, %j]
 
 What is asserted of the counter of a loop that begins with 0 is asserted of its last value instead. Of indices that
-differ from iteration to iteration and that say all of a place, a loop in front finds the largest, as numbers without a sign,
+differ from iteration to iteration and that say all of a place, a loop in front finds the largest, as unsigned numbers,
 which is asserted to be inside: neither loop has an exit, so that LLVM vectorises both. Of other places, whose addresses
 it does not calculate in vectors, each is looked at when it is read.
 """
