@@ -33,6 +33,10 @@ _FIELDS: dict[str, dict[int, str]] = {
 }
 
 
+class InvalidLocation(ValueError):
+    """What is wrong with the location that a tensor gives."""
+
+
 def data_files(model: str, content: Content) -> dict[str, State]:
     """The states of the data files of the model in the file `model`, by the location that its tensors give.
 
@@ -42,7 +46,7 @@ def data_files(model: str, content: Content) -> dict[str, State]:
     for location in _locations(content):
         try:
             status = resolve(model, location).stat()
-        except (OSError, ValueError):
+        except (OSError, InvalidLocation):
             continue
         if stat.S_ISREG(status.st_mode):
             states[location] = state_of(status)
@@ -57,18 +61,18 @@ def resolve(model: str, location: str) -> Path:
     """The file that a tensor of the model in the file `model` means by `location`.
 
     It is below the folder of the model; or, where it is not there and `model` is a symbolic link, below the folder of
-    what is linked. Links below these folders may lead anywhere. Raises ValueError, which says what is wrong with the
-    location.
+    what is linked. Links below these folders may lead anywhere. Raises InvalidLocation, and OSError for what the
+    system does not take for a name.
     """
     if not location:
-        raise ValueError("no file is named")
+        raise InvalidLocation("no file is named")
     if "\0" in location:
-        raise ValueError("not the name of a file")
+        raise InvalidLocation("not the name of a file")
     if posixpath.isabs(location):
-        raise ValueError("an absolute path")
+        raise InvalidLocation("an absolute path")
     normal = posixpath.normpath(location)
     if normal.split("/")[0] == "..":
-        raise ValueError("outside the model's folder")
+        raise InvalidLocation("outside the model's folder")
     folder = Path(model).absolute().parent
     if not (folder / normal).exists():
         linked = Path(os.path.realpath(model)).parent

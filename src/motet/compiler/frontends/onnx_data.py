@@ -9,11 +9,12 @@ import math
 import mmap
 import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motet.compiler.external_data import State, resolve, state_of
+from motet.compiler.external_data import InvalidLocation, State, resolve, state_of
 
 if TYPE_CHECKING:
     import onnx
@@ -42,11 +43,9 @@ class DataFiles:
 
     def _open(self, location: str) -> mmap.mmap | bytes:
         expected = "expected a path below the model's folder, relative to it"
+        path: Path | str = location
         try:
             path = resolve(self._model, location)
-        except ValueError as error:
-            raise DataError(f"its external data is in {location!r}: {error}; {expected}") from None
-        try:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
                 raise DataError(f"its external data is in {location!r}: {path} is no regular file; expected one")
@@ -55,6 +54,8 @@ class DataFiles:
                                 "compile it again")
             with path.open("rb") as file:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if status.st_size else b""
+        except InvalidLocation as error:
+            raise DataError(f"its external data is in {location!r}: {error}; {expected}") from None
         except FileNotFoundError:
             raise DataError(f"its external data file {location!r} is missing; expected it at {path}") from None
         except OSError as error:

@@ -185,6 +185,8 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "unnamed": (lambda: external("w", W, ""), "'': no file is named"),
     "folder": (lambda: external("w", W, "folder"), "folder is no regular file"),
     "pipe": (lambda: external("w", W, "pipe"), "pipe is no regular file"),
+    "long": (lambda: external("w", W, "w" * 300), "cannot be read: file name too long"),
+    "through a file": (lambda: external("w", W, "w/w"), "'w/w' (is missing|cannot be read: not a directory)"),
     "zero byte": (lambda: external("w", W, "w\0x"), "not the name of a file"),
 }
 
