@@ -25,12 +25,14 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class TensorSpec(Struct, frozen=True):
-    """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …)."""
+    """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …). `strided` inputs
+    are tensors with strides of their own, also where they are written: what a memref's layout says."""
 
     name: str
     shape: list[Expr]
     dtype: str
     destination: int | None = None  # of a result: the input it is written to, in place
+    strided: bool = False
 
 
 class Symbol(Struct, frozen=True):

@@ -42,6 +42,7 @@ from motet.compiler.ir.program import (
     DEVICE,
     NAME,
     PARAMETER,
+    STRIDED,
     Placement,
     Program,
     caller_dtype,
@@ -72,7 +73,7 @@ from motet.compiler.partition.outline import KIND, outline_kernels
 from motet.compiler.partition.refined_rows import refine_rows
 from motet.compiler.partition.sink_expansions import sink_expansions
 from motet.compiler.partition.unroll_loops import unroll_loops
-from motet.compiler.placement.faces import complete
+from motet.compiler.placement.faces import as_large_as_destinations, complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
@@ -526,7 +527,8 @@ def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Co
     attributes = argument_attributes(function, len(block.arguments))
     inputs = [
         TensorSpec(
-            _name(attribute, f"arg{index}"), list(shapes.of(argument)), caller_dtype(dtype_of(argument.type), attribute)
+            _name(attribute, f"arg{index}"), list(shapes.of(argument)),
+            caller_dtype(dtype_of(argument.type), attribute), strided=attribute is not None and STRIDED in attribute,
         )
         for index, (argument, attribute) in enumerate(zip(block.arguments, attributes, strict=True))
         if attribute is None or PARAMETER not in attribute
@@ -547,7 +549,9 @@ def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Co
     ]
     known = {frozenset((str(each.left), str(each.right))) for each in required if each.relation == "equal"}
     more = [Constraint(a, b) for a, b in shapes.equalities if frozenset((str(a), str(b))) not in known]
-    return Signature(symbol_name(function), inputs, results, shapes.symbols, [*required, *more])
+    constraints = [*required, *more]
+    results = as_large_as_destinations(inputs, results, constraints)
+    return Signature(symbol_name(function), inputs, results, shapes.symbols, constraints)
 
 
 def _name(attribute: ir.DictAttr | None, default: str) -> str:

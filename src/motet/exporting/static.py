@@ -43,6 +43,7 @@ def make_static(
     CallError for extents that do not fit.
     """
     where = f"{artifact.name}: {signature.name}"
+    _refuse_strides(signature, where)
     _check_extents(signature, extents, where)
     schedule = _schedule(artifact, signature, variant, where)
     concrete = make_concrete(
@@ -61,6 +62,14 @@ def find_variant(artifact: Artifact, target: str) -> Variant:
             return variant
     known = ", ".join(f"{variant.family}:{variant.target}" for variant in artifact.manifest.variants) or "none"
     raise OptionError(f"{artifact.name}: no code for {target}; there is for: {known}")
+
+
+def _refuse_strides(signature: Signature, where: str) -> None:
+    for spec in signature.inputs:
+        if spec.strided:
+            raise OptionError(
+                f"{where}: {spec.name} has a strided layout, which needs Motet's runtime; expected a row-major memref"
+            )
 
 
 def _check_extents(signature: Signature, extents: Mapping[str, int], where: str) -> None:

@@ -74,6 +74,7 @@ class Call:
         self.inputs = inputs
         self.results = results
         self.returned = returned
+        self.strided: list[tuple[Array, Array]] = []  # destinations: where the caller has them, and what was written
         self._late: list[tuple[DeviceArray, Array]] = []
 
     def arrays(self) -> list[Tensor]:
@@ -87,6 +88,8 @@ class Call:
     def value(self) -> Any:
         for tensor, array in self._late:
             tensor.write(array)
+        for view, array in self.strided:
+            np.copyto(view, array)
         if len(self.returned) == 1:
             return self.returned[0]
         return tuple(self.returned) if self.returned else None
@@ -168,7 +171,9 @@ class Function:
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Runs the function, command after command; returns each kernel's name and seconds."""
         call = self._prepare(self._resident(arguments), out)
-        return call.instance.run_timed(call.arrays())
+        timed = call.instance.run_timed(call.arrays())
+        call.value()
+        return timed
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
         """Runs the function; its results, and what happened when on which device (`trace.chrome_trace` shows it)."""
@@ -255,16 +260,25 @@ class Function:
     def _prepare(self, arguments: Sequence[Any], out: Any) -> Call:
         specs = self.signature.inputs
         self._check_count(arguments)
-        inputs = [
-            self._adopt(value, spec, where, writable=index in self._destinations)
-            for index, (value, spec, where) in enumerate(zip(arguments, specs, self._where, strict=True))
-        ]
+        strided: list[tuple[Array, Array]] = []
+        inputs: list[Tensor] = []
+        for index, (value, spec, where) in enumerate(zip(arguments, specs, self._where, strict=True)):
+            written = index in self._destinations
+            if written and spec.strided and type(value) is not DeviceArray:
+                view, array = tensors.adopt_destination(value, spec, where)
+                strided += [(view, array)] if view is not array else []
+                inputs.append(array)
+            else:
+                inputs.append(self._adopt(value, spec, where, writable=written))
         instance, again = self._instance(inputs)
         for array, shape, where in zip(inputs, instance.inputs, self._where, strict=True):
             if array.shape != shape.extents:
                 tensors.check_shape(array, shape.extents, where)
         results, returned = self._results(arguments, inputs, instance.results, out)
-        return Call(instance, again, inputs, results, returned)
+        self._check_overlaps(_as_given(inputs, strided), _as_given(results, strided), self._given(out))
+        call = Call(instance, again, inputs, results, returned)
+        call.strided = strided
+        return call
 
     def _check_count(self, arguments: Sequence[Any]) -> None:
         if len(arguments) != len(self._where):
@@ -363,7 +377,6 @@ class Function:
                 value = array if torch is None else tensors.to_torch(made, torch)
             results.append(array)
             returned.append(value)
-        self._check_overlaps(inputs, results, given)
         return results, returned
 
     def _given(self, out: Any) -> Sequence[Any]:
@@ -405,6 +418,12 @@ def _lies_on_gpu(value: Any) -> bool:
         except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
             return False  # the error is told where it is read
     return hasattr(value, "__cuda_array_interface__")
+
+
+def _as_given(arrays: Sequence[Tensor], strided: Sequence[tuple[Array, Array]]) -> list[Tensor]:
+    """`arrays`, with the caller's own in place of contiguous copies of them."""
+    views = {id(array): view for view, array in strided}
+    return [views.get(id(array), array) for array in arrays]
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

@@ -26,6 +26,8 @@ from motet.runtime.device_array import DeviceArray
 Array = np.ndarray[Any, Any]
 RawBytes = bytes | bytearray | memoryview
 
+_WORK = 100_000  # at most, to find out whether two strided arrays share an element
+
 
 def adopt(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
     """`value` as an array of the dtype of `spec`, sharing its memory; contiguous and aligned.
@@ -34,23 +36,47 @@ def adopt(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
     Shapes are not looked at, but for bytes, which take that of `spec` if it is static. Raises CallError, and
     OutOfMemoryError for copies that there is no memory for.
     """
-    dtype = DTYPES[spec.dtype]
-    array = value if type(value) is np.ndarray else _adopt_other(value, dtype, spec, where, writable)
-    if array.dtype != dtype:
-        array = _reinterpret(array, dtype, spec, where)
-    flags = array.flags
-    if writable and not flags.writeable:
-        raise CallError(f"{where}: read-only memory given, a destination must be writable")
-    if not (flags.c_contiguous and flags.aligned):
+    array = view_of(value, spec, where, writable=writable)
+    if not (array.flags.c_contiguous and array.flags.aligned):
         if writable:
             raise CallError(
                 f"{where}: strides {_strides(array)} given, a destination must be contiguous and aligned"
             )
-        try:
-            array = np.array(array, order="C", subok=False)
-        except MemoryError:
-            raise OutOfMemoryError(array.nbytes, "host") from None
+        array = packed(array)
     return array
+
+
+def view_of(value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Array:
+    """`value` as an array of the dtype of `spec`, sharing its memory, of whatever strides it has. Raises CallError."""
+    dtype = DTYPES[spec.dtype]
+    array = value if type(value) is np.ndarray else _adopt_other(value, dtype, spec, where, writable)
+    if array.dtype != dtype:
+        array = _reinterpret(array, dtype, spec, where)
+    if writable and not array.flags.writeable:
+        raise CallError(f"{where}: read-only memory given, a destination must be writable")
+    return array
+
+
+def packed(array: Array) -> Array:
+    """The same elements, contiguous and aligned, in memory of their own. Raises OutOfMemoryError."""
+    try:
+        return np.array(array, order="C", subok=False)
+    except MemoryError:
+        raise OutOfMemoryError(array.nbytes, "host") from None
+
+
+def adopt_destination(value: Any, spec: TensorSpec, where: str) -> tuple[Array, Array]:
+    """A writable tensor of any strides: where its elements are, and a contiguous array of them, which is the same one
+    if they lie so. Raises CallError."""
+    view = view_of(value, spec, where, writable=True)
+    if view.flags.c_contiguous and view.flags.aligned:
+        return view, view
+    reach = view.itemsize
+    for stride, extent in sorted((abs(s), n) for s, n in zip(view.strides, view.shape, strict=True) if n > 1):
+        if stride < reach and view.size:
+            raise CallError(f"{where}: strides {_strides(view)} given, under which elements of a destination overlap")
+        reach += (extent - 1) * stride
+    return view, packed(view)
 
 
 def _adopt_other(value: Any, dtype: np.dtype[Any], spec: TensorSpec, where: str, writable: bool) -> Array:
@@ -121,8 +147,15 @@ def show_shape(shape: Sequence[Expr]) -> str:
 
 
 def overlap(a: Array, b: Array) -> bool:
-    """Whether two contiguous arrays share memory."""
-    return np.may_share_memory(a, b)  # bounds alone, which is exact for contiguous arrays
+    """Whether two arrays share memory; of strided ones that are hard to tell apart, whether they may."""
+    if not np.may_share_memory(a, b):  # bounds alone, which is exact for contiguous arrays
+        return False
+    if a.flags.c_contiguous and b.flags.c_contiguous:
+        return True
+    try:
+        return np.shares_memory(a, b, max_work=_WORK)  # pyright: ignore[reportArgumentType] - any number
+    except np.exceptions.TooHardError:
+        return True
 
 
 # -- results -------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@
 The operations of a block are visited in order, and every buffer stands for the tensor that it holds
 at that point. Loops and branches (`scf.for`, `scf.if`, `scf.while`) carry the tensors of the buffers that
 they write. Arguments keep their order; each one that is written is also a result, written in
-place. Memref arguments are taken not to overlap, as `restrict` promises.
+place. Memref arguments are taken not to overlap, as `restrict` promises. Those with a strided layout are tensors of the
+same extents: where their elements lie, callers say with each tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import DESTINATION
+from motet.compiler.ir.program import DESTINATION, STRIDED
 from motet.errors import CompileError
 
 _CONTROL = ("scf.for", "scf.if", "scf.while")
@@ -83,7 +84,8 @@ def _tensor_type(kind: ir.Type, location: ir.Location, row_major: bool) -> ir.Ra
         )
     if row_major and not _is_row_major(kind):
         raise CompileError(
-            f"{kind}: this memref layout is not supported; expected row-major without an offset",
+            f"{kind}: this memref layout is not supported; expected row-major without an offset, "
+            "or of an argument strided<[…], offset: …>",
             locate(location),
         )
     return ir.RankedTensorType.get(kind.shape, kind.element_type)
@@ -104,6 +106,17 @@ def _is_row_major(kind: ir.MemRefType) -> bool:
             return False
         expected *= kind.shape[axis]
     return offset == 0
+
+
+def _is_strided(kind: ir.Type) -> bool:
+    """Whether the layout is one of strides and an offset, known or not, other than row-major without an offset."""
+    if not isinstance(kind, ir.MemRefType) or _is_row_major(kind):
+        return False
+    try:
+        kind.get_strides_and_offset()
+    except RuntimeError:
+        return False
+    return True
 
 
 @dataclass
@@ -168,6 +181,7 @@ class _Rewriter:
         self.block = block
         self.buffers: dict[ir.Value, _Buffer] = {}
         self.dead: list[ir.Operation] = []
+        self.strided: list[int] = []  # arguments
         self.rules: dict[str, Callable[[ir.Operation], None]] = {
             "bufferization.to_tensor": self._to_tensor,
             "bufferization.to_buffer": self._to_buffer,
@@ -196,7 +210,9 @@ class _Rewriter:
         operations = [op.operation for op in self.block.operations]
         for index, argument in enumerate(self.block.arguments):
             if _is_memref(argument.type):
-                argument.set_type(_tensor_type(argument.type, argument.location, row_major=True))
+                if strided := _is_strided(argument.type):
+                    self.strided.append(index)
+                argument.set_type(_tensor_type(argument.type, argument.location, row_major=not strided))
                 # Uses of the argument are uses of the buffer; what the buffer holds is a value of its own.
                 held = _create("tensor.cast", [argument.type], [argument], operations[0]).result
                 self.buffers[argument] = _Buffer(tensor=held, argument=index)
@@ -540,6 +556,18 @@ class _Rewriter:
         kind = ir.FunctionType.get(inputs, [value.type for value in values])
         function.attributes["function_type"] = ir.TypeAttr.get(kind)
         function.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(named) for named in attributes])
+        if self.strided:
+            self._mark_strided()
+
+    def _mark_strided(self) -> None:
+        attributes = self.function.attributes
+        known = [ir.DictAttr.get({})] * len(self.block.arguments)
+        if "arg_attrs" in attributes:
+            known = [ir.DictAttr(one) for one in ir.ArrayAttr(attributes["arg_attrs"])]
+        attributes["arg_attrs"] = ir.ArrayAttr.get([
+            ir.DictAttr.get({e.name: e.attr for e in one} | {STRIDED: ir.UnitAttr.get()}) if i in self.strided else one
+            for i, one in enumerate(known)
+        ])
 
 
 def _integer(value: int) -> ir.Attribute:

@@ -10,6 +10,7 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
 - argument attribute `motet.dims = ["batch", ""]`: names of dynamic extents; equal names are equal extents.
 - argument / result attribute `motet.unsigned`: its integers are unsigned for the caller; in the module they have no
   sign, operations do.
+- argument attribute `motet.strided`: callers may give a tensor of any strides, and have it written.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
 A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
@@ -32,6 +33,7 @@ PARAMETER = "motet.parameter"
 NAME = "motet.name"
 DIMS = "motet.dims"
 DESTINATION = "motet.destination"
+STRIDED = "motet.strided"
 UNSIGNED = "motet.unsigned"
 DEVICE = "motet.device"
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors

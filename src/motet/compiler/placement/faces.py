@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
@@ -11,7 +11,7 @@ from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import substitute
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, caller_dtype
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype
 from motet.compiler.scheduling.shapes import Shapes
 
 
@@ -23,7 +23,7 @@ def face(function: ir.Operation) -> Signature:
     inputs = [
         TensorSpec(
             _name(attributes, f"arg{index}"), list(shapes.of(argument)),
-            caller_dtype(dtype_of(argument.type), attributes),
+            caller_dtype(dtype_of(argument.type), attributes), strided=STRIDED in attributes,
         )
         for index, (argument, attributes) in enumerate(
             zip(block.arguments, _dictionaries(function, "arg_attrs", len(block.arguments)), strict=True)
@@ -67,7 +67,28 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
         TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)
         for number, spec in zip(plan.results, signature.results, strict=True)
     ]
+    results = as_large_as_destinations(signature.inputs, results, constraints)
     return Signature(signature.name, signature.inputs, results, signature.symbols, constraints)
+
+
+def as_large_as_destinations(
+    inputs: Sequence[TensorSpec], results: Sequence[TensorSpec], constraints: list[Constraint]
+) -> list[TensorSpec]:
+    """`results` with the extents of the inputs that they are written to; that these are their own is added to
+    `constraints`, which every call is checked for."""
+    found: list[TensorSpec] = []
+    for spec in results:
+        if spec.destination is None:
+            found.append(spec)
+            continue
+        shape = inputs[spec.destination].shape
+        destination = inputs[spec.destination].name
+        for axis, (own, wanted) in enumerate(zip(spec.shape, shape, strict=True)):
+            if own != wanted:
+                text = f"axis {axis} of {destination} must be as long as that of what is written to it"
+                constraints.append(Constraint(wanted, own, "equal", text))
+        found.append(TensorSpec(spec.name, list(shape), spec.dtype, spec.destination))
+    return found
 
 
 def _bindings(step: Step, region: Signature, extents: Mapping[int, list[Expr]]) -> dict[str, Expr]:

@@ -347,7 +347,7 @@ def _math_integer(b: Builder, name: str, operands: Sequence[Value]) -> Value | N
 
 def _power_integer(b: Builder, x: Value, n: Value) -> Value:
     """`x ** n` by squaring, one round per bit of |n|; a negative `n` gives the reciprocal (in integers, 0
-    unless the power is 1 or -1)."""
+    unless `x` is 1 or -1, whose powers are their own reciprocals)."""
     floating = not isinstance(scalar_type(x.type), ir.IntType)
     multiply = b.fmul if floating else b.mul
     zero = like(n.type, 0)
@@ -364,4 +364,5 @@ def _power_integer(b: Builder, x: Value, n: Value) -> Value:
     result = b.loop(0, scalar_type(n.type).width, 1, square, [one, x, count])[0]
     if floating:
         return b.select(negative, b.fdiv(one, result), result)
-    return b.select(negative, _divsi(b, one, result), result)
+    unit = b.or_(b.icmp_signed("==", x, one), b.icmp_signed("==", x, like(x.type, -1)))
+    return b.select(b.and_(negative, b.not_(unit)), like(x.type, 0), result)

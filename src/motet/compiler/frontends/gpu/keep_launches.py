@@ -49,6 +49,8 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
     moved, leaves = closure(operands)
     if any(not isinstance(leaf.type, ir.MemRefType) and not isinstance(leaf.owner, ir.Block) for leaf in leaves):
         return Kept()
+    if not all(_may_be_row_major(leaf.type) for leaf in leaves):
+        return Kept()  # the buffers that kernels get are
     kernel = find_kernel(module, launch)
     name = fresh_name(module, symbol_name(kernel))
     made = keep_function(module, name, leaves, launch.location)
@@ -71,6 +73,23 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
         return Kept(inner)
     made.erase()
     return Kept(known=True)
+
+
+def _may_be_row_major(kind: ir.Type) -> bool:
+    """Whether what a memref's layout says of its strides and offset, if anything, is also true of row-major memory."""
+    if not isinstance(kind, ir.MemRefType):
+        return True
+    try:
+        strides, offset = kind.get_strides_and_offset()
+    except RuntimeError:  # the layout is no strided one
+        return False
+    unknown = ir.ShapedType.get_dynamic_stride_or_offset()
+    expected = 1
+    for axis in reversed(range(kind.rank)):
+        if strides[axis] not in (unknown, expected):
+            return False
+        expected = unknown if kind.is_dynamic_dim(axis) or expected == unknown else expected * kind.shape[axis]
+    return offset in (0, unknown)
 
 
 def keep_function(
