@@ -1,4 +1,4 @@
-"""Operations whose extents only a call knows: right ones against numpy, wrong ones refused, on one device and several."""
+"""Operations whose extents only a call knows: right ones against numpy, wrong ones refused, on one and several devices."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     %2 = torch.operator "onnx.Add"(%0, %1)       cf.assert (n = m, or n = 1, or m = 1)
          : [?], [?]                        →     %a = torch_c.to_builtin_tensor %0
-                                                 %b = linalg.generic {extract %a[min(linalg.index 0, n - 1)]}
+                                                 %b = linalg.generic {extract %a[linalg.index 0 · (n = 1 ? 0 : 1)]}
                                                  %x = torch_c.from_builtin_tensor %b … and so for %1
                                                  %2 = torch.operator "onnx.Add"(%x, %y)
 
@@ -262,10 +262,11 @@ def _stretched(operand: _Operand, axes: Mapping[int, ir.Value]) -> ir.Value:
 
 
 def _read_stretched(operand: _Operand, sizes: Sequence[ir.Value], axes: Iterable[int]) -> ir.Value:
-    """A tensor of `sizes` whose elements are those of `operand`, along its `axes` the last one again where it ends."""
+    """A tensor of `sizes` whose elements are those of `operand`, along its `axes` the only one again where it has one:
+    places are multiplied by 0 then, else by 1, so that LLVM makes a loop for each."""
     source = _builtin(operand)
     rank, shift = len(sizes), len(sizes) - operand.rank
-    last = {axis: _index("arith.subi", _Place(operand, axis).size, constant_index(1)) for axis in axes}
+    moves = {axis: _moves(_Place(operand, axis).size) for axis in axes}
     kind = ir.RankedTensorType.get([DYNAMIC] * rank, operand.kind.scalar)
     made = ir.Operation.create(
         "linalg.generic", results=[kind], operands=[create("tensor.empty", kind, sizes)], regions=1, attributes={
@@ -278,10 +279,16 @@ def _read_stretched(operand: _Operand, sizes: Sequence[ir.Value], axes: Iterable
     with ir.InsertionPoint(block):
         index = ir.IndexType.get()
         places = [create("linalg.index", index, [], {"dim": _number(axis + shift)}) for axis in range(operand.rank)]
-        places = [_index("arith.minsi", p, last[axis]) if axis in last else p for axis, p in enumerate(places)]
+        places = [_index("arith.muli", p, moves[axis]) if axis in moves else p for axis, p in enumerate(places)]
         element = create("tensor.extract", operand.kind.scalar, [source, *places])
         ir.Operation.create("linalg.yield", operands=[element])
     return made.results[0]
+
+
+def _moves(size: ir.Value) -> ir.Value:
+    """0 for an extent of 1, and of 0, which nothing is read of; else 1."""
+    bounded = _index("arith.minsi", _index("arith.subi", size, constant_index(1)), constant_index(1))
+    return _index("arith.maxsi", bounded, constant_index(0))
 
 
 def _number(value: int) -> ir.Attribute:

@@ -2,7 +2,7 @@
 
     %b = linalg.generic outs(%0 : [n]) {                 where n is the extent of %a,
       %i = linalg.index 0                          →     whatever the call:  %b = %a
-      %k = arith.minsi %i, %last
+      %k = arith.muli %i, %moves
       linalg.yield tensor.extract %a[%k]
 
 `onnx_extents` writes one for each operand whose extents the model does not call by the same name. Extents that are
@@ -21,7 +21,7 @@ from motet.compiler.scheduling.shapes import Shapes
 
 _SMALL = (1, 2, 3, 4, 5, 7, 8, 9)
 _SAMPLES = 32
-_BODY = frozenset({"linalg.index", "arith.minsi", "tensor.extract", "linalg.yield"})
+_BODY = frozenset({"linalg.index", "arith.muli", "tensor.extract", "linalg.yield"})
 
 
 def settle_stretches(function: ir.Operation) -> None:
@@ -51,10 +51,10 @@ def _settle(stretch: ir.Operation, extract: ir.Operation, shapes: Shapes) -> Non
     own, target = shapes.tensors[source], shapes.tensors[stretch.results[0]]
     kept = 0
     for axis, place in enumerate(places):
-        bounded = place.owner.operation
-        if bounded.name != "arith.minsi":
+        moved = place.owner.operation
+        if moved.name != "arith.muli":
             continue
-        position = bounded.operands[0]
+        position = moved.operands[0]
         loop = ir.IntegerAttr(position.owner.operation.attributes["dim"]).value
         if always_equal(own[axis], target[loop]):
             extract.operands[1 + axis] = position
