@@ -190,7 +190,9 @@ class Invocation:
                 buffer[:] = packed.reshape(-1).view(np.uint8)
                 self._buffers.append(buffer)
         self._workspaces = [aligned(evaluate(size, symbols)) for size in code.workspaces]
+        self.status = np.zeros(4, np.int64)
         pointers = [buffer.ctypes.data for buffer in (*self._buffers, *self._workspaces)]
+        pointers += [self.status.ctypes.data] if code.checks else []
         self._pointers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
         sizes = [symbols[name] for name in kernel.symbols]
         self._sizes = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)

@@ -70,6 +70,8 @@ def run(
     workspaces = [np.full(int(str(size)) + 2 * guard, 0xA5, np.uint8) for size in code.code.workspaces]
     pointers = [array.ctypes.data for array in arrays]
     pointers += [block.ctypes.data + guard for block in (*memory, *workspaces)]
+    status = np.zeros(4, np.int64)
+    pointers += [status.ctypes.data] if code.code.checks else []
     extents = {"argument": [array.shape for array in arrays], "result": shapes}
     sizes = [extents[which][index][axis] for which, index, axis in code.extents]
     tasks = evaluate(phase.tasks, sizes)
