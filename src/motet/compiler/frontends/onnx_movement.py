@@ -4,7 +4,8 @@
   it, whose mode the wheel overlooks: channels are put from the order of one mode in that of the other.
 - Pad with negative pads, which becomes a slice and a Pad without: where what is removed on one side is added on the
   other, MLIR's own folds take it for one that does nothing.
-- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes.
+- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes, or by more
+  elements than there are to reflect.
 - Pad whose pads a call decides, which becomes a Gather at places that are computed; its result has the extents that the
   model declares.
 """
@@ -65,8 +66,16 @@ def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     sides = np.zeros((2, rank), np.int64)
     sides[:, axes] = pads.reshape(2, -1)
     mode = attribute(node, "mode", b"constant").decode()
-    gathered = mode == "wrap" or (mode == "reflect" and bool(given[3] or sides[:, : rank - 2].any()))
+    beyond = bool(given[3] or sides[:, : rank - 2].any()) or _exceeds(facts.extents(node.input[0]), sides)
+    gathered = mode == "wrap" or (mode == "reflect" and beyond)
     return _pad_by_sides(node, facts, sides, gathered) if gathered or (sides < 0).any() else None
+
+
+def _exceeds(extents: Sequence[int | None] | None, sides: np.ndarray) -> bool:
+    """Whether some side is longer than one reflection of what the other leaves."""
+    left = [np.inf if size is None else size + less for size, less in
+            zip(extents or [None] * sides.shape[1], np.minimum(sides, 0).sum(0).tolist(), strict=True)]
+    return bool((sides >= np.array(left)).any())
 
 
 def _pad_by_sides(node: onnx.NodeProto, facts: Facts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
