@@ -4,10 +4,10 @@
            : f32 → ui16                     →    %b = linalg.generic {fptosi, trunci} ins(%a)
                                                  %1 = torch_c.from_builtin_tensor %b
 
-The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign and wider. Divisions and
-bounds of unsigned integers it takes for those of signed ones; a remainder of narrow ones ends the process. A shift by
-as many bits as there are, or by a negative number, is not defined where it is one instruction.
-Conversions of floating numbers to integers go by 64 bits, as those of processors do.
+The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign and wider. Divisions, bounds
+and signs of unsigned integers it takes for those of signed ones; a remainder of narrow ones ends the process. As one
+instruction, a shift by as many bits as there are, or by a negative number, is not defined. Conversions of floating
+numbers to integers go by 64 bits, as those of processors do.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def _rule(op: ir.Operation) -> _Body | None:
         if _CONVERTED.isdisjoint((first.element, result.element)):
             return None
         return lambda at, values: at.convert(values[0], first, result)
+    if name in ("onnx.Abs", "onnx.Sign") and first.unsigned and first.element != "i1":
+        return lambda at, values: values[0] if name == "onnx.Abs" else at.sign(values[0])
     if first.floating or first.element == "i1" or len(known) < 3:
         return None
     if name == "onnx.Mod":
@@ -197,6 +199,10 @@ class _Scalars:
 
     def yield_(self, value: ir.Value) -> None:
         ir.Operation.create("linalg.yield", operands=[value], ip=self.at)
+
+    def sign(self, value: ir.Value) -> ir.Value:
+        """Of an unsigned number: 1, or 0 where it is 0."""
+        return self.make("arith.minui", [value, self.constant(value.type, 1)])
 
     def remainder(self, values: Sequence[ir.Value], of_divisor: bool) -> ir.Value:
         """The remainder of signed numbers, with the sign of the dividend or `of_divisor`."""

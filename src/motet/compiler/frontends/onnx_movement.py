@@ -171,18 +171,19 @@ def _places_by_call(w: Writer, sides: Sequence[str], extent: int, result: int, m
 
     zero, one = number(0), number(1)
     removed = [w.add("Max", w.add("Neg", side), zero) for side in sides]
-    count = w.add("Max", w.add("Sub", number(extent), w.add("Add", *removed)), one)
+    left = w.add("Sub", number(extent), w.add("Add", *removed))
+    count = w.add("Max", left, one)
     own = w.constant(np.arange(result, dtype=np.int64), "places")
     place = w.add("Sub", own, w.add("Max", sides[0], zero))
     last = w.add("Sub", count, one)
-    nearest = chosen = within(place, zero, last)
+    chosen = within(place, zero, last)
     if mode == "wrap":
         chosen = w.add("Mod", place, count)
     elif mode == "reflect":
         period = w.add("Max", w.add("Add", last, last), one)
         chosen = w.add("Sub", last, w.add("Abs", w.add("Sub", w.add("Mod", place, period), last)))
     chosen = within(w.add("Add", chosen, removed[0]), zero, number(extent - 1))
-    return chosen, w.add("Equal", place, nearest)
+    return chosen, w.add("And", w.add("Not", w.add("Less", place, zero)), w.add("Less", place, left))
 
 
 def _refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
