@@ -440,7 +440,7 @@ def norms() -> Iterator[Form]:
             yield Form("MeanVarianceNormalization", [x], {"axes": axes}, version=13, relative=4e-6, mixed=True)
         for p in (1, 2):
             for axis in (-1, 1, 0):
-                yield Form("LpNormalization", [x], {"axis": axis, "p": p}, version=1 if dtype == F32 else 22,
+                yield Form("LpNormalization", [x], {"axis": axis, "p": p}, version=13 if dtype == F32 else 22,
                            relative=4e-6, expected=_unit(axis, p))
     near = (1000 + Values("near").floats(2, 4, 31, low=-0.5, high=0.5)).astype(F32)
     ones, zeros = np.ones(31, F32), np.zeros(31, F32)

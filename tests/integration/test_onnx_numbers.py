@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
-from tests.integration import onnx_forms, onnx_more_forms
+from tests.integration import onnx_edge_forms, onnx_forms, onnx_more_forms
 from tests.integration.bundled_forms import bundles, check
 from tests.integration.onnx_forms import Form, faults, together
 
@@ -21,6 +21,7 @@ GROUPS: dict[str, Callable[[], Iterator[Form]]] = {
     "reductions": onnx_forms.reductions, "norms": onnx_forms.norms, "pools": onnx_forms.pools,
     "products": onnx_forms.products, "moves": onnx_more_forms.moves, "resamples": onnx_more_forms.resamples,
     "quantised": onnx_more_forms.quantised, "recurrent": onnx_more_forms.recurrent, "attends": onnx_more_forms.attends,
+    "edges": onnx_edge_forms.edges,
 }  # fmt: skip
 # At least as many forms of each group are calculated; the others are refused, or ONNX's own reference cannot run them.
 CALCULATED = {

@@ -6,8 +6,9 @@ an operator has no lowering at the model's own. Large initializers never pass th
 as arrays, mapped from the file where that is possible, and stay arrays.
 
 The way: `onnx_model` reads, `onnx_distrusted` refuses what there is no way for, `onnx_simplify` folds constants on the
-graph, `onnx_rewrites` and the files of its rules write with other operators what the wheel's lowering lacks or gets
-wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup` removes what is left behind.
+graph, `onnx_sequences` resolves sequences, `onnx_rewrites` and the files of its rules write with other operators what
+the wheel's lowering lacks or gets wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup`
+removes what is left behind.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from motet.compiler.frontends.onnx_data import DataFiles
 from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
+from motet.compiler.frontends.onnx_sequences import resolve_sequences
 from motet.compiler.frontends.onnx_simplify import simplify, static_shapes
 from motet.compiler.frontends.onnx_writing import element_types
 from motet.compiler.ir._mlir import ir
@@ -52,6 +54,8 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
     check_operators(model)
     refuse_distrusted(model)
     simplify(model)
+    if resolve_sequences(model):
+        simplify(model)
     refuse_unknown(model)
     lowered = _lower_or_convert(model)
     finish(model, lowered)

@@ -6,9 +6,9 @@
 
 The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign. Divisions, bounds and
 absolute values of unsigned integers it takes for those of signed ones, and it negates integers as 32-bit floating
-numbers; a remainder of narrow ones ends the process. A shift by as many bits as there are, or by a negative number, is
-not defined where it is one instruction. Conversions of floating numbers to integers go by 64 bits, or by 32 where the
-integer is narrower, as those of processors do.
+numbers; a remainder of narrow ones ends the process. As one instruction, a shift by as many bits as there are, or by a
+negative number, is not defined. Conversions of floating numbers to integers go by 64 bits, or by 32 where the integer
+is narrower, as those of processors do.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
   it, whose mode the wheel overlooks: channels are put from the order of one mode in that of the other.
 - Pad with negative pads, which becomes a slice and a Pad without: where what is removed on one side is added on the
   other, MLIR's own folds take it for one that does nothing.
-- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes.
+- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes, or by more
+  elements than there are to reflect.
 - Pad whose pads a call decides, which becomes a Gather at places that are computed; its result has the extents that the
   model declares.
 """
@@ -65,8 +66,16 @@ def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     sides = np.zeros((2, rank), np.int64)
     sides[:, axes] = pads.reshape(2, -1)
     mode = attribute(node, "mode", b"constant").decode()
-    gathered = mode == "wrap" or (mode == "reflect" and bool(given[3] or sides[:, : rank - 2].any()))
+    beyond = bool(given[3] or sides[:, : rank - 2].any()) or _exceeds(facts.extents(node.input[0]), sides)
+    gathered = mode == "wrap" or (mode == "reflect" and beyond)
     return _pad_by_sides(node, facts, sides, gathered) if gathered or (sides < 0).any() else None
+
+
+def _exceeds(extents: Sequence[int | None] | None, sides: np.ndarray) -> bool:
+    """Whether some side is longer than one reflection of what the other leaves."""
+    left = [np.inf if size is None else size + less for size, less in
+            zip(extents or [None] * sides.shape[1], np.minimum(sides, 0).sum(0).tolist(), strict=True)]
+    return bool((sides >= np.array(left)).any())
 
 
 def _pad_by_sides(node: onnx.NodeProto, facts: Facts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
@@ -162,18 +171,19 @@ def _places_by_call(w: Writer, sides: Sequence[str], extent: int, result: int, m
 
     zero, one = number(0), number(1)
     removed = [w.add("Max", w.add("Neg", side), zero) for side in sides]
-    count = w.add("Max", w.add("Sub", number(extent), w.add("Add", *removed)), one)
+    left = w.add("Sub", number(extent), w.add("Add", *removed))
+    count = w.add("Max", left, one)
     own = w.constant(np.arange(result, dtype=np.int64), "places")
     place = w.add("Sub", own, w.add("Max", sides[0], zero))
     last = w.add("Sub", count, one)
-    nearest = chosen = within(place, zero, last)
+    chosen = within(place, zero, last)
     if mode == "wrap":
         chosen = w.add("Mod", place, count)
     elif mode == "reflect":
         period = w.add("Max", w.add("Add", last, last), one)
         chosen = w.add("Sub", last, w.add("Abs", w.add("Sub", w.add("Mod", place, period), last)))
     chosen = within(w.add("Add", chosen, removed[0]), zero, number(extent - 1))
-    return chosen, w.add("Equal", place, nearest)
+    return chosen, w.add("And", w.add("Not", w.add("Less", place, zero)), w.add("Less", place, left))
 
 
 def _refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
