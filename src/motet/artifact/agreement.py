@@ -21,6 +21,7 @@ from motet.artifact.schema import STATUS_BYTES, Command, Manifest, Schedule, Sig
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
 
+_ALIGNMENT = 64  # bytes, of everything that code addresses, from where its memory begins
 _EXPECTED = "; the code was compiled for another manifest"
 
 
@@ -123,6 +124,10 @@ def check_schedule(
     too, which takes the longest."""
     memories = _Memories(signature, evaluated)
     places = [memories.place(number, *place) for number, place in enumerate(evaluated.places)]
+    for number, found in enumerate(places):
+        if found.begin % _ALIGNMENT:
+            raise ArtifactError(f"{where}: buffer {number}: begins at byte {found.begin}; expected a multiple of "
+                                f"{_ALIGNMENT}")
     finder = _Finder(kernels)
     contracts: list[KernelContract | None] = []
     for number, (command, (tasks, sizes)) in enumerate(zip(schedule.commands, evaluated.launches, strict=True)):

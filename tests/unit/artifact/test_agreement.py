@@ -88,6 +88,7 @@ FALSEHOODS: list[tuple[str, Change, str]] = [
     ("conv", each(schedules, "arena", lambda arena: arena // 2), "there are"),
     ("conv", each(buffers("arena"), "offset", lambda offset: 0), "share bytes|before a command writes it|at once"),
     ("conv", each(buffers("parameter"), "index", lambda index: 0), "there are|bytes; its code expects|not the one"),
+    ("conv", each(buffers("arena"), "offset", lambda offset: (offset or 0) + 4), "a multiple of 64|there are"),
     ("mlp", each(schedules, "scratch", lambda scratch: 0), "bytes of scratch; its code expects"),
     ("mlp", each(commands, "tasks", lambda tasks: ["*", ["+", "d0_0", 1], 9]), "tasks; its code expects"),
     ("mlp", each(commands, "sizes", lambda sizes: [["*", 2, "d0_0"]]), "its code expects"),
