@@ -39,7 +39,7 @@ def perform(job: dict[str, Any], answers: TextIO) -> list[Outcome]:
     """The outcomes of a job's programs, worst of all its languages."""
     graphs = [program_of(seed) for seed in job["seeds"]] if job["seeds"] else [from_json(g) for g in job["graphs"]]
     kind = kind_of(graphs[0].seed)
-    options = Options(job["target"] or kind.options.target, kind.options.split, kind.options.threads)
+    options = Options(job["target"] or kind.options.target, kind.options.other, kind.options.threads)
     found = [Outcome() for _ in graphs]
     for language in kind.languages:
         outcomes = try_programs(graphs, language, options, lambda text: _send(answers, {"doing": text}))

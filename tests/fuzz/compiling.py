@@ -22,24 +22,27 @@ from motet.runtime.session import Session
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is compiled and run: for one processor level, as a whole or on two devices of the host."""
+    """How a program is compiled and run: for one processor level, as a whole or, where `other` is a family of devices,
+    with operators of odd numbers on a device of that."""
 
     target: str = "x86-64-v3"
-    split: bool = False
+    other: str = ""
     threads: int = 1
 
 
 def compile_program(source: str | bytes, format: str, options: Options) -> Artifact:
     """The artifact of a program. Raises MotetError where it is refused."""
-    devices = ("a=host", "b=host") if options.split else ()
-    places = (("*[13579]", "b"),) if options.split else ()
+    devices = ("a=host", f"b={options.other}") if options.other else ()
+    has_odd = isinstance(source, bytes) and b"_node1" in source
+    places = (("*_node[13579]", "b"),) if options.other and has_odd else ()
+    targets = [options.target, *([f"null:{options.target}"] if options.other == "null" else [])]
     try:
         program = load_source(source, "fuzz", format, placer(devices, False, places))
         context = program.module.context
         context.enable_multithreading(False)
         context.allow_unregistered_dialects = True
         with context, ir.Location.unknown():
-            built = pipeline.build(program, [resolve_target(options.target)], 1, lambda what, fraction: None)
+            built = pipeline.build(program, list(map(resolve_target, targets)), 1, lambda what, fraction: None)
     except ir.MLIRError as error:  # as the compiler's own worker says it
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise CompileError(next((line for line in lines if "error:" in line), lines[-1])) from error
@@ -47,7 +50,7 @@ def compile_program(source: str | bytes, format: str, options: Options) -> Artif
 
 
 def load_program(artifact: Artifact, options: Options) -> Session:
-    bindings = {"a": "host", "b": "host/1"} if options.split else None
+    bindings = {"a": "host", "b": "host/1" if options.other == "host" else "null"} if options.other else None
     return load(artifact, threads=options.threads, devices=bindings)
 
 

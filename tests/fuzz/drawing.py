@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tests.fuzz.dtypes import ALL, DTYPES, UNSIGNED
 from tests.fuzz.graph import Array, Graph, Input, Node
+from tests.fuzz.known import avoid
 from tests.fuzz.operators import DRAWS, evaluate
 from tests.fuzz.registry import Rejected, accepts
 from tests.fuzz.tracked import Invalid, Tracked, exact
@@ -136,6 +137,8 @@ class Drawer:
     def node(self, op: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any) -> tuple[str, ...]:
         """Adds an operator; its results. Raises Rejected where it does not exist for such operands."""
         dtypes = tuple(self.dtype(name) if name else "" for name in inputs)
+        if all(name in self.constants for name in inputs if name):
+            avoid("functions of constants alone")
         if self.operators is not None and op not in self.operators:
             raise Rejected(f"{op}: not in the language")
         if not op.startswith("linalg.") and not accepts(op, self.opset, dtypes):

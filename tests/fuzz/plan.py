@@ -34,7 +34,8 @@ def kind_of(seed: int) -> Kind:
     known = [k for k in _KINDS if all(language in LANGUAGES for language in _languages(k))]
     name = rng.choices(known, [_KINDS[k] for k in known])[0]
     languages = _languages(name)
-    options = Options(rng.choice(available_targets()), name.endswith("split"), rng.choice((1, 1, 2)))
+    other = rng.choice(("host", "null")) if name.endswith("split") else ""
+    options = Options(rng.choice(available_targets()), other, rng.choice((1, 1, 2)))
     sets = [s for language in languages if (s := LANGUAGES[language].operators) is not None]
     forms = [f for language in languages if (f := LANGUAGES[language].says) is not None]
 

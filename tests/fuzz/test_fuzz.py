@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
-from tests.fuzz.campaign import Limits, run_campaign
+from tests.fuzz.campaign import REPRODUCE
 from tests.fuzz.compiling import Options
 from tests.fuzz.dtypes import DTYPES, FLOATS
 from tests.fuzz.graph import Graph, Input, Node, from_json, show, to_json
@@ -13,37 +15,41 @@ from tests.fuzz.known import KNOWN
 from tests.fuzz.operators import MEANINGS
 from tests.fuzz.parent import Child
 from tests.fuzz.plan import BATCH, program_of
-from tests.fuzz.records import Tally, reason
+from tests.fuzz.records import FAILURES, Tally, reason
 from tests.fuzz.tracked import add, contract, exact, multiply, step
 from tests.fuzz.trial import try_programs
 
-QUICK = tuple(range(0, 9 * BATCH, BATCH))  # batches, of which the tests of every day take 200 programs
-JOBS = 1
+QUICK = 200  # programs of seeds from 0 on, in the tests of every day
 
 
-def tried(start: int, count: int, jobs: int = JOBS) -> Tally:
-    failures: list[str] = []
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    made = Child(sorted(KNOWN))
+    yield made
+    made.close()
 
-    def say(text: str) -> None:
-        if not text.startswith("\r"):
-            failures.append(text)
 
-    tally = run_campaign(start, Limits(None, count, jobs), sorted(KNOWN), Tally(), None, say)
-    assert not tally.failed, "\n".join([*failures, tally.show()])
-    assert tally.programs == count and tally.calls > 5 * count
+def tried(child: Child, seeds: range) -> Tally:
+    tally = Tally()
+    findings = child.try_seeds(seeds)
+    tally.add(findings)
+    failures = [f"{REPRODUCE} {f.seed}: {f.kind}: {f.text}" for f in findings if f.kind in FAILURES]
+    assert not failures, "\n".join([*failures, tally.show()])
+    assert tally.programs == len(seeds) and tally.calls > 3 * len(seeds)
     return tally
 
 
-@pytest.mark.parametrize("start", QUICK)
-def test_random_programs_are_right_or_refused(start: int) -> None:
-    tally = tried(start, min(BATCH, 200 - start))
+@pytest.mark.parametrize("start", range(0, QUICK, BATCH))
+def test_random_programs_are_right_or_refused(child: Child, start: int) -> None:
+    tally = tried(child, range(start, min(QUICK, start + BATCH)))
     assert tally.refusals.total() < BATCH // 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_many_random_programs_are_right_or_refused(part: int) -> None:
-    tried(100_000 * BATCH + 300 * part, 300)
+@pytest.mark.parametrize("part", range(125))
+def test_many_random_programs_are_right_or_refused(child: Child, part: int) -> None:
+    start = (1000 + part) * BATCH
+    tried(child, range(start, start + BATCH))
 
 
 # -- the fuzzer itself -----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tests.fuzz.tracked import (
     divide,
     exact,
     multiply,
+    rounded,
     subtract,
     total,
 )
@@ -61,6 +62,11 @@ def _log_softmax(attributes: Attributes, operands: Operands) -> list[Tracked]:
     return [subtract(shifted, apply(total(apply(shifted, np.exp), (axis,), True), np.log, absolute=8))]
 
 
+def _stashed(x: Tracked) -> Tracked:
+    """In f32, as ONNX has some norms calculated, also those of f64."""
+    return rounded("f32", x.value, x.error, x.unknown) if x.dtype == "f64" else x
+
+
 def _centred(x: Tracked, axes: tuple[int, ...], epsilon: float) -> Tracked:
     """Less the mean, over the deviation."""
     difference = subtract(x, mean(x, axes, True))
@@ -72,10 +78,15 @@ def _centred(x: Tracked, axes: tuple[int, ...], epsilon: float) -> Tracked:
 def _layer(attributes: Attributes, operands: Operands) -> list[Tracked]:
     x, scale = given(operands[0]), given(operands[1])
     axis = _axis(attributes, x, -1)
-    found = multiply(_centred(x, tuple(range(axis, len(x.shape))), attributes.get("epsilon", 1e-5)), scale)
+    centred = _centred(_stashed(x), tuple(range(axis, len(x.shape))), attributes.get("epsilon", 1e-5))
+    found = multiply(_of_type(centred, x.dtype), scale)
     if len(operands) > 2 and operands[2] is not None:
         found = add(found, operands[2])
     return [found]
+
+
+def _of_type(x: Tracked, dtype: str) -> Tracked:
+    return Tracked(dtype, x.value, x.error, x.unknown)
 
 
 @meaning("InstanceNormalization")
@@ -96,8 +107,9 @@ def _group(attributes: Attributes, operands: Operands) -> list[Tracked]:
     groups = attributes["num_groups"]
     if x.shape[1] % groups or scale.shape != (x.shape[1],) or bias.shape != (x.shape[1],):
         raise Invalid("channels")
-    parts = x.moved(lambda array: array.reshape(array.shape[0], groups, -1))
+    parts = _stashed(x).moved(lambda array: array.reshape(array.shape[0], groups, -1))
     found = _centred(parts, (2,), attributes.get("epsilon", 1e-5)).moved(lambda array: array.reshape(x.shape))
+    found = _of_type(found, x.dtype)
     spread = [1] * (len(x.shape) - 2)
     return [add(multiply(found, _channels(scale, spread)), _channels(bias, spread))]
 
@@ -121,9 +133,10 @@ def _batch(attributes: Attributes, operands: Operands) -> list[Tracked]:
 def _root_mean_square(attributes: Attributes, operands: Operands) -> list[Tracked]:
     x, scale = given(operands[0]), given(operands[1])
     axis = _axis(attributes, x, -1)
-    square = mean(multiply(x, x), tuple(range(axis, len(x.shape))), True)
-    deviation = apply(add(square, _scalar(attributes.get("epsilon", 1e-5), x.dtype)), np.sqrt, 2)
-    return [multiply(divide(x, deviation, 4), scale)]
+    narrow = _stashed(x)
+    square = mean(multiply(narrow, narrow), tuple(range(axis, len(x.shape))), True)
+    deviation = apply(add(square, _scalar(attributes.get("epsilon", 1e-5), narrow.dtype)), np.sqrt, 2)
+    return [multiply(_of_type(divide(narrow, deviation, 4), x.dtype), scale)]
 
 
 @meaning("LpNormalization")

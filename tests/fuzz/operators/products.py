@@ -131,6 +131,8 @@ def _draw_einsum(d: Drawer) -> None:
         terms.append("".join(second))
         inputs.append(d.fresh(d.dtype(a), [sizes[letter] for letter in second], constant=0.3))
     every = sorted(sizes)
+    if d.symbols:
+        avoid("Einsum of one dynamic extent twice")
     if 0 in sizes.values():
         avoid("Einsum with an extent of 0")
     kept = [letter for letter in every if d.rng.random() < 0.6]
