@@ -14,7 +14,7 @@ from motet.compiler.targets.cpu import CpuTarget
 from motet.runtime.devices.host import elf
 from motet.runtime.devices.riscv.installing import library_symbols
 
-_MEMORY = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort"
+_C = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort puts"
 # Functions of <math.h> and <complex.h>; those of float end in f.
 _REAL = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma "
@@ -71,7 +71,7 @@ def is_bare(target: CpuTarget) -> bool:
 
 @functools.cache
 def _libraries() -> frozenset[str]:
-    names = {*_MEMORY.split(), *_INTEGERS.split()}
+    names = {*_C.split(), *_INTEGERS.split()}
     for name in (*_REAL.split(), *_COMPLEX.split()):
         names |= {name, f"{name}f"}
     return frozenset(names)
