@@ -26,6 +26,7 @@ from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
 from motet.compiler.ir.expressions import apply
 from motet.compiler.ir.functions import symbol_name
+from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
 from motet.errors import CompileError
@@ -54,8 +55,9 @@ _MATH = (
     "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-complex-to-libm,"
     "convert-complex-to-standard,convert-math-to-llvm,convert-math-to-libm"
 )
+_EXPAND = "arith-expand{include-bf16=1}"
 _TO_LLVM = (
-    "arith-expand{include-bf16=1},convert-scf-to-cf,finalize-memref-to-llvm,convert-complex-to-llvm,"
+    "convert-scf-to-cf,finalize-memref-to-llvm,convert-complex-to-llvm,"
     "convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
 )
 
@@ -257,6 +259,8 @@ def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], functio
         called = call_elementary(module)
         run_pipeline(module, _MATH)
         emulate_bfloat16(module)
+        run_pipeline(module, _EXPAND)
+        guard_divisions(module)
         run_pipeline(module, _TO_LLVM)
     except ir.MLIRError as error:
         detail = " ".join(str(error).split())
