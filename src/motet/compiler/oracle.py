@@ -17,6 +17,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import execution_engine, func, ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory, scans_to_loops
+from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.ir.translate import foreign_operations, source_location
 from motet.errors import CallError, CompileError
@@ -35,8 +36,9 @@ _LOWER = (
     "convert-complex-to-libm,convert-complex-to-standard,"
     "convert-math-to-libm"
 )
+_EXPAND = "arith-expand{include-bf16=1}"
 _TO_LLVM = (
-    "arith-expand{include-bf16=1},convert-scf-to-cf,finalize-memref-to-llvm{use-generic-functions=1},"
+    "convert-scf-to-cf,finalize-memref-to-llvm{use-generic-functions=1},"
     "convert-complex-to-llvm,convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
 )
 _COMPLEX = {"complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.complex128)}
@@ -115,6 +117,8 @@ def _lower(module: ir.Module) -> None:
         copies_to_linalg(module)
         run_pipeline(module, _LOWER)
         emulate_bfloat16(module)
+        run_pipeline(module, _EXPAND)
+        guard_divisions(module)
         run_pipeline(module, _TO_LLVM)
     except ir.MLIRError as error:
         raise CompileError(f"upstream's lowering fails: {' '.join(str(error).split())}") from error

@@ -2,19 +2,25 @@
 
     stablehlo.add %a, %b : tensor<i1>          →  stablehlo.or %a, %b
     stablehlo.power %x, %n : tensor<i32>       →  math.ipowi %x, %n / 2, squared, times %x where %n is odd
+    stablehlo.convert %x : f32 to i32          →  … with the nearest number where it is out of range, and 0 for NaN
     stablehlo.logistic %x : tensor<bf16>       →  on f32, rounded once
     chlo.sinh %z : tensor<complex<f32>>        →  -i · stablehlo.sine(i · z)
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
 
-Upstream adds i1 without a carry, reads six bits of an integer's exponent, and cancels all digits of sinh near 0.
+Upstream adds i1 without a carry, leaves numbers undefined that an integer type lacks, where XLA has the nearest one,
+reads six bits of an integer's exponent, and cancels all digits of sinh near 0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+
+_LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
+_SAFE = "motet.in_range"  # marks numbers that are converted as they are
 
 
 def correct_stablehlo(module: ir.Module) -> None:
@@ -50,11 +56,11 @@ class _Writer:
     def convert(self, value: ir.Value, element: ir.Type) -> ir.Value:
         return self.create("stablehlo.convert", [value], self.of(element))
 
-    def constant(self, like: ir.Value, number: int) -> ir.Value:
+    def constant(self, like: ir.Value, number: float) -> ir.Value:
         """A tensor of the type of `like` that holds `number`."""
         element = ir.RankedTensorType(like.type).element_type
         value = (
-            ir.IntegerAttr.get(element, number)
+            ir.IntegerAttr.get(element, int(number) if number < 2**63 else int(number) - 2**64)  # as a signed word
             if isinstance(element, ir.IntegerType)
             else ir.FloatAttr.get(element, float(number))
         )
@@ -102,6 +108,26 @@ def _power(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.select", [vanishes, zero, power], w.kind)
 
 
+def _convert(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    (source,) = op.operands
+    element = w.kind.element_type
+    given = ir.RankedTensorType(source.type).element_type
+    if not isinstance(element, ir.IntegerType) or element.width == 1 or str(given) not in _LARGEST:
+        return None
+    if not isinstance(source.owner, ir.Block) and _SAFE in source.owner.operation.attributes:
+        return None
+    bits = element.width - (0 if element.is_unsigned else 1)
+    end = 2.0**bits if 2.0**bits <= _LARGEST[str(given)] else math.inf
+    zero, least = w.constant(source, 0), 0 if element.is_unsigned else -(2**bits)
+    low = w.compare("LE", source, w.constant(source, 0.0 if element.is_unsigned else -end))
+    high = w.compare("GE", source, w.constant(source, end))
+    odd = w.create("stablehlo.or", [w.create("stablehlo.or", [low, high]), w.compare("NE", source, source)])
+    safe = w.create("stablehlo.select", [odd, zero, source], source.type, **{_SAFE: ir.UnitAttr.get()})
+    number = w.create("stablehlo.convert", [safe], w.kind)
+    number = w.create("stablehlo.select", [low, w.constant(number, least), number], w.kind)
+    return w.create("stablehlo.select", [high, w.constant(number, 2**bits - 1), number], w.kind)
+
+
 def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
     """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
     if str(w.kind.element_type) not in ("f16", "bf16"):
@@ -142,6 +168,7 @@ _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "chlo.sinh": _sinh,
     "stablehlo.add": _add,
     "stablehlo.cbrt": _cbrt,
+    "stablehlo.convert": _convert,
     "stablehlo.logistic": _logistic,
     "stablehlo.power": _power,
 }

@@ -178,6 +178,26 @@ def test_reduced_precision_of_any_bits(element: str):
         assert np.isnan(found[~number]).all()
 
 
+def test_numbers_that_an_integer_type_lacks_become_the_nearest_one():
+    cases: list[Case] = []
+    for element, dtype in (("f16", np.float16), ("f32", np.float32), ("f64", np.float64)):
+        numbers = [0.0, -0.5, 1.9, -1.9, 126.5, 128.0, -128.5, 255.9, 256.0, 3e4, -4e4, np.inf, -np.inf, np.nan]
+        numbers += [2.0**31, -(2.0**31), 2.0**63, 2.0**64, -(2.0**63), 1e30] if element != "f16" else []
+        values = np.array(numbers, dtype)
+        for target, integer in (SIGNED | UNSIGNED).items():
+            limits = np.iinfo(integer)
+            whole = [0 if np.isnan(n) else n if np.isinf(n) else int(n) for n in values.astype(np.float64)]
+            expected = np.array([int(min(max(n, limits.min), limits.max)) for n in whole], integer)
+            kinds = tensor(values, element), tensor(values, target)
+            cases.append(Case(
+                f"{element} to {target}", [(values, element)],
+                lambda n, a, kinds=kinds: f"%r{n} = stablehlo.convert {a[0]} : ({kinds[0]}) -> {kinds[1]}",
+                kinds[1], expected,
+            ))  # fmt: skip
+    for case, found in zip(cases, results(cases), strict=True):
+        np.testing.assert_array_equal(found, case.expected, err_msg=case.name)
+
+
 def test_logistic_of_short_floats():
     cases: list[Case] = []
     for element, dtype in (("f16", np.dtype(np.float16)), ("bf16", BF16)):

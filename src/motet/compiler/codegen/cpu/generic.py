@@ -24,12 +24,12 @@ from motet.compiler.codegen.cpu.checks import add_checks
 from motet.compiler.codegen.cpu.elementary import call_elementary, define_elementary
 from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
 from motet.compiler.codegen.cpu.row_tasks import PRIVATE, Rows, mark_private, split_rows
-from motet.compiler.codegen.cpu.safe_division import divide_safely
 from motet.compiler.codegen.kernel import KernelCode, Phase
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
 from motet.compiler.ir.expressions import apply
 from motet.compiler.ir.functions import symbol_name
+from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import UNCHECKED
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
@@ -59,7 +59,7 @@ _MATH = (
     "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-complex-to-libm,"
     "convert-complex-to-standard,convert-math-to-llvm,convert-math-to-libm"
 )
-_BLOCKS = "arith-expand{include-bf16=1},convert-scf-to-cf"
+_EXPAND = "arith-expand{include-bf16=1}"
 _TO_LLVM = (
     "finalize-memref-to-llvm,convert-complex-to-llvm,"
     "convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
@@ -268,8 +268,9 @@ def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], functio
         called = call_elementary(module)
         run_pipeline(module, _MATH)
         emulate_bfloat16(module)
-        divide_safely(module)
-        run_pipeline(module, _BLOCKS)
+        run_pipeline(module, _EXPAND)
+        guard_divisions(module)
+        run_pipeline(module, "convert-scf-to-cf")
         checked = exit_on_failure(module, _body(module))
         if checked:
             _take_all_arguments(_body(module))
