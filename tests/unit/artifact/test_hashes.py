@@ -10,7 +10,7 @@ import pytest
 
 from motet.artifact import Artifact, write_artifact
 from motet.artifact.hashes import PIECE, hash_of, hexdigest
-from motet.artifact.schema import Manifest, Parameter
+from motet.artifact.schema import SCHEMA_VERSION, Manifest, Parameter
 from motet.errors import ArtifactError
 
 RANDOM = np.random.default_rng(11)
@@ -42,7 +42,7 @@ def test_a_large_one_that_of_the_digests_of_its_pieces(size, length):
 
 def large(tmp_path) -> tuple[Artifact, np.ndarray]:
     weights = RANDOM.standard_normal((1500, 1021)).astype(np.float32)
-    manifest = Manifest(2, "test", [], [], [Parameter("weights", "f32", [1500, 1021])], {})
+    manifest = Manifest(SCHEMA_VERSION, "test", [], [], [Parameter("weights", "f32", [1500, 1021])], {})
     return write_artifact(manifest, {}, {"weights": weights}, tmp_path / "a.motet"), weights
 
 

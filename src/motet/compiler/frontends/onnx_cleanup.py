@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx_stretches import settle_stretches
+from motet.compiler.frontends.onnx_stretches import read_in_place, settle_stretches
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 
@@ -24,4 +24,7 @@ def clean_up(module: ir.Module) -> None:
         operation.erase()
     for function in public_functions(module):
         settle_stretches(function)
+    run_pipeline(module, "canonicalize,cse")
+    for function in public_functions(module):
+        read_in_place(function)
     run_pipeline(module, "canonicalize,cse,symbol-dce")

@@ -94,3 +94,82 @@ def _value(expression: Expr, values: dict[str, Expr]) -> Expr | None:
         return substitute(expression, values)
     except ZeroDivisionError:
         return None
+
+
+# -- readers
+
+
+def read_in_place(function: ir.Operation) -> None:
+    """Element-wise operations read what they would have of a stretch where it is, which then is not made."""
+    for operation in [entry.operation for entry in function.regions[0].blocks[0].operations]:
+        if operation.name == "linalg.generic" and _is_element_wise(operation):
+            inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
+            found = [number for number in range(inputs) if _is_stretched(operation, number)]
+            if found:
+                _rebuild(operation, inputs, found)
+
+
+def _is_element_wise(operation: ir.Operation) -> bool:
+    iterators = ir.ArrayAttr(operation.attributes["iterator_types"])
+    identity = ir.AffineMap.get_identity(len(iterators), operation.context)
+    parallel = all("parallel" in str(iterator) for iterator in iterators)
+    return parallel and len(operation.results) == 1 and _maps(operation)[-1] == identity
+
+
+def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
+    return [ir.AffineMapAttr(map_).value for map_ in ir.ArrayAttr(operation.attributes["indexing_maps"])]
+
+
+def _is_stretched(operation: ir.Operation, number: int) -> bool:
+    """Whether an input is a stretch that is read element by element."""
+    value, map_ = operation.operands[number], _maps(operation)[number]
+    simple = all(isinstance(each, ir.AffineDimExpr) for each in map_.results)
+    return simple and not isinstance(value.owner, ir.Block) and _stretch(value.owner.operation) is not None
+
+
+def _rebuild(operation: ir.Operation, inputs: int, found: list[int]) -> None:
+    """`operation` without the inputs `found`, whose elements its body takes itself."""
+    kept = [number for number in range(len(operation.operands)) if number not in found]
+    maps = _maps(operation)
+    with operation.location, ir.InsertionPoint(operation):
+        made = ir.Operation.create(
+            "linalg.generic", results=[result.type for result in operation.results],
+            operands=[operation.operands[number] for number in kept], regions=1, attributes={
+                "iterator_types": operation.attributes["iterator_types"],
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([inputs - len(found), 1]),
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(maps[number]) for number in kept]),
+            },
+        )  # fmt: skip
+        old = operation.regions[0].blocks[0]
+        arguments = list(old.arguments)
+        block = made.regions[0].blocks.append(
+            *(arguments[number].type for number in kept), arg_locs=[operation.location] * len(kept)
+        )
+        with ir.InsertionPoint(block):
+            for number in found:
+                stretch = operation.operands[number].owner.operation
+                arguments[number].replace_all_uses_with(_element(stretch, maps[number]))
+        for number, argument in zip(kept, block.arguments, strict=True):
+            arguments[number].replace_all_uses_with(argument)
+        for entry in list(old.operations):
+            entry.operation.detach_from_parent()
+            block.append(entry)
+    operation.results[0].replace_all_uses_with(made.results[0])
+    operation.erase()
+
+
+def _element(stretch: ir.Operation, map_: ir.AffineMap) -> ir.Value:
+    """The element that `stretch` has where the loops read it by `map_`; its body is written once more."""
+    mapping: dict[ir.Value, ir.Value] = {}
+    for entry in stretch.regions[0].blocks[0].operations:
+        if entry.operation.name == "linalg.yield":
+            return mapping[entry.operation.operands[0]]
+        copy = entry.operation.clone()
+        for number, operand in enumerate(copy.operands):
+            copy.operands[number] = mapping.get(operand, operand)
+        if copy.name == "linalg.index":
+            place = map_.results[ir.IntegerAttr(copy.attributes["dim"]).value]
+            dimension = ir.AffineDimExpr(place).position
+            copy.attributes["dim"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dimension)
+        mapping[entry.operation.results[0]] = copy.results[0]
+    raise ValueError("a body without an end")
