@@ -54,8 +54,8 @@ class Buffer(Struct, frozen=True):
 
     `index` names the input, result or parameter; `offset` places it in its base (the arena, or the
     parameter file's tensor). A status is `STATUS_BYTES` bytes, zero before the call, where commands say which of the
-    schedule's `checks[index]` failed. `bytes` is its size. Of an intermediate tensor, `shape` and `dtype` are for people:
-    nothing needs them to run.
+    schedule's `checks[index]` failed. `bytes` is its size. Of an intermediate tensor, `shape` and `dtype` are for
+    people: nothing needs them to run.
     """
 
     kind: Literal["input", "result", "parameter", "arena", "status"]

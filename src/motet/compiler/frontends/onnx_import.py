@@ -16,8 +16,8 @@ import numpy as np
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_functions import expand_functions
-from motet.compiler.frontends.onnx_integers import settle_integers
 from motet.compiler.frontends.onnx_indices import keep_outside
+from motet.compiler.frontends.onnx_integers import settle_integers
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_rewrites import rewrite_forms
 from motet.compiler.frontends.onnx_simplify import simplify

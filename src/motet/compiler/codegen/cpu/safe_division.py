@@ -1,6 +1,7 @@
-"""Lets divisions of integers never trap, as processors do for zero and for the least number divided by -1.
+"""Guards divisions of integers against traps, which processors raise for zero and for the least number by -1.
 
-    %q = arith.divsi %x, %y   →   %d = select (%y == 0 or (%y == -1 and %x is the least)), 1, %y ; %q = arith.divsi %x, %d
+    %q = arith.divsi %x, %y   →   %d = select (%y == 0 or (%y == -1 and %x == least)), 1, %y
+                                  %q = arith.divsi %x, %d
 
 What such divisions give is what the kernels of other classes give (`operations.py`): x / 0 is x, x % 0 is 0, and the
 least number divided by -1 is itself.
