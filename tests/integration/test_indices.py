@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from tests.integration.wrong_indices import KINDS
 
 import motet
 from motet.errors import CallError
-from tests.integration.wrong_indices import KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -95,6 +95,12 @@ def onnx_model(dtype: type, dynamic: bool) -> tuple[bytes, list[Cases]]:
     return model.SerializeToString(), found
 
 
+def check_all_onnx() -> None:
+    for dtype in (np.int64, np.int32):
+        for dynamic in (False, True):
+            check_onnx(dtype, dynamic)
+
+
 def check_onnx(dtype: type, dynamic: bool) -> None:
     source, cases = onnx_model(dtype, dynamic)
     with motet.load(motet.compile(source)) as session:
@@ -314,7 +320,7 @@ def check_elsewhere() -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "onnx": lambda: [check_onnx(dtype, dynamic) for dtype in (np.int64, np.int32) for dynamic in (False, True)] and None,
+    "onnx": check_all_onnx,
     "mlir": check_mlir,
     "elsewhere": check_elsewhere,
 }

@@ -129,9 +129,7 @@ def _check_buffer(
     for extent in buffer.shape:
         check_expression(extent, symbols, f"{where}: shape")
     if buffer.kind == "status" and (buffer.bytes, buffer.offset) != (STATUS_BYTES, 0):
-        raise ArtifactError(
-            f"{where}: a status of {buffer.bytes} bytes at {buffer.offset}; expected {STATUS_BYTES} at 0"
-        )
+        raise ArtifactError(f"{where}: status of {buffer.bytes} bytes at {buffer.offset}; expected {STATUS_BYTES} at 0")
     if buffer.kind != "arena":
         if not 0 <= buffer.index < counts[buffer.kind]:
             raise ArtifactError(f"{where}: {buffer.kind} {buffer.index}: there are {counts[buffer.kind]}")

@@ -62,8 +62,8 @@ OPTIONS = {
     " behind them, default: 1.25 times the least that they need, or 1 MiB",
     "fuse-siblings": "true; or false: a kernel for each of the convolutions of one tensor that meet in one operation,"
     " which may then run at once",
-    "unchecked-indices": "false; or true: the caller promises that indices that calls decide are inside of their"
-    " tensors, and code does not look; a wrong one then reads or writes foreign memory, or ends the process",
+    "unchecked-indices": "false; or true: leave out the bounds checks of indices that a call decides; a wrong index"
+    " then reads or writes foreign memory, or ends the process",
     "tune-schedule": "off, or measure: run every function here in several schedules (commands one after the other or at"
     " once, in other orders, with more memory) and keep the fastest of each",
     "tune-inputs": "extents to measure functions with that have dynamic ones; shapes of all inputs,"

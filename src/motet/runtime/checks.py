@@ -1,7 +1,7 @@
-"""What kernels say of checks that failed, as an index outside of a tensor: words in the last bytes of a call's arena.
+"""Reads which checks failed in a call, such as an index out of bounds, from the last bytes of the call's arena.
 
-Each command that may fail has a status there (`artifact/schema.py`). All are zero when a call begins; a task whose
-check fails writes to its command's and ends.
+Each command that may fail has a status there (`artifact/schema.py`). All statuses are zero when a call begins; a task
+whose check fails writes to the status of its command and returns.
 """
 
 from __future__ import annotations

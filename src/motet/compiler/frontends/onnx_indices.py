@@ -1,10 +1,10 @@
-"""Keeps indices that are outside of an axis outside of what the wheel makes of several axes, or of negative indices.
+"""Rewrites the indices of GatherND, ScatterND and ScatterElements so that one out of bounds stays out of bounds.
 
     GatherND(x: 5x4x3, i: kx2)  →  GatherND(x, Where(-e <= i < e, i, 20)), e = [5, 4]
 
-The wheel numbers the elements of the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would be (1, 1), and
-brings negative indices of ScatterElements up once where its scatter does so again. An index that is outside becomes one
-that no such number is as large as, which the kernel's own check then finds.
+The wheel's lowering linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would be (1, 1), and
+wraps negative indices of ScatterElements once, where its scatter wraps them again. An index out of bounds is replaced
+by the number of indexed elements, which the kernel's own check then reports.
 """
 
 from __future__ import annotations

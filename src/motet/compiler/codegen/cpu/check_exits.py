@@ -1,12 +1,12 @@
-"""Makes of a kernel's assertions, when it is blocks and branches, the end of its task and words for the runtime.
+"""Lowers a kernel's assertions, once it is blocks and branches, to an early return and a report to the runtime.
 
                               cond_br %in, ^on, ^failed
     cf.assert %in, "1"   →    ^failed: call @motet.failed(%status, 1, %i, %n) ; return
                               ^on: …
 
 `%status` is the address of four words, zero before the call: the number of the first check that failed, the index and
-the extent that it was compared with (-1 where it was no such comparison), and one that is not used. Memory that the
-task has allocated itself, for temporaries of unknown size, is not freed then.
+the extent that it was compared with (-1 if it was no such comparison), and one that is unused. Memory that the task
+has allocated itself, for temporaries of unknown size, is not freed in that case.
 """
 
 from __future__ import annotations

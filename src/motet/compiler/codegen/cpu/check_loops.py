@@ -1,13 +1,13 @@
-"""Hoists assertions out of loops whose iterations all assert the same: a gather of rows checks each index once.
+"""Moves assertions out of loops in which they are invariant, so that a gather of rows checks each index once.
 
     scf.for %j = 0 to %m                         %i = load %indices[%r] ; assert %i < %n
       %i = load %indices[%r] ; assert %i < %n →  scf.for %j = 0 to %m
       … load %table[%i, %j]                        %i = load %indices[%r] … load %table[%i, %j]
 
-What is asserted of the counter of a loop that begins with 0 is asserted of its last value instead. Of indices that
-differ from iteration to iteration and that say all of a place, a loop in front finds the largest, as unsigned numbers,
-which is asserted to be inside: neither loop has an exit, so that LLVM vectorises both. Of other places, whose addresses
-it does not calculate in vectors, each is looked at when it is read.
+An assertion about the counter of a loop that begins with 0 becomes one about its last value. An index that differs from
+iteration to iteration and is the whole place of a load is checked by a loop in front, which finds the largest index,
+unsigned: neither loop then has an exit, and LLVM vectorises both. LLVM does not vectorise loads at other computed
+places, which therefore keep their check.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Adds to a kernel on tensors what it has to look at before it reaches for an element at a computed place.
+"""Adds bounds checks to a kernel on tensors, wherever it accesses an element or a slice at a computed place.
 
     %v = tensor.extract %t[%i]           %n = tensor.dim %t, %c0
                                     →    %in = arith.cmpi ult, %i, %n
                                          cf.assert %in, "1"
                                          %v = tensor.extract %t[%i]
 
-An assertion's message is then the number of its text, from 1, those of the program included. Places that are known
-to be inside are left alone. `check_loops.py` takes assertions out of loops; `check_exits.py` makes of them what ends
-the kernel's task and tells the runtime.
+The message of each assertion, also of the program's own, becomes the number of its text, from 1. Places that are known
+to be in bounds get no check. `check_loops.py` moves assertions out of loops; `check_exits.py` lowers them to code that
+ends the kernel's task and reports the failure to the runtime.
 """
 
 from __future__ import annotations

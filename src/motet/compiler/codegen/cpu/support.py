@@ -3,7 +3,7 @@
 `python -m motet.compiler.codegen.cpu.support` compiles it for each machine to a relocatable object beside the
 loader, so that the runtime needs neither a compiler nor a compiled extension.
 
-`support_pool.py`, `support_executor.py` and `support_call.py` have its parts.
+`support_pool.py`, `support_executor.py`, `support_status.py` and `support_call.py` have its parts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from motet.artifact.schema import STATUS_BYTES
 from motet.compiler.codegen.cpu.support_call import CALL
 from motet.compiler.codegen.cpu.support_executor import executor
 from motet.compiler.codegen.cpu.support_pool import POOL
+from motet.compiler.codegen.cpu.support_status import STATUS
 from motet.runtime.devices.host import layout
 
 _WAIT, _WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE of <linux/futex.h>, private to the process
@@ -64,7 +65,7 @@ def support_ir(machine: Machine) -> str:
     for table in tables:
         name = table.__name__.upper()
         words.update({f"{name}_{field.name}": int(field) for field in table.__members__.values()})
-    return Template(POOL + executor() + CALL).substitute(words)
+    return Template(POOL + executor() + STATUS + CALL).substitute(words)
 
 
 def build(machine: Machine) -> bytes:

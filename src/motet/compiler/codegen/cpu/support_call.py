@@ -14,7 +14,6 @@ declare extern_weak void @Py_IncRef(ptr)
 declare extern_weak void @Py_DecRef(ptr)
 declare extern_weak ptr @PyTuple_New(i64)
 declare extern_weak i32 @PyTuple_SetItem(ptr, i64, ptr)
-declare extern_weak ptr @PyLong_FromVoidPtr(ptr)
 
 ; The address of the data of %object, where it is an ndarray as %spec says; null where not.
 define internal ptr @checked(ptr %object, ptr %spec, ptr %type) nounwind {
@@ -244,24 +243,6 @@ error:
   ret ptr null
 }
 
-; Raises what the statuses at %first say.
-define internal void @fail(ptr %call, ptr %first) noinline cold nounwind {
-entry:
-  %arguments = alloca ptr
-  %address = call ptr @PyLong_FromVoidPtr(ptr %first)
-  %none = icmp eq ptr %address, null
-  br i1 %none, label %end, label %ask
-ask:
-  store ptr %address, ptr %arguments
-  %p_failed = getelementptr i8, ptr %call, i64 $CALL_FAILED
-  %failed = load ptr, ptr %p_failed
-  %nothing = call ptr @PyObject_Vectorcall(ptr %failed, ptr %arguments, i64 1, ptr null)
-  call void @Py_DecRef(ptr %address)
-  br label %end
-end:
-  ret void
-}
-
 ; The method: METH_FASTCALL | METH_KEYWORDS. %self is a tuple whose first item is the address of the Call.
 define ptr @motet_call(ptr %self, ptr %args, i64 %given, ptr %names) nounwind {
 entry:
@@ -389,22 +370,11 @@ use:
   %arena_address = load i64, ptr %p_arena
   %p_arena_entry = getelementptr i64, ptr %table, i64 %arena_external
   store i64 %arena_address, ptr %p_arena_entry
-  %p_statuses = getelementptr i8, ptr %call, i64 $CALL_STATUSES
-  %statuses = load i64, ptr %p_statuses
-  %unchecked = icmp eq i64 %statuses, 0
-  br i1 %unchecked, label %run, label %clear
-clear:
-  %p_status_offset = getelementptr i8, ptr %call, i64 $CALL_STATUS_OFFSET
-  %status_offset = load i64, ptr %p_status_offset
-  %status_at = add i64 %arena_address, %status_offset
-  %own_status = inttoptr i64 %status_at to ptr
-  %status_bytes = mul i64 %statuses, $STATUS_BYTES
-  call void @llvm.memset.p0.i64(ptr %own_status, i8 0, i64 %status_bytes, i1 false)
+  %own_status = call ptr @clear_statuses(ptr %call, i64 %arena_address)
   br label %run
 run:
-  %taken = phi i64 [ 0, %arena ], [ %bit, %use ], [ %bit, %clear ]
-  %checked = phi i64 [ 0, %arena ], [ 0, %use ], [ %statuses, %clear ]
-  %first_status = phi ptr [ null, %arena ], [ null, %use ], [ %own_status, %clear ]
+  %taken = phi i64 [ 0, %arena ], [ %bit, %use ]
+  %first_status = phi ptr [ null, %arena ], [ %own_status, %use ]
   %p_release = getelementptr i8, ptr %call, i64 $CALL_RELEASE
   %release = load i64, ptr %p_release
   %free_lock = icmp ne i64 %release, 0
@@ -419,20 +389,10 @@ unlocked:
   br label %ran
 ran:
   %status = phi i32 [ %status_locked, %locked ], [ %status_unlocked, %unlocked ]
-  br label %next_status
-next_status:
-  %s = phi i64 [ 0, %ran ], [ %s_after, %status_of ]
-  %more_statuses = icmp ult i64 %s, %checked
-  br i1 %more_statuses, label %status_of, label %end_run
-status_of:
-  %status_byte = mul i64 %s, $STATUS_BYTES
-  %p_status = getelementptr i8, ptr %first_status, i64 %status_byte
-  %its_check = load i64, ptr %p_status
-  %s_after = add i64 %s, 1
-  %passed_it = icmp eq i64 %its_check, 0
-  br i1 %passed_it, label %next_status, label %check_failed
+  %failed_check = call i1 @any_failed(ptr %call, ptr %first_status)
+  br i1 %failed_check, label %check_failed, label %end_run
 check_failed:
-  call void @fail(ptr %call, ptr %first_status)
+  call void @raise_failed(ptr %call, ptr %first_status)
   atomicrmw or ptr %p_free, i64 %taken release
   call void @drop_all(ptr %objects, i64 %results)
   ret ptr null

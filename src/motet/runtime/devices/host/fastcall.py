@@ -122,8 +122,8 @@ def make_fast_call(
     place. `fixed` maps externals to addresses that stay; external `arena` gets one of the addresses `arenas`, at
     most 64, exclusively for the call, or one that was added to `more`, beside which `arenas` has one at most.
     `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as the
-    builtin. Of `statuses`, which are in the arena, one that is not zero after a run becomes an error. Safe to call from
-    several threads.
+    builtin. After a run, a status of `statuses`, which are in the arena, that is not zero becomes an error. Safe to
+    call from several threads.
     """
     if not fast_calls_work() or program.externals > 512 or len(results) > 64:
         return None
