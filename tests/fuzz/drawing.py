@@ -23,6 +23,7 @@ WEIGHTS = {
     "elementwise": 6, "cast": 2, "reduction": 4, "product": 4, "window": 3, "norm": 2, "movement": 7, "index": 4,
     "order": 2, "quantised": 1, "generic": 6,
 }
+_PRODUCTS = ("MatMul", "Gemm", "Einsum", "MatMulInteger")
 
 
 class Drawer:
@@ -139,6 +140,8 @@ class Drawer:
         dtypes = tuple(self.dtype(name) if name else "" for name in inputs)
         if all(name in self.constants for name in inputs if name):
             avoid("functions of constants alone")
+        if op in _PRODUCTS and any(0 in self.shape(name) for name in inputs if name):
+            avoid("products with an extent of 0")
         if self.operators is not None and op not in self.operators:
             raise Rejected(f"{op}: not in the language")
         if not op.startswith("linalg.") and not accepts(op, self.opset, dtypes):

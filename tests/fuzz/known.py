@@ -16,7 +16,7 @@ KNOWN: set[str] = {
     "CumSum exclusive of floats",
     "Reshape of a scalar to a scalar",
     "Reshape with an extent of 0",
-    "Einsum with an extent of 0",
+    "products with an extent of 0",
     "ScatterElements with an extent of 0",
     "Einsum of one dynamic extent twice",
     "functions of constants alone",

@@ -133,8 +133,6 @@ def _draw_einsum(d: Drawer) -> None:
     every = sorted(sizes)
     if d.symbols:
         avoid("Einsum of one dynamic extent twice")
-    if 0 in sizes.values():
-        avoid("Einsum with an extent of 0")
     kept = [letter for letter in every if d.rng.random() < 0.6]
     d.rng.shuffle(kept)
     if np.prod([max(sizes[letter], 1) for letter in every], initial=1) > 60000:
