@@ -5,30 +5,44 @@
 
 `tensor.pad` folds to its source where both have the same static type, which what is added on one side and removed on
 the other leave as it is; and nothing bufferizes one by negative amounts. Pads by amounts that are not known are kept
-from folding. To be run before anything is folded: the oracle folds by the same rule.
+from folding, and refused where all extents are known. To be run before anything is folded: the oracle folds by the
+same rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+from motet.errors import CompileError
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 def crop_pads(module: ir.Module) -> None:
-    """In place."""
+    """In place. Raises CompileError for pads whose amounts are values although all extents are known."""
     with module.context:
         for pad in find_operations(module, "tensor.pad"):
             low, high = _amounts(pad)
             source = ir.RankedTensorType(pad.operands[0].type)
             removed = [min(a, 0) + min(b, 0) if _DYNAMIC not in (a, b) else 0 for a, b in zip(low, high, strict=True)]
             if _DYNAMIC in (*low, *high):
+                _refuse_shift(pad, source)
                 pad.attributes["nofold"] = ir.UnitAttr.get()
             elif any(removed) and source.has_static_shape:
                 _crop(pad, source, low, high)
+
+
+def _refuse_shift(pad: ir.Operation, source: ir.RankedTensorType) -> None:
+    """Raise CompileError for amounts of a call, which may be negative, where the result's extents are fixed all the
+    same: no extent says then which elements there are."""
+    if source.has_static_shape and ir.RankedTensorType(pad.results[0].type).has_static_shape:
+        raise CompileError(
+            "tensor.pad: amounts that a call decides, between tensors of static extents, are not supported; expected "
+            "constants, or a result of dynamic extents", locate(pad.location),
+        )
 
 
 def _amounts(pad: ir.Operation) -> tuple[list[int], list[int]]:
@@ -49,12 +63,15 @@ def _constant(value: ir.Value) -> int:
 
 def _crop(pad: ir.Operation, source: ir.RankedTensorType, low: Sequence[int], high: Sequence[int]) -> None:
     """All of it is static, and so is the padded result, whatever its type says."""
-    offsets = [min(size, max(0, -before)) for size, before in zip(source.shape, low, strict=True)]
     sizes = [
         max(0, size + min(0, before) + min(0, after))
         for size, before, after in zip(source.shape, low, high, strict=True)
     ]
+    # What has no elements may lie anywhere, but bufferization wants its place to be that of an element.
+    offsets = [max(0, -before) if size else 0 for size, before in zip(sizes, low, strict=True)]
     added = [[max(0, amount) for amount in side] for side in (low, high)]
+    for axis in (axis for axis, size in enumerate(sizes) if not size):
+        added[1][axis], added[0][axis] = added[0][axis] + added[1][axis], 0
     kind = ir.RankedTensorType.get(sizes, source.element_type)
     cropped = ir.Operation.create(
         "tensor.extract_slice", results=[kind], operands=[pad.operands[0]], loc=pad.location, ip=ir.InsertionPoint(pad),

@@ -66,8 +66,8 @@ def _elements(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[str]:
     return list(held[node.input[0]])
 
 
-def _position(node: onnx.NodeProto, facts: Facts, place: int, count: int, default: int) -> int:
-    """The position that operand `place` gives among `count`, from the front."""
+def _position(node: onnx.NodeProto, facts: Facts, place: int, count: int, last: int, default: int) -> int:
+    """The position, up to `last`, that operand `place` gives in a sequence of `count` elements, from the front."""
     name = node.input[place] if len(node.input) > place else ""
     if not name:
         return default
@@ -75,12 +75,12 @@ def _position(node: onnx.NodeProto, facts: Facts, place: int, count: int, defaul
     if array is None:
         raise _refused(node, facts, "a position that a call decides")
     position = int(array.reshape(-1)[0])
-    if not -count <= position < count:
+    if not -count <= position <= last:
         raise facts.model.error(
-            f"node {node.name!r}: {node.op_type}: position {position} is outside of a sequence; expected -{count} to "
-            f"{count - 1}"
+            f"node {node.name!r}: {node.op_type}: position {position} is outside of a sequence of {count}; expected "
+            f"-{count} to {last}"
         )
-    return position % count
+    return position if position >= 0 else position + count
 
 
 def _construct(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
@@ -90,21 +90,21 @@ def _construct(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.Nod
 
 def _insert(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
     elements = _elements(node, facts, held)
-    elements.insert(_position(node, facts, 2, len(elements) + 1, len(elements)), node.input[1])
+    elements.insert(_position(node, facts, 2, len(elements), len(elements), len(elements)), node.input[1])
     held[node.output[0]] = elements
     return []
 
 
 def _erase(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
     elements = _elements(node, facts, held)
-    del elements[_position(node, facts, 1, len(elements), len(elements) - 1)]
+    del elements[_position(node, facts, 1, len(elements), len(elements) - 1, len(elements) - 1)]
     held[node.output[0]] = elements
     return []
 
 
 def _at(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
     elements = _elements(node, facts, held)
-    return Writer(node, facts).done([elements[_position(node, facts, 1, len(elements), 0)]])
+    return Writer(node, facts).done([elements[_position(node, facts, 1, len(elements), len(elements) - 1, 0)]])
 
 
 def _length(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
@@ -126,7 +126,7 @@ def _split(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodePro
     extent = extents[axis] if extents is not None else None
     given = node.input[1] if len(node.input) > 1 else ""
     split = facts.model.constants.get(given) if given else np.array(1)
-    if extent is None or split is None or (split.ndim == 0 and split < 1):
+    if extent is None or split is None or bool((split < (0 if split.ndim else 1)).any()):
         raise _refused(node, facts, "parts, or an extent, that a call decides")
     ends = np.cumsum(split) if split.ndim else np.minimum(np.arange(0, extent, int(split)) + int(split), extent)
     w, begin = Writer(node, facts), 0

@@ -46,6 +46,7 @@ def test_forms_with_wrong_lowerings_are_refused(data: bytes, what: str) -> None:
         (model("STFT", [(F, [1, 32, 1]), (I64, [])], (F, [1, 4, 9, 2])), "operator STFT is not supported: .* complex"),
         (model("Unique", [(F, [4])], (F, [None])), "operator Unique is not supported: .* depend on data"),
         (model("Cast", [(F, [4])], (TensorProto.FLOAT8E5M2, [4]), to=TensorProto.FLOAT8E5M2), "Cast of 8-bit floats"),
+        (model("CastLike", [(F, [4]), (TensorProto.INT4, [4])], (TensorProto.INT4, [4])), "CastLike of integers"),
         (model("AffineGrid", [(F, [1, 2, 3]), (I64, [4])], (F, [1, 2, 3, 2])), "AffineGrid .* known when compiling"),
         (model("LSTM", [(F, [5, 1, 3]), (F, [1, 8, 3]), (F, [1, 8, 2]), (F, [1, 16]), (TensorProto.INT32, [1])],
                (F, [5, 1, 1, 2]), hidden_size=2), "LSTM with sequence_lens"),
@@ -53,7 +54,7 @@ def test_forms_with_wrong_lowerings_are_refused(data: bytes, what: str) -> None:
         (model("Einsum", [(F, [1, 2, 3]), (F, [4, 3, 2])], (F, [4, 2, 2]), equation="aij,ajk->aik"),
          r"operator Einsum \(operator set 20\) has no lowering for inputs of float\[1, 2, 3\], .*equation=aij,"),
     ],
-    ids=["complex", "of-data", "short", "size", "lengths", "extents", "form"],
+    ids=["complex", "of-data", "short", "nibbles", "size", "lengths", "extents", "form"],
 )
 def test_operators_that_are_not_known_are_named(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': {what}"):
@@ -63,3 +64,28 @@ def test_operators_that_are_not_known_are_named(data: bytes, what: str) -> None:
 def test_signed_integers_are_taken() -> None:
     program = load_onnx(model("DequantizeLinear", [(I8, [3, 2]), (F, []), (I8, [])], (F, [3, 2])), "m.onnx")
     assert np.prod(program.module.body.operations[0].type.results[0].shape) == 6
+
+
+def test_batched_scans_are_refused() -> None:
+    steps = [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Identity", ["c"], ["d"])]
+    body = helper.make_graph(steps, "b",
+                             [helper.make_tensor_value_info(n, F, [2]) for n in "ab"],
+                             [helper.make_tensor_value_info(n, F, [2]) for n in "cd"])
+    node = helper.make_node("Scan", ["", "i", "x"], ["y", "z"], name="scan", num_scan_inputs=1, body=body)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("i", F, [1, 2]), helper.make_tensor_value_info("x", F, [1, 3, 2])],
+        [helper.make_tensor_value_info("y", F, [1, 2]), helper.make_tensor_value_info("z", F, [1, 3, 2])],
+    )
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3).SerializeToString()
+    with pytest.raises(CompileError, match="node 'scan': Scan of operator set 8, whose operands are batches"):
+        load_onnx(data, "m.onnx")
+
+
+def test_operators_of_other_domains_are_named() -> None:
+    node = helper.make_node("Binarizer", ["x"], ["y"], name="node", domain="ai.onnx.ml", threshold=0.5)
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", F, [4])],
+                              [helper.make_tensor_value_info("y", F, [4])])
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)]
+    data = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    with pytest.raises(CompileError, match=r"node 'node': operator Binarizer of domain 'ai.onnx.ml' is not supported"):
+        load_onnx(data, "m.onnx")
