@@ -1,4 +1,4 @@
-"""Operations whose extents only a call knows: right ones against numpy, wrong ones refused, on one and several devices."""
+"""Operations whose extents only a call knows: right ones against numpy, wrong ones refused, on one device and more."""
 
 from __future__ import annotations
 

@@ -28,11 +28,15 @@ _SIZED = ("tensor.empty", "tensor.generate", "tensor.splat")
 
 
 def requirements(module: ir.Module) -> dict[str, list[Constraint]]:
-    """The constraints of every public function, by name. Assertions that are among them are erased.
+    """The constraints of every public function whose extents calls decide, by name. Assertions that are among them are
+    erased.
 
     Raises CompileError for an operation whose extents do not fit in any call.
     """
-    return {symbol_name(function): _Requirements(function).run() for function in public_functions(module)}
+    return {
+        symbol_name(function): _Requirements(function).run() for function in public_functions(module)
+        if not all(argument.type.has_static_shape for argument in function.regions[0].blocks[0].arguments)
+    }
 
 
 class _Requirements:
