@@ -78,3 +78,15 @@ def test_sums_of_no_products_are_zeros():
         onnx.helper.make_node("Einsum", ["a", "b"], ["z"], equation="ab,acb->ac"),
     ]
     _run(nodes, inputs, results, {})
+
+
+def test_scatters_of_no_updates_give_their_data():
+    inputs = {
+        "x": np.arange(6, dtype=np.float32).reshape(1, 2, 3), "i": np.zeros((1, 2, 0), np.int64),
+        "u": np.zeros((1, 2, 0), np.float32), "j": np.zeros((0, 2), np.int64), "v": np.zeros((0, 3), np.float32),
+    }
+    nodes = [
+        onnx.helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=2, reduction="min"),
+        onnx.helper.make_node("ScatterND", ["x", "j", "v"], ["z"], reduction="add"),
+    ]
+    _run(nodes, inputs, {"y": inputs["x"], "z": inputs["x"]}, {})

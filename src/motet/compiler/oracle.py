@@ -17,6 +17,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import execution_engine, func, ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory, scans_to_loops
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.ir.translate import foreign_operations, source_location
@@ -41,6 +42,30 @@ _TO_LLVM = (
     "convert-scf-to-cf,finalize-memref-to-llvm{use-generic-functions=1},"
     "convert-complex-to-llvm,convert-math-to-llvm,convert-to-llvm,canonicalize,cse,reconcile-unrealized-casts"
 )
+# What LLVM calls where a processor has no conversion from f64 to f16. Via f32 the number would be rounded twice; an
+# inexact f32 is made odd on the way, which the second rounding then sees as inexact.
+_TO_HALF = """
+llvm.func @__truncdfhf2(%x: f64) -> f16 {
+  %last = llvm.mlir.constant(1 : i32) : i32
+  %float = llvm.fptrunc %x : f64 to f32
+  %back = llvm.fpext %float : f32 to f64
+  %inexact = llvm.fcmp "one" %back, %x : f64
+  %bits = llvm.bitcast %float : f32 to i32
+  %parity = llvm.and %bits, %last : i32
+  %odd = llvm.icmp "eq" %parity, %last : i32
+  %back_size = llvm.intr.fabs(%back) : (f64) -> f64
+  %size = llvm.intr.fabs(%x) : (f64) -> f64
+  %grown = llvm.fcmp "ogt" %back_size, %size : f64
+  %down = llvm.sub %bits, %last : i32
+  %up = llvm.add %bits, %last : i32
+  %beside = llvm.select %grown, %down, %up : i1, i32
+  %nearest = llvm.select %odd, %bits, %beside : i1, i32
+  %chosen = llvm.select %inexact, %nearest, %bits : i1, i32
+  %sticky = llvm.bitcast %chosen : i32 to f32
+  %half = llvm.fptrunc %sticky : f32 to f16
+  llvm.return %half : f16
+}
+"""
 _COMPLEX = {"complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.complex128)}
 
 
@@ -120,12 +145,21 @@ def _lower(module: ir.Module) -> None:
         run_pipeline(module, _EXPAND)
         guard_divisions(module)
         run_pipeline(module, _TO_LLVM)
+        _define_to_half(module)
     except ir.MLIRError as error:
         raise CompileError(f"upstream's lowering fails: {' '.join(str(error).split())}") from error
     for operation in foreign_operations(module):
         raise CompileError(
             f"{operation.name}: upstream has no lowering of this operation", source_location(operation)
         )
+
+
+def _define_to_half(module: ir.Module) -> None:
+    for operation in find_operations(module, "llvm.fptrunc"):
+        if str(operation.operands[0].type) == "f64" and str(operation.results[0].type) == "f16":
+            definition = ir.Module.parse(_TO_HALF)
+            module.body.append(definition.body.operations[0].detach_from_parent())
+            return
 
 
 # -- calling -------------------------------------------------------------------------------------------

@@ -89,6 +89,18 @@ def test_narrowing_rounds_to_even_over_all_exponents(name: str, dtype: np.dtype)
     np.testing.assert_array_equal(result.view(np.uint16)[number], expected.view(np.uint16)[number])
 
 
+def test_narrowing_a_double_to_f16_rounds_once() -> None:
+    random = np.random.default_rng(6)
+    halves = random.integers(0, 1 << 16, 2000, np.uint16).view(np.float16).astype(np.float64)
+    nudges = random.choice([0.0, 1e-13, -1e-13, 2**-12, 2**-12 + 1e-13, 2**-12 - 1e-13], 2000)
+    halves = halves[np.isfinite(halves)]
+    nudges = nudges[: len(halves)]
+    a = np.concatenate([halves * (1 + nudges), [70000.0, 1e-8, 5e-8, -0.0, 1e300, np.inf, np.nan]])
+    (result,) = run_oracle_text(elementwise("f64", "%r = arith.truncf %x : f64 to f16", "f16"), "main", [a, a])
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        np.testing.assert_array_equal(result, a.astype(np.float16))
+
+
 @pytest.mark.parametrize(
     ("operation", "function"),
     [("exp", np.exp), ("tanh", np.tanh), ("log", np.log), ("sqrt", np.sqrt),

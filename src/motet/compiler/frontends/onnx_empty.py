@@ -1,4 +1,4 @@
-"""Replaces values without elements, whatever computes them, by constants, and sums of no products by zeros.
+"""Replaces values without elements by constants, sums of no products by zeros, scatters of no updates by their data.
 
 Lowerings divide by extents, and guess an extent from the number of elements, neither of which 0 allows.
 """
@@ -15,6 +15,8 @@ from motet.compiler.frontends.onnx_model import OnnxModel
 if TYPE_CHECKING:
     import onnx
 
+_SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
+
 
 def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """In place, in the graph of `model`, whose types are inferred, and whose known shapes are `shapes`; whether
@@ -23,7 +25,8 @@ def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
     empty = _empty(model, shapes)
     nodes: list[onnx.NodeProto] = []
-    changed = False
+    kept = [node for node in model.proto.graph.node if _keep_data(node, shapes)]
+    changed = bool(kept)
     results = {value.name for value in model.proto.graph.output}
     for node in model.proto.graph.node:
         named = [name for name in node.output if name]
@@ -58,6 +61,15 @@ def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         for name, kind in kinds.items()
         if kind not in (0, onnx.TensorProto.STRING) and name in shapes and (0 in shapes[name] or name in sums)
     }
+
+
+def _keep_data(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Make a scatter of no updates the tensor that it would update; whether it is one."""
+    if node.op_type not in _SCATTERS or 0 not in shapes.get(node.input[2], ()):
+        return False
+    node.op_type = "Identity"
+    del node.input[1:], node.attribute[:]
+    return True
 
 
 def _gives_constant(model: OnnxModel, node: onnx.NodeProto) -> bool:

@@ -1,11 +1,14 @@
-"""drop-nothing: work whose results have no elements is none.
+"""drop-nothing: work whose results have no elements is none, and loops over nothing leave what they write as it is.
 
     %y = linalg.matmul ins(%a, %b : tensor<0x8xf32>, …) …    →    %y = tensor.empty() : tensor<0x16xf32>
+    %y = linalg.matmul ins(%a, %b : tensor<4x0xf32>, tensor<0x16xf32>) outs(%c : tensor<4x16xf32>)    →    %c
 """
 
 from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
+
+_PADDING = ("linalg.pack", "linalg.unpack")  # which write more than they read
 
 
 def drop_nothing(function: ir.Operation) -> None:
@@ -21,6 +24,24 @@ def drop_nothing(function: ir.Operation) -> None:
                 )
                 result.replace_all_uses_with(empty.result)
             operation.erase()
+        elif _walks_nothing(operation):
+            for result, written in zip(operation.results, _written(operation), strict=True):
+                result.replace_all_uses_with(written)
+            operation.erase()
+
+
+def _walks_nothing(operation: ir.Operation) -> bool:
+    """Whether an operation of loops reads a tensor without elements: one of its loops has no iterations."""
+    written = _written(operation)
+    if not operation.name.startswith("linalg.") or operation.name in _PADDING:
+        return False
+    read = list(operation.operands)[: len(operation.operands) - len(written)]
+    return any(_is_nothing(operand.type) for operand in read)
+
+
+def _written(operation: ir.Operation) -> list[ir.Value]:
+    """The operands that results begin as: an operation on tensors names as many as it has results, last."""
+    return list(operation.operands)[len(operation.operands) - len(operation.results) :]
 
 
 def _is_nothing(kind: ir.Type) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import motet
+from motet.artifact.dtypes import DTYPES
 
 TEXT = """
 func.func @main(%a: tensor<{m}x{k}xf32>, %b: tensor<{k}x{n}xf32>, %c: tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32> {{
@@ -25,3 +26,13 @@ def test_products_without_elements(m: int, n: int, k: int) -> None:
     found = session(a, b, c)
     assert found.shape == (m, n)
     np.testing.assert_allclose(found, np.exp(a @ b + c), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i32", "i64", "f16", "f64"])
+def test_sums_of_no_products_are_what_they_begin_with(dtype: str) -> None:
+    text = TEXT.format(m=3, n=2, k=0).replace("f32", dtype).replace("%1 = math.exp %0", "%1 = tensor.cast %0")
+    text = text.replace(f"tensor<3x2x{dtype}>\n  return", f"tensor<3x2x{dtype}> to tensor<3x2x{dtype}>\n  return")
+    numbers = DTYPES[dtype]
+    c = np.arange(6).reshape(3, 2).astype(numbers)
+    found = motet.load(motet.compile(text, devices="host"))(np.zeros((3, 0), numbers), np.zeros((0, 2), numbers), c)
+    np.testing.assert_array_equal(found, c)
