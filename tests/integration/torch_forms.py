@@ -502,6 +502,9 @@ def moves() -> Iterator[TorchForm]:
     v = Values("index")
     singles: dict[str, Callable[[Any], Any]] = {
         "roll": lambda x: torch.roll(x, (1, -2), (0, 2)), "roll flat": lambda x: torch.roll(x, 7), "flip": lambda x: x.flip(0, 2),
+        "pad that cancels": lambda x: F.pad(x, (1, -1)), "pads that cancel": lambda x: F.pad(x, (-1, 1, 2, -2), value=2.0),
+        "zero pad": torch.nn.ZeroPad2d((1, -1, -2, 2)), "negative pads": lambda x: F.pad(x, (-1, -1, 0, -3)),
+        "reflected negative pads": lambda x: F.pad(x, (2, -2), mode="reflect"),
         "fliplr": torch.fliplr, "rot90": lambda x: torch.rot90(x, 1, (1, 2)), "repeat": lambda x: x.repeat(2, 1, 3),
         "tile": lambda x: x.tile(2, 3), "repeat_interleave": lambda x: x.repeat_interleave(3, 1),
         "repeat_interleave of all": lambda x: x.repeat_interleave(2), "permute": lambda x: x.permute(2, 0, 1),
