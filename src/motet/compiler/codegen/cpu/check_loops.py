@@ -26,6 +26,27 @@ def hoist_checks(function: ir.Operation, inputs: int) -> None:
             pass
 
 
+def hoist_loads(function: ir.Operation, inputs: int) -> None:
+    """Move loads of the first `inputs` arguments, which are only read, out of loops whose counters are not in their
+    places: LLVM cannot, since it does not know that no store of the loop writes there."""
+    read_only = _read_only(function, inputs)
+    for load in find_operations(function, "memref.load"):
+        memory, *places = load.operands
+        counters = [place for place in places if _is_counter(place)]
+        while memory in read_only and len(counters) == len(places) and places:
+            loop = load.parent
+            if loop is None or loop.name != "scf.for" or loop.operation.regions[0].blocks[0].arguments[0] in places:
+                break
+            load.move_before(loop.operation)
+
+
+def _is_counter(value: ir.Value) -> bool:
+    if not isinstance(value.owner, ir.Block):
+        return False
+    loop = value.owner.owner
+    return loop is not None and loop.name == "scf.for" and ir.BlockArgument(value).arg_number == 0
+
+
 def check_in_front(function: ir.Operation, inputs: int) -> None:
     """Check the indices of all iterations of a loop in front of it, where that needs nothing that the loop makes."""
     read_only = _read_only(function, inputs)

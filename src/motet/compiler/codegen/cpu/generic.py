@@ -19,7 +19,7 @@ from typing import Literal
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.check_exits import define_exit, exit_on_failure
-from motet.compiler.codegen.cpu.check_loops import check_in_front, hoist_checks
+from motet.compiler.codegen.cpu.check_loops import check_in_front, hoist_checks, hoist_loads
 from motet.compiler.codegen.cpu.checks import add_checks
 from motet.compiler.codegen.cpu.elementary import call_elementary, define_elementary
 from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
@@ -262,6 +262,7 @@ def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], functio
         _small_to_stack(_body(module))
         temporaries = _large_to_arguments(_body(module))
         run_pipeline(module, _LOOPS)
+        hoist_loads(_body(module), arguments)
         hoist_checks(_body(module), arguments)
         ranges = _split(_body(module))
         check_in_front(_body(module), arguments)
