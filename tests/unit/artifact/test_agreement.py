@@ -131,8 +131,8 @@ def test_the_same_manifest_written_otherwise_is_accepted(forgers: dict[str, Forg
 def test_changed_manifests_are_refused_or_run_as_before(forgers: dict[str, Forger], sealed: bool):
     """With a seal that fits, another program may run; nothing reads or writes outside."""
     for case, forger in forgers.items():
-        counts = run(60, 20260, forger.forged(forger.manifest, sealed=False), case, sealed)
-        assert counts.total == 60
+        counts = run(64, 20260, forger.forged(forger.manifest, sealed=False), case, sealed)
+        assert counts.total == 64
         assert counts.stopped == [] and counts.faults == 0, [*counts.stopped, *counts.lines]
         assert sealed or counts.other == 0, counts.lines
 
