@@ -399,7 +399,10 @@ def _draw_relation(d: Drawer) -> None:
     op = d.rng.choice((*_RELATIONS, *_LOGIC, *_BITS))
     kinds = ("bool",) if op in _LOGIC else INTEGERS if op in _BITS else ALL if op == "Equal" else NUMBERS
     x = d.pick(kinds)
-    d.node(op, [x, partner(d, x)])
+    y = partner(d, x)
+    if x == y and is_float(d.dtype(x)):
+        avoid("Equal of a value and itself")
+    d.node(op, [x, y])
 
 
 @drawn("elementwise", "powers and shifts")
