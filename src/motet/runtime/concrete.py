@@ -34,8 +34,9 @@ class Shape:
 @dataclass(frozen=True)
 class Concrete:
     """`work` refers to externals in this order: the inputs, the results, the arena (`arena` bytes), then the
-    parameters whose indices `parameters` lists. `scratch` is bytes per thread. The last bytes of the arena are the
-    `statuses` of commands that may fail, where there are any: the caller clears them and looks at them."""
+    parameters whose indices `parameters` lists. `scratch` is bytes per thread. The `statuses` of commands that may
+    fail, where there are any, are the last bytes of the arena or, `apart`, an external behind all others: the caller
+    clears them and looks at them."""
 
     inputs: list[Shape]
     results: list[Shape]
@@ -44,10 +45,12 @@ class Concrete:
     scratch: int
     parameters: list[int]
     statuses: Statuses | None = None
+    apart: bool = False
 
     @property
     def externals(self) -> int:
-        return len(self.inputs) + len(self.results) + 1 + len(self.parameters)
+        own = self.apart and self.statuses is not None
+        return len(self.inputs) + len(self.results) + 1 + len(self.parameters) + own
 
 
 def make_concrete(
@@ -57,6 +60,7 @@ def make_concrete(
     parameter_bytes: Callable[[int], int],
     where: str,
     agreement: Agreement | None = None,
+    apart: bool = False,
 ) -> Concrete:
     """Evaluates `schedule`. Raises CallError for extents that do not fit, ArtifactError for ranges out of bounds and
     for what is not in `agreement` with the code."""
@@ -66,12 +70,15 @@ def make_concrete(
     arena = evaluate(schedule.arena, symbols)
     statuses = None
     if schedule.checks:
-        statuses = Statuses(where, schedule.checks, -(-arena // ALIGNMENT) * ALIGNMENT)
-        arena = statuses.offset + statuses.bytes
+        statuses = Statuses(where, schedule.checks, 0 if apart else -(-arena // ALIGNMENT) * ALIGNMENT)
+        arena = arena if apart else statuses.offset + statuses.bytes
     parameters = list(dict.fromkeys(buffer.index for buffer in schedule.buffers if buffer.kind == "parameter"))
     sizes = [shape.bytes for shape in (*inputs, *results)] + [arena, *map(parameter_bytes, parameters)]
     arena_number = len(inputs) + len(results)
     first = {"input": 0, "result": len(inputs), "arena": arena_number, "status": arena_number}
+    if apart and statuses is not None:
+        first["status"] = len(sizes)
+        sizes.append(statuses.bytes)
 
     def refer(buffer: Buffer, place: str) -> Reference:
         if buffer.kind == "parameter":
@@ -93,7 +100,7 @@ def make_concrete(
         places = [(each.external, each.offset, each.offset + each.bytes) for each in references]
         launches = [(each.tasks, each.sizes) for each in work]
         agreement.check(signature, schedule, Evaluated(sizes, parameters, places, launches), where)
-    return Concrete(inputs, results, work, arena, schedule.scratch, parameters, statuses)
+    return Concrete(inputs, results, work, arena, schedule.scratch, parameters, statuses, apart)
 
 
 def _work(command: Command, buffers: Sequence[Reference], symbols: Mapping[str, int], where: str) -> Work:

@@ -149,7 +149,8 @@ class PlacedInstance:
         symbols = {s.name: given[s.input].extents[s.axis] for s in region.symbols}
         loaded = self.devices[step.device]
         concrete = make_concrete(
-            region, schedule, symbols, loaded.parameter_bytes, self.signature.name, loaded.agreement
+            region, schedule, symbols, loaded.parameter_bytes, self.signature.name, loaded.agreement,
+            apart=True,
         )
         for value, shape, expected in zip(step.operands, given, concrete.inputs, strict=True):
             if shape.extents != expected.extents:
@@ -346,12 +347,18 @@ class _Call:
         arena = self._own(device, concrete.arena)
         spare.append(arena)
         used.append(arena)
-        if concrete.statuses is not None:
-            self._clear(concrete.statuses, arena, device, queue)
         for copy in used:
             buffers.append(copy.buffer)
             waits += copy.points
         buffers += [loaded.parameter(index) for index in concrete.parameters]
+        status = None
+        if concrete.statuses is not None:
+            status = self._own(device, concrete.statuses.bytes)
+            self._clear(concrete.statuses, status, device, queue)
+            spare.append(status)
+            used.append(status)
+            buffers.append(status.buffer)
+            waits += status.points
         # A device that works in the caller's thread does so in its queue's where it has to wait.
         gate = self.gates.next() if run.beside else None
         try:
@@ -363,8 +370,8 @@ class _Call:
         self._pend(point, buffers)
         for copy in used:
             self._used(copy, point)
-        if concrete.statuses is not None:
-            self._look(concrete.statuses, arena, device, queue, point)
+        if concrete.statuses is not None and status is not None:
+            self._look(concrete.statuses, status, device, queue, point)
         for copy in spare:
             self._give_back(device, copy)
         for value in made:
@@ -374,20 +381,20 @@ class _Call:
         for index in run.leaving:  # now: behind the step on its queue, and before what is submitted later
             self._host_bytes(made[index])
 
-    def _clear(self, statuses: Statuses, arena: _Copy, device: Device, queue: int) -> None:
-        """Has the statuses at the end of an arena made zero, before what works in it."""
+    def _clear(self, statuses: Statuses, status: _Copy, device: Device, queue: int) -> None:
+        """Has statuses made zero, before what works on them."""
         zeros = np.zeros(statuses.bytes, np.uint8)
-        point = device.write(arena.buffer, zeros, statuses.offset, arena.points, queue)
-        self._pend(self._note(device, queue, arena.points, point), [arena.buffer])
-        self._used(arena, point)
-        arena.points = [point]
+        point = device.write(status.buffer, zeros, 0, status.points, queue)
+        self._pend(self._note(device, queue, status.points, point), [status.buffer])
+        self._used(status, point)
+        status.points = [point]
 
-    def _look(self, statuses: Statuses, arena: _Copy, device: Device, queue: int, after: Point) -> None:
-        """Has the statuses read when the work is done."""
+    def _look(self, statuses: Statuses, status: _Copy, device: Device, queue: int, after: Point) -> None:
+        """Has statuses read when the work is done."""
         found = np.empty(statuses.bytes, np.uint8)
-        point = device.read(arena.buffer, found, statuses.offset, [after], queue)
-        self._pend(self._note(device, queue, [after], point), [arena.buffer])
-        self._used(arena, point)
+        point = device.read(status.buffer, found, 0, [after], queue)
+        self._pend(self._note(device, queue, [after], point), [status.buffer])
+        self._used(status, point)
         self.statuses.append((statuses, found))
 
     def _transfer(self, transfer: _Transfer) -> None:

@@ -8,6 +8,7 @@ from motet.compiler.codegen.kernel import Access, Affine, Scalar, identity_map, 
 from motet.compiler.codegen.reading import Number, Reading, Source, Unreadable, View, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import FLOAT_PREDICATES, INTEGER_PREDICATES, constant_number
+from motet.compiler.ir.source_names import source_name
 
 _AFFINE = {
     ir.AffineAddExpr: "arith.addi", ir.AffineMulExpr: "arith.muli", ir.AffineFloorDivExpr: "arith.floordivsi",
@@ -140,6 +141,20 @@ class BodyReader:
         whole = source.map == identity_map(value.rank) and source.shape == value.shape and source.padding is None
         return source if whole else self.reading.materialised(source, dtype_of(operand.type))
 
+    def _check(self, op: ir.Operation) -> int:
+        """The number of what to say of an index of a `tensor.extract` that is outside; 0 where none can be."""
+        kind = ir.RankedTensorType(op.operands[0].type)
+        inside = all(
+            not kind.is_dynamic_dim(axis) and self.reading.intervals.is_inside(index, kind.get_dim_size(axis))
+            for axis, index in enumerate(list(op.operands)[1:])
+        )
+        if inside or not self.reading.checks_indices:
+            return 0
+        text = source_name(op)
+        if text not in self.reading.checks:
+            self.reading.checks.append(text)
+        return self.reading.checks.index(text) + 1
+
     def _scalar(self, op: ir.Operation, operands: tuple[int, ...]) -> Scalar:
         if len(op.results) != 1:
             raise Unreadable(f"operation {op.name} inside a linalg body")
@@ -153,7 +168,8 @@ class BodyReader:
             index = ir.IntegerAttr(op.attributes["predicate"]).value
             names = FLOAT_PREDICATES if op.name == "arith.cmpf" else INTEGER_PREDICATES
             return Scalar(op.name, operands, dtype, None, names[index])
-        known = op.name.startswith(("arith.", "math.")) or (self.reading.gathers and op.name == "tensor.extract")
-        if not known:
+        if self.reading.gathers and op.name == "tensor.extract":
+            return Scalar(op.name, operands, dtype, check=self._check(op))
+        if not op.name.startswith(("arith.", "math.")):
             raise Unreadable(f"operation {op.name} inside a linalg body")
         return Scalar(op.name, operands, dtype)

@@ -8,7 +8,7 @@ tensors read at computed places, extents as numbers, and extents that are no arg
     tensor.extract_slice %x[%k] [5] [1]                                   x[%k + d0]
 
 Assertions of the program are left out: extents that do not fit are errors of the call (`Signature.constraints`), and
-places outside of a tensor are brought to its border.
+places outside of a tensor are brought to its border, and told of where the program itself has computed them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from motet.compiler.codegen.reader import Reader, kept_dimensions, padding_value
 from motet.compiler.codegen.reading import Source, Unreadable, View, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import static_or_none
+from motet.compiler.ir.program import checks_indices
 
 
 def read_computed(function: ir.Operation) -> Kernel:
@@ -66,6 +67,7 @@ class _Computed(Reader):
 
     def __init__(self, function: ir.Operation) -> None:
         super().__init__(function)
+        self.checks_indices = checks_indices(function)
         self._grown_extents: dict[tuple[Size, int], str] = {}
         self._deferred: dict[ir.Value, ir.Operation] = {}  # index arithmetic that nobody has asked for
         self._fresh = 0

@@ -103,6 +103,7 @@ class Scalar:
     `linalg.index` carries the dimension in `value`; `arith.cmpf/cmpi` carry the predicate's name in `predicate`.
     `tensor.extract`, in kernels that were read with gathers, has an input first, which reads element 0 of the
     tensor and stands for all of it, then the indices; `tensor.dim`, in these too, is the extent named by `predicate`.
+    `check` is the number, from 1, of what the kernel's `checks` say of an index that is outside; 0: none is looked at.
     """
 
     op: str
@@ -110,6 +111,7 @@ class Scalar:
     dtype: str
     value: float | int | None = None
     predicate: str = ""
+    check: int = 0
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class Kernel:
     stages: tuple[Stage, ...]
     symbols: tuple[str, ...] = ()
     arguments: tuple[int, ...] = ()
+    checks: tuple[str, ...] = ()
 
     @property
     def externals(self) -> tuple[int, ...]:

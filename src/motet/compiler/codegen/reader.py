@@ -399,7 +399,7 @@ class Reader(Reading):
             size for value in values for size in value.shape if isinstance(size, str)
         )
         name = symbol_name(self.function)
-        return Kernel(name, values, stages, tuple(symbols), tuple(externals))
+        return Kernel(name, values, stages, tuple(symbols), tuple(externals), tuple(self.checks))
 
     def _renumber(self, stage: Stage, number: dict[int, int]) -> Stage:
         def move(access: Access) -> Access:

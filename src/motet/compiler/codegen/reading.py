@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.kernel import ITEM_BITS, Access, Affine, Size, Stage, Value, identity_map, row_major
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.intervals import Intervals
 
 
 class Unreadable(Exception):
@@ -31,6 +32,7 @@ class Reading:
     """A kernel as far as it is read. With `gathers`, bodies may have `tensor.extract` (see `Scalar`)."""
 
     gathers = False
+    checks_indices = False  # of gathers
 
     def __init__(self) -> None:
         self.values: list[Value] = []
@@ -39,6 +41,8 @@ class Reading:
         self.symbols: dict[str, Size] = {}  # union-find over symbol names
         self.extents: dict[ir.Value, Size] = {}  # index values that are known to be an extent
         self.shapes: dict[ir.Value, tuple[Size | None, ...]] = {}  # of tensors without contents
+        self.checks: list[str] = []  # what to say of indices that are outside, in kernels with gathers
+        self.intervals = Intervals()
 
     def source_of(self, value: ir.Value) -> Source:
         if value not in self.sources:

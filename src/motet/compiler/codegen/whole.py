@@ -20,6 +20,8 @@ from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import CONSTANT, FLOAT_PREDICATES, INTEGER_PREDICATES, constant_number
 from motet.compiler.ir.functions import symbol_name
+from motet.compiler.ir.program import checks_indices
+from motet.compiler.ir.source_names import source_name
 
 Kind = Literal["scan", "sort", "scatter"]
 _KINDS: dict[str, Kind] = {"tm_tensor.scan": "scan", "tm_tensor.sort": "sort", "tm_tensor.scatter": "scatter"}
@@ -262,6 +264,7 @@ class _Reader:
             tuple(each.first for each in slices if each), _integer(operation, "dimension"),
             "inclusive" in operation.attributes and ir.BoolAttr(operation.attributes["inclusive"]).value,
             tuple(ir.DenseI64ArrayAttr(operation.attributes["dimension_map"])) if kind == "scatter" else (),
+            (source_name(operation),) if kind == "scatter" and checks_indices(self.function) else (),
         )
 
     def _operand(self, value: ir.Value) -> Operand:

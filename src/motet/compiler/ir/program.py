@@ -95,3 +95,9 @@ def show_unsigned(function: ir.Operation, inputs: Iterable[int], results: Iterab
             ir.DictAttr.get({e.name: e.attr for e in one} | {UNSIGNED: ir.UnitAttr.get()}) if number in marked else one
             for number, one in enumerate(known)
         ])
+
+
+def checks_indices(function: ir.Operation) -> bool:
+    """Whether code for `function` looks at indices: the user has not promised that they are inside."""
+    module = function.parent
+    return module is None or UNCHECKED not in module.attributes

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.cpu.intervals import Intervals
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.attributes import static_or_none
 from motet.compiler.ir.find import all_operations
-from motet.compiler.ir.translate import source_location
-from motet.compiler.placement.place_by_name import names_of
+from motet.compiler.ir.intervals import Intervals
+from motet.compiler.ir.source_names import source_name
 
 # What the wheel asserts of the indices of a gather: what reads at them is checked itself.
 _OF_INDICES = ("index must be smaller than dim size", "index must be larger or equal to 0")
@@ -54,7 +53,8 @@ class _Checks:
         if text in _OF_INDICES and assertion.parent.operation != function:
             assertion.erase()
             return
-        assertion.attributes["msg"] = self._number(f"{place_of(assertion)}: {text}" if text else place_of(assertion))
+        name = source_name(assertion)
+        assertion.attributes["msg"] = self._number(f"{name}: {text}" if text else name)
 
     def _number(self, text: str) -> ir.StringAttr:
         if text not in self.texts:
@@ -65,7 +65,7 @@ class _Checks:
         """Every index is below the extent of its axis."""
         number = _INDEXED[operation.name]
         tensor, *indices = list(operation.operands)[number:]
-        where = place_of(operation)
+        where = source_name(operation)
         with ir.InsertionPoint(operation), operation.location:
             for axis, index in enumerate(indices):
                 extent = static_extent(tensor, axis)
@@ -81,7 +81,7 @@ class _Checks:
             [next(given) if value is None else value for value in static_or_none(operation, name)]
             for name in ("static_offsets", "static_sizes", "static_strides")
         )
-        where = f"{place_of(operation)}: slice"
+        where = f"{source_name(operation)}: slice"
         with ir.InsertionPoint(operation), operation.location:
             for axis, (offset, size, stride) in enumerate(zip(offsets, sizes, strides, strict=True)):
                 extent = static_extent(tensor, axis)
@@ -118,7 +118,7 @@ class _Checks:
 
     def check_padding(self, operation: ir.Operation) -> None:
         """Nothing is cut off by a negative padding, for which there is no memory in front."""
-        where = f"{place_of(operation)}: negative padding"
+        where = f"{source_name(operation)}: negative padding"
         low, high = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))[1:]
         with ir.InsertionPoint(operation), operation.location:
             for amount in list(operation.operands)[1 : 1 + low + high]:
@@ -129,15 +129,6 @@ class _Checks:
     def _assert(self, predicate: str, a: ir.Value, b: ir.Value, where: str) -> None:
         holds = arith.CmpIOp(getattr(arith.CmpIPredicate, predicate), a, b).result
         ir.Operation.create("cf.assert", operands=[holds], attributes={"msg": self._number(where)})
-
-
-def place_of(operation: ir.Operation) -> str:
-    """What an error calls `operation`: the name that it has in the source, or where it stands there."""
-    name = next((name for name in names_of(operation.location) if not name.startswith("graph:")), None)
-    if name is not None:
-        return f'"{name}"'
-    place = source_location(operation)
-    return f"{place.file}:{place.line}:{place.column}: {operation.name}" if place is not None else operation.name
 
 
 def static_extent(tensor: ir.Value, axis: int) -> int | None:

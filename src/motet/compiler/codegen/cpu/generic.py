@@ -30,7 +30,7 @@ from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfl
 from motet.compiler.ir.expressions import apply
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.guard_divisions import guard_divisions
-from motet.compiler.ir.program import UNCHECKED
+from motet.compiler.ir.program import checks_indices
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
 from motet.errors import CompileError
@@ -253,7 +253,7 @@ def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], functio
     try:
         decompose(module)
         run_pipeline(module, _SIMPLIFY)
-        checks = add_checks(_body(module), UNCHECKED in function.parent.attributes)
+        checks = add_checks(_body(module), not checks_indices(function))
         own_memory(module)
         run_pipeline(module, _BUFFERIZE)
         mark_private(_body(module))

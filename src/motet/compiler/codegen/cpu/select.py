@@ -32,4 +32,4 @@ def gains(kernel: Kernel, target: CpuTarget) -> bool:
 def structure(kernel: Kernel) -> Kernel:
     """The kernel without what does not change its code: equal structures share one piece of code."""
     stages = tuple(replace(stage, source="") for stage in kernel.stages)
-    return replace(kernel, name="", stages=stages, arguments=())
+    return replace(kernel, name="", stages=stages, arguments=(), checks=())

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from motet.compiler.codegen.cpu import scans, scatters, sorts
 from motet.compiler.codegen.cpu.carried import Unsupported
-from motet.compiler.codegen.cpu.checks import place_of
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.codegen.whole import read_whole
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import UNCHECKED
 from motet.compiler.ir.translate import source_location
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import CompileError
@@ -25,16 +20,9 @@ def emit_whole(function: ir.Operation, target: CpuTarget) -> tuple[Kernel, Kerne
     """The kernel of a function that `is_whole`, and its code. Raises CompileError where there is none."""
     try:
         whole = read_whole(function)
-        if whole.kind == "scatter" and UNCHECKED not in function.parent.attributes:
-            whole = replace(whole, checks=(_place(function),))
         return whole.kernel, CLASSES[whole.kind](whole, target)
     except (Unreadable, Unsupported) as reason:
         name = symbol_name(function)
         raise CompileError(
             f"kernel {name}: no code can be made for host devices: {reason}", source_location(function)
         ) from None
-
-
-def _place(function: ir.Operation) -> str:
-    """What errors call the scatter of a kernel."""
-    return place_of(find_operations(function, "tm_tensor.scatter")[0])

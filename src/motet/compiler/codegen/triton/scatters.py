@@ -2,7 +2,7 @@
 
 The tensor is copied first. Updates are combined by atomic operations where there are such ones, in no particular order;
 of plain writes to one element any may be the last. All else is done by one program, update after update. Indices
-below 0 count from the end. Updates that lie outside are left out.
+below 0 count from the end. Updates that lie outside are left out, and one of them is told of.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from motet.compiler.codegen.triton.scalars import (
     to_storage,
 )
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
+from motet.compiler.codegen.triton.writer import tell
 from motet.compiler.codegen.whole import Operand, Whole, product
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -70,7 +71,9 @@ def _scattered(whole: Whole) -> Text:
         lines += [
             f"n = {_given(indices, f'u * {depth} + {position}', ', other=0')}",
             f"n = tl.where(n < 0, n + {extent}, n)",
-            f"ok = ok & (n >= 0) & (n <= {extent} - {size})",
+            f"inside = (n >= 0) & (n <= {extent} - {size})",
+            *(tell(f"v{len(whole.kernel.values)}", 1, "n", extent, "(exists & ~inside)") if whole.checks else ()),
+            "ok = ok & inside",
             f"place = place + n.to(place.dtype) * {text_of(strides[axis])}",
         ]
     for axis, size in reversed(whole.window.items()):

@@ -44,7 +44,7 @@ from motet.compiler.codegen.triton.library import library_call
 from motet.compiler.codegen.triton.loops import Task
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
-from motet.compiler.codegen.triton.writer import gathered, is_wide, source_of
+from motet.compiler.codegen.triton.writer import STATUS, gathered, is_wide, source_of
 from motet.compiler.ir.expressions import product
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -70,6 +70,9 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
+    if kernel.checks:  # whose status is the last buffer
+        kernel = replace(kernel, values=(*kernel.values, STATUS))
+        buffers = (*buffers, len(kernel.values) - 1)
     programs: list[Program] = []
     kinds: list[str] = []
     begin = 0
@@ -93,7 +96,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     return TritonCode(
         min(kinds, key=KINDS.index, default=KINDS[-1]), "", tuple(Phase(p.symbol, p.forms[0].tasks) for p in programs),
         workspaces=tuple(spaces.values()), packings=packings, flops=flops(kernel), bytes=traffic(kernel),
-        programs=tuple(programs),
+        programs=tuple(programs), checks=kernel.checks,
     )
 
 

@@ -11,7 +11,7 @@ from motet.compiler.codegen.cpu.extents import ONE, Extent
 from motet.compiler.codegen.kernel import Kernel, Phase, item_bytes
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
-from motet.compiler.codegen.triton.writer import is_wide, symbol_name
+from motet.compiler.codegen.triton.writer import STATUS, is_wide, symbol_name
 from motet.compiler.codegen.whole import Operand, Whole, product
 from motet.compiler.ir.expressions import apply, ceildiv
 
@@ -27,7 +27,7 @@ def text_of(extent: Extent) -> str:
 @dataclass(frozen=True)
 class Text:
     """One launch: the lines of its function, `helpers` it calls, and its grid. Arguments are `v0`, `v1`, … for the
-    kernel's values, then for its workspaces, then the symbols."""
+    kernel's values, then for its workspaces and its status, then the symbols."""
 
     lines: Sequence[str]
     tasks: Expr
@@ -41,6 +41,8 @@ def code_of(
     """The launches one after the other; `spaces` are dtypes and elements of workspaces."""
     kernel = whole.kernel
     dtypes = [*(value.dtype for value in kernel.values), *(dtype for dtype, _ in spaces)]
+    if whole.checks:  # whose status is the last buffer
+        dtypes.append(STATUS.dtype)
     size = "i64" if is_wide(kernel) else "i32"
     names = [*(f"v{number}" for number in range(len(dtypes))), *map(symbol_name, kernel.symbols)]
     programs: list[Program] = []
@@ -54,7 +56,7 @@ def code_of(
     return TritonCode(
         whole.kind, "", tuple(Phase(program.symbol, program.forms[0].tasks) for program in programs),
         workspaces=tuple(item_bytes(dtype) * count for dtype, count in spaces), bytes=moved,
-        programs=tuple(programs),
+        programs=tuple(programs), checks=whole.checks,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.artifact.schema import STATUS_BYTES
 from motet.compiler.codegen.cpu.epilogue import Epilogue
 from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
 from motet.compiler.codegen.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
@@ -94,6 +95,18 @@ def _elements(value: Value) -> int | None:
             return None
         count *= size
     return count
+
+
+STATUS = Value((STATUS_BYTES // 8,), "i64", "temporary", (0,))
+
+
+def tell(status: str, check: int, index: str, extent: str, outside: str) -> list[str]:
+    """Lines that write to the words `status` points to which check fails where `outside` holds, and at which of a
+    tile's indices of what extent: of several any one."""
+    return [
+        f"tl.store({status} + ({word} + 0 * ({outside})), ({value}) + 0 * ({outside}).to(tl.int64), mask={outside})"
+        for word, value in enumerate((str(check), index, extent))
+    ]
 
 
 class Writer:
@@ -301,7 +314,7 @@ class Writer:
             elif scalar.op == "tensor.extract" and tables:
                 ends = [_end(body, o - len(operands), sizes) for o in scalar.operands[1:]]
                 indices = [names[o] for o in scalar.operands[1:]]
-                names.append(self._gather(tables[scalar.operands[0]], indices, ends))
+                names.append(self._gather(tables[scalar.operands[0]], indices, ends, scalar.check))
             else:
                 own = [names[o] for o in scalar.operands]
                 text = by_constant(scalar, body, len(operands), own) or self._quotient(scalar, own)
@@ -315,19 +328,24 @@ class Writer:
             return None
         return f"tl.div_rn({x[0]}, {x[1]})"
 
-    def _gather(self, value: int, indices: Sequence[str], ends: Sequence[Size | None]) -> str:
-        """The element of a tensor at indices that were calculated; those outside are brought to its border. An index
-        that is known to be below `end` is taken as it is where that is inside: elements side by side are then seen to
-        be so, and moved together."""
+    def _gather(self, value: int, indices: Sequence[str], ends: Sequence[Size | None], check: int) -> str:
+        """The element of a tensor at indices that were calculated; those outside are brought to its border, and the
+        status says that `check` fails, if it is one. An index that is known to be below `end` is taken as it is where
+        that is inside: elements side by side are then seen to be so, and moved together."""
         table = self.kernel.values[value]
         parts: list[str] = []
+        exists = self.mask_of(range(len(self.shape)))
         for index, end, size, stride in zip(indices, ends, table.shape, memory_strides(table), strict=True):
             inside = index
             if end != size and not (isinstance(end, int) and isinstance(size, int) and end <= size):
                 last = self.extent(Extent.of(size))
                 inside = self.define("i", f"tl.maximum(tl.minimum({index}, {last} - 1), 0)")
+                if check:
+                    outside = self.define("o", f"({' & '.join([*exists, f'({inside} != {index})'])}) != 0")
+                    for line in tell(f"v{self.buffers[-1]}", check, index, last, outside):
+                        self.line(line)
             parts.append(f"{inside} * ({self.extent(stride)})")
-        mask = " & ".join(self.mask_of(range(len(self.shape))))
+        mask = " & ".join(exists)
         text = f"tl.load(v{value} + ({' + '.join(parts) or '0'}){f', mask={mask}' if mask else ''})"
         return self.define("x", from_storage(text, table.dtype))
 

@@ -385,7 +385,8 @@ def _direct(instance: PlacedInstance, device: CudaDevice) -> DirectWork | None:
         made = None
         if alone is not None and alone.loaded.device is device:
             parameters = [alone.loaded.parameter(index) for index in alone.concrete.parameters]
-            made = DirectWork(device, cast(Any, alone.commands), alone.concrete.arena, parameters)
+            concrete = alone.concrete
+            made = DirectWork(device, cast(Any, alone.commands), concrete.arena, parameters, concrete.statuses)
         instance.direct.append(made)
     return instance.direct[0]
 

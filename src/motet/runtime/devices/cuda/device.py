@@ -29,7 +29,7 @@ from motet.runtime.devices.cuda.modules import Modules
 from motet.runtime.devices.cuda.profiling import Profiler
 from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle, with_products
 from motet.runtime.devices.cuda.queue import CudaQueue, Finish, Issue
-from motet.runtime.devices.cuda.staging import Staging
+from motet.runtime.devices.cuda.staging import Slot, Staging
 from motet.runtime.devices.cuda.transfers import Transfers
 from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
@@ -66,7 +66,7 @@ class CudaDevice:
         self.current = Current(api, api.retain(ordinal))
         with self.current:
             self._pool = Pool(api, ordinal, gpu.memory)
-            staging = Staging(api)
+            staging = self._staging = Staging(api)
             self._transfers = Transfers(api, staging)
             self._queues = [CudaQueue(self, number) for number in range(queues)]
         self._stream_memory: dict[int, CudaBuffer] = {}
@@ -191,6 +191,14 @@ class CudaDevice:
     def note_direct(self, work: Forgetful) -> None:
         """`work` is told when memory of a stream's is other memory from now on."""
         self._direct.add(work)
+
+    def keep_pinned(self, size: int, owner: object) -> Slot:
+        """Memory of the host that kernels can write to, zero at first, as long as `owner` lives."""
+        with self.current:
+            slot = self._staging.take(size)
+        slot.array[:] = 0
+        weakref.finalize(owner, self._staging.give, slot)
+        return slot
 
     def failed(self, error: CudaError) -> MotetError:
         """What a call of the driver that failed is to raise."""

@@ -4,6 +4,9 @@ The work is a function's, all of it on one GPU. Its constants stay where they ar
 stream (`CudaDevice.stream_memory`), so that only the addresses of arguments and results change from call to call; the
 graphs for those that came before are at hand in `ready`. A single kernel has parameters of its own to be launched with.
 On a stream that is captured the commands become part of the other library's graph, with memory for good.
+
+Statuses of kernels that may fail are pinned memory of the host, which kernels write to only where a check fails: the
+first call after that tells of it, as nothing is waited for.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer
 from motet.runtime.devices.cuda.api import CudaError, make_launch
 from motet.runtime.devices.cuda.commands import CudaCommandBuffer, Instance
@@ -24,11 +28,12 @@ _ALIGNMENT = 256  # of the kernels' scratch behind the arena, bytes
 
 
 class DirectWork:
-    """`commands` with their last externals: an arena of `arena` bytes, then `parameters`. Safe to use from several
-    threads."""
+    """`commands` with their last externals: an arena of `arena` bytes, then `parameters`, then `statuses`, where there
+    are any. `told` are the words of the latter. Safe to use from several threads."""
 
     def __init__(
-        self, device: CudaDevice, commands: CudaCommandBuffer, arena: int, parameters: Sequence[Buffer]
+        self, device: CudaDevice, commands: CudaCommandBuffer, arena: int, parameters: Sequence[Buffer],
+        statuses: Statuses | None = None,
     ) -> None:
         self.device = device
         self._api = device.api
@@ -37,6 +42,12 @@ class DirectWork:
         self._commands = commands
         self._held = parameters
         self._fixed = tuple([buffer.address for buffer in parameters])
+        self._statuses = statuses
+        self.told: memoryview | None = None
+        if statuses is not None:
+            slot = device.keep_pinned(statuses.bytes, self)
+            self.told = memoryview(slot.array[: statuses.bytes]).cast("B").cast("q")
+            self._fixed = (*self._fixed, slot.address)
         self._scratch_at = -(-arena // _ALIGNMENT) * _ALIGNMENT
         self._memory = self._scratch_at + commands.scratch if commands.scratch else arena
         self._is_alone = device.api.count() == 1
@@ -48,11 +59,21 @@ class DirectWork:
         """With the device's lock held."""
         self.ready.clear()
 
+    def raise_failed(self) -> None:
+        """Raises CallError where a check has failed in a call before, once."""
+        if self.told is None or self._statuses is None or not any(self.told):
+            return
+        data = self.told.tobytes()
+        self.told[:] = memoryview(bytes(len(data))).cast("q")
+        if (failure := self._statuses.failure_of(data)) is not None:
+            raise failure
+
     def __call__(self, addresses: Sequence[int], stream: int, is_captured: bool | None = None) -> None:
         """Runs it once, behind what is on `stream`, a handle: `addresses` are those of the arguments, then of the
         results. `is_captured` says whether the stream is being captured, where the caller knows. Returns as soon as it
         is on the stream. Raises DeviceError, KernelFault or DeviceLost for what the driver refuses now; what goes wrong
         later, the next call tells."""
+        self.raise_failed()
         try:
             if self._api.current_context() == self.device.current.context:
                 self._put(addresses, stream, is_captured)

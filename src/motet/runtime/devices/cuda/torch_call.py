@@ -67,7 +67,7 @@ def torch_call(
     count = len(expected)
     make = _maker(torch, ordinal)
     tensor_type, stream_type = torch.Tensor, torch.cuda.Stream
-    ready, lock, launch = direct.ready, direct.device.lock, direct.launch_ready
+    ready, lock, launch, told = direct.ready, direct.device.lock, direct.launch_ready, direct.told
     known: dict[int, bool] = {}
     is_capturing, stream_is_capturing = torch.cuda.is_current_stream_capturing, direct.device.api.is_capturing
     is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", is_capturing)
@@ -76,6 +76,8 @@ def torch_call(
         has_out = takes_out and len(arguments) == count + 1
         if len(arguments) != count and not has_out:
             return fallback(arguments, given)
+        if told is not None and any(told):
+            direct.raise_failed()
         addresses: list[int] = []
         for argument, (dtype, shape, may_be_negated) in zip(
             arguments, with_out if has_out else expected, strict=True

@@ -20,7 +20,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
 from motet.artifact.reader import Artifact
-from motet.artifact.schema import Schedule
+from motet.artifact.schema import STATUS_BYTES, Schedule
 from motet.compiler import pipeline
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
@@ -32,6 +32,8 @@ from motet.compiler.oracle import run_oracle_text
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
+from motet.errors import CallError
+from motet.runtime.checks import Statuses
 
 GUARD = 256  # bytes around every memory that nothing may touch
 FILLING = 0xA5
@@ -77,7 +79,17 @@ def server() -> subprocess.Popen[bytes]:
 
 
 def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> list[np.ndarray]:
-    """The function's results; fails where something outside its memories was written."""
+    """The function's results; fails where something outside its memories was written, and where a check did."""
+    results, failure = interpret_checked(made, inputs, form)
+    assert failure is None, failure
+    return results
+
+
+def interpret_checked(
+    made: Generated, inputs: Sequence[np.ndarray], form: int = 0
+) -> tuple[list[np.ndarray], CallError | None]:
+    """The function's results, and the error of the call, if a check failed; fails where something outside its memories
+    was written."""
     signature, schedule = made.signature, made.schedule
     symbols = {symbol.name: inputs[symbol.input].shape[symbol.axis] for symbol in signature.symbols}
     shapes = [tuple(evaluate(size, symbols) for size in spec.shape) for spec in signature.results]
@@ -85,6 +97,8 @@ def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> l
     arena = evaluate(schedule.arena, symbols)
     contents = [*map(guarded, inputs), *map(guarded, results), *map(guarded, made.parameters),
                 guarded(np.full(arena, FILLING, np.uint8))]
+    statuses = Statuses("main", schedule.checks, 0)
+    contents.append(guarded(np.zeros(statuses.bytes, np.uint8)))
     base = {"input": 0, "result": len(inputs), "parameter": len(inputs) + len(results)}
     base["arena"] = base["parameter"] + len(made.parameters)
     launches: list[Any] = []
@@ -94,6 +108,7 @@ def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> l
         chosen = program.forms[min(form, len(program.forms) - 1)]
         places = [schedule.buffers[index] for index in command.buffers]
         buffers = [
+            (len(contents) - 1, GUARD + STATUS_BYTES * place.index, dtype) if place.kind == "status" else
             (base[place.kind] + place.index, GUARD + evaluate(place.offset, symbols), dtype)
             for place, dtype in zip(places, program.buffers, strict=True)
         ]
@@ -112,9 +127,10 @@ def interpret(made: Generated, inputs: Sequence[np.ndarray], form: int = 0) -> l
     for before, after in zip(contents[: len(inputs)], answer, strict=False):
         assert np.array_equal(before, after), "an input was written to"
     first = base["result"]
-    return [
+    made_results = [
         answer[first + k][GUARD:-GUARD].view(result.dtype).reshape(result.shape) for k, result in enumerate(results)
     ]
+    return made_results, statuses.failure_of(answer[-1][GUARD:-GUARD].tobytes())
 
 
 def guarded(array: np.ndarray) -> np.ndarray:

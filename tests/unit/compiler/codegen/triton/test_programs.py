@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
-from tests.unit.compiler.codegen.triton.building import check, generate, interpret, random
+from tests.unit.compiler.codegen.triton.building import check, generate, interpret, interpret_checked, random
 from tests.unit.compiler.codegen.triton.texts import convolution, depthwise, nest, product, softmax, tensor
 
 from motet.artifact.dtypes import DTYPES
@@ -488,9 +489,10 @@ func.func @main(%x: {table}, %i: {ids}) -> {result} {{
     x, ids_ = random(*shape), np.random.default_rng(1).integers(0, shape[0], 13).astype(DTYPES[kind])
     made = generate(text)
     np.testing.assert_array_equal(interpret(made, [x, ids_])[0], 2 * x[ids_])
-    ids_[:2] = [-5, 1000]  # what lies outside is brought to the border, rather than lose the GPU
-    got = interpret(made, [x, ids_])[0]
-    np.testing.assert_array_equal(got[:2], 2 * x[[0, -1]])
+    ids_[:2] = [-5, 1000]  # what lies outside is brought to the border, rather than lose the GPU, and told of
+    got, failure = interpret_checked(made, [x, ids_])
+    np.testing.assert_array_equal(got[0][:2], 2 * x[[0, -1]])
+    assert re.search(rf"tensor.extract: index (-5|1000) .*outside of an axis of extent {shape[0]}", str(failure))
 
 
 @pytest.mark.parametrize("op, value", [

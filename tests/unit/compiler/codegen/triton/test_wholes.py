@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from tests.unit.compiler.codegen.triton import building
-from tests.unit.compiler.codegen.triton.building import Generated, interpret, random
+from tests.unit.compiler.codegen.triton.building import Generated, interpret, interpret_checked, random
 from tests.unit.compiler.codegen.whole_texts import SCATTER, SCATTER_OF_NUMBERS, load, scan, sort
 
 from motet.artifact.dtypes import DTYPES
@@ -234,10 +236,11 @@ def test_scatters_rows_and_leaves_out_what_lies_outside() -> None:
     text = SCATTER.format(updates="4x6", indices="4x1", shape="9x6", dims="0", dtype="f32", body=body)
     x, u = random(9, 6), random(4, 6, seed=1)
     indices = np.array([[3], [9], [-10], [-2]])
-    (y,) = interpret(generate(text), [u, indices, x])
+    (y,), failure = interpret_checked(generate(text), [u, indices, x])
     wanted = x.copy()
     wanted[3], wanted[7] = u[0], u[3]
     np.testing.assert_array_equal(y, wanted)
+    assert re.search(r"index (9|-1) .*outside of an axis of extent 9", str(failure))
 
 
 @pytest.mark.parametrize("index", [4, -2, 9])
@@ -245,7 +248,8 @@ def test_scatters_rows_and_leaves_out_what_lies_outside() -> None:
 def test_scatters_a_number_to_one_place(index: int, op: str) -> None:
     body = f"%s = arith.{op}f %b, %a : f32\n tm_tensor.yield %s : f32" if op else "tm_tensor.yield %a : f32"
     x = np.round(random(9) * 8)
-    (y,) = interpret(generate(SCATTER_OF_NUMBERS.format(index=index, body=body)), [x])
+    (y,), failure = interpret_checked(generate(SCATTER_OF_NUMBERS.format(index=index, body=body)), [x])
+    assert (failure is not None) == (index == 9)
     wanted = x.copy()
     if index < 9:
         wanted[index] = {"": 2.5, "add": wanted[index] + 7.5, "sub": wanted[index] - 7.5}[op]
