@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_extents import settle_extents, symbolic_shapes
@@ -113,6 +114,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         keep_operators(module, ("torch.operator",))
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
         settle_integers(module)
+        exact_equality(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)
         settle_pads(module)

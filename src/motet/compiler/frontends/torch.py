@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
@@ -47,6 +48,7 @@ def load_torch(
         with context, ir.Location.unknown():
             _forget_devices(module)
             keep_operators(module, ("torch.aten.", "torch.prims."))
+            exact_equality(module)
             run_pipeline(module, _TO_TORCH)
             settle_pads(module)
             settle_views(module)
