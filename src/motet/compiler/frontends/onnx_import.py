@@ -26,6 +26,7 @@ from motet.compiler.frontends.onnx_simplify import simplify
 from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.frontends.torch_recurrences import settle_recurrences
 from motet.compiler.frontends.torch_views import settle_views
+from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
 from motet.compiler.ir.source_names import keep_operators
 
@@ -119,6 +120,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_views(module)
         settle_pads(module)
         settle_recurrences(module)
+        return_signed_constants(module)
         run_pipeline(module, TO_LINALG)
         exact_extrema(module)
     except ir.MLIRError as error:

@@ -16,6 +16,7 @@ from motet.compiler.frontends.torch_extents import settle_extents
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.frontends.torch_views import settle_views
+from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Place, Program, show_unsigned, unsigned
@@ -53,6 +54,7 @@ def load_torch(
             settle_pads(module)
             settle_views(module)
             settle_extents(module)
+            return_signed_constants(module)
             run_pipeline(module, _TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)
