@@ -21,7 +21,8 @@ from motet.artifact.schema import STATUS_BYTES, Command, Manifest, Schedule, Sig
 from motet.artifact.validation import check_range
 from motet.errors import ArtifactError, CallError
 
-_ALIGNMENT = 64  # bytes, of everything that code addresses, from where its memory begins
+_TENSORS = ("input", "result", "parameter", "arena")
+_ALIGNMENT = 64  # bytes, of tensors, from where their memory begins
 _EXPECTED = "; the code was compiled for another manifest"
 
 
@@ -125,7 +126,7 @@ def check_schedule(
     memories = _Memories(signature, evaluated)
     places = [memories.place(number, *place) for number, place in enumerate(evaluated.places)]
     for number, found in enumerate(places):
-        if found.begin % _ALIGNMENT:
+        if schedule.buffers[number].kind in _TENSORS and found.begin % _ALIGNMENT:
             raise ArtifactError(f"{where}: buffer {number}: begins at byte {found.begin}; expected a multiple of "
                                 f"{_ALIGNMENT}")
     finder = _Finder(kernels)

@@ -25,6 +25,9 @@ NOMINAL = 64  # what an extent is taken for that is only known when the function
 Kind = Literal["input", "kernel", "copy", "transfer", "result"]
 
 
+_ROLES = {"arena": "workspace", "status": "status"}  # of buffers without a tensor
+
+
 @dataclass(eq=False)
 class Value:
     """A tensor: `type` is what people read, empty where it is not known; `bytes` its size."""
@@ -212,7 +215,7 @@ class _Reader:
             return self.values[step.results[buffer.index]]
         if buffer.dtype:
             return self._value(f"buffer {index}", buffer.shape, buffer.dtype, symbols)
-        return Value(f"{'workspace' if buffer.kind == 'arena' else 'constant'} {index}", "",
+        return Value(f"{_ROLES.get(buffer.kind, 'constant')} {index}", "",
                      _number(buffer.bytes, symbols))
 
     def _operation(
