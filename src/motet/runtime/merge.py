@@ -6,7 +6,7 @@ which share theirs: a region begins when the one before has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -93,8 +93,9 @@ class _Merger:
 
     def run(self) -> Merged:
         steps = [step for step in self.plan.steps if step.op == "run"]
-        for step in steps:
-            self.arena = combine("max", self.arena, _aligned(self.schedules[step.region].arena))
+        for step, symbols in self._symbols():
+            own = substitute(self.schedules[step.region].arena, symbols)
+            self.arena = combine("max", self.arena, _aligned(own))
         for index, (number, spec) in enumerate(zip(self.plan.inputs, self.signature.inputs, strict=True)):
             size = _bytes(spec.shape, spec.dtype)
             self.values[number] = _Value(spec.shape, Buffer("input", size, index))
@@ -109,6 +110,19 @@ class _Merger:
         return Merged(
             Schedule(self.buffers, self.commands, self.arena, scratch, checks=self.checks), self.parts
         )
+
+    def _symbols(self) -> Iterator[tuple[Step, dict[str, Expr]]]:
+        """What the symbols of each region that runs are in those of the function."""
+        extents = {number: spec.shape for number, spec in zip(self.plan.inputs, self.signature.inputs, strict=True)}
+        for step in self.plan.steps:
+            if step.op == "transfer":
+                extents[step.results[0]] = extents[step.operands[0]]
+                continue
+            region = self.regions[step.region]
+            symbols = {symbol.name: extents[step.operands[symbol.input]][symbol.axis] for symbol in region.symbols}
+            for number, spec in zip(step.results, region.results, strict=True):
+                extents[number] = [substitute(extent, symbols) for extent in spec.shape]
+            yield step, symbols
 
     def _run(self, step: Step) -> None:
         region, schedule = self.regions[step.region], self.schedules[step.region]

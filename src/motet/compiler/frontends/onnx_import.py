@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_extents import settle_extents, symbolic_shapes
@@ -25,6 +26,7 @@ from motet.compiler.frontends.onnx_simplify import simplify
 from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.frontends.torch_recurrences import settle_recurrences
 from motet.compiler.frontends.torch_views import settle_views
+from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
 from motet.compiler.ir.source_names import keep_operators
 
@@ -113,10 +115,12 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         keep_operators(module, ("torch.operator",))
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
         settle_integers(module)
+        exact_equality(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)
         settle_pads(module)
         settle_recurrences(module)
+        return_signed_constants(module)
         run_pipeline(module, TO_LINALG)
         exact_extrema(module)
     except ir.MLIRError as error:

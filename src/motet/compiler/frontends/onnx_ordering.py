@@ -3,6 +3,9 @@
     TopK(x: u8)  →  Cast(TopK(Cast(x: i32)))
 
 Those of 64 bits have no wider type: their order is that of signed numbers from which 2⁶³ was taken.
+
+MaxPool of integers over one spatial axis pads with 0 in the wheel's lowering, and over three ends the process. There it
+goes by float32, which has all numbers of 8 bits.
 """
 
 from __future__ import annotations
@@ -49,4 +52,17 @@ def _on_signed(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     return w.done(values)
 
 
-RULES: dict[str, Rule] = dict.fromkeys(_ORDERED, _on_signed)
+def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    if facts.rank(node.input[0]) == 4 or node.input[0] not in facts.types:
+        return _on_signed(node, facts)
+    if facts.dtype(node.input[0]).kind not in "iu":
+        return None
+    w = Writer(node, facts)
+    pooled = w.add("MaxPool", w.cast(node.input[0], onnx.TensorProto.FLOAT))
+    w.nodes[-1].attribute.extend(node.attribute)
+    return w.done([w.cast(pooled, facts.types[node.input[0]])])
+
+
+RULES: dict[str, Rule] = {**dict.fromkeys(_ORDERED, _on_signed), "MaxPool": _max_pool}

@@ -7,6 +7,7 @@
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
 - Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
+- CumSum without the element itself, which the wheel subtracts from the sum: that cancels, and makes NaN of infinities.
 - AffineGrid, Compress by a constant, and Sign of NaN.
 
 What concerns control flow, movement, narrow floats, normalisations, order, products, quantisation, recurrence and

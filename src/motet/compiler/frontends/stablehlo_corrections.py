@@ -6,9 +6,11 @@
     stablehlo.logistic %x : tensor<bf16>       →  on f32, rounded once
     chlo.sinh %z : tensor<complex<f32>>        →  -i · stablehlo.sine(i · z)
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
+    stablehlo.reshape %x, to its own type      →  %x
 
 Upstream adds i1 without a carry, leaves numbers undefined that an integer type lacks, where XLA has the nearest one,
-reads six bits of an integer's exponent, and cancels all digits of sinh near 0.
+reads six bits of an integer's exponent, cancels all digits of sinh near 0, and ends the process for a reshape of an
+unsigned scalar to a scalar.
 """
 
 from __future__ import annotations
@@ -128,6 +130,10 @@ def _convert(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.select", [high, w.constant(number, 2**bits - 1), number], w.kind)
 
 
+def _reshape(_: _Writer, op: ir.Operation) -> ir.Value | None:
+    return op.operands[0] if op.operands[0].type == op.results[0].type else None
+
+
 def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
     """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
     if str(w.kind.element_type) not in ("f16", "bf16"):
@@ -171,4 +177,5 @@ _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "stablehlo.convert": _convert,
     "stablehlo.logistic": _logistic,
     "stablehlo.power": _power,
+    "stablehlo.reshape": _reshape,
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
@@ -15,6 +16,7 @@ from motet.compiler.frontends.torch_extents import settle_extents
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.frontends.torch_views import settle_views
+from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Place, Program, show_unsigned, unsigned
@@ -47,10 +49,12 @@ def load_torch(
         with context, ir.Location.unknown():
             _forget_devices(module)
             keep_operators(module, ("torch.aten.", "torch.prims."))
+            exact_equality(module)
             run_pipeline(module, _TO_TORCH)
             settle_pads(module)
             settle_views(module)
             settle_extents(module)
+            return_signed_constants(module)
             run_pipeline(module, _TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)
