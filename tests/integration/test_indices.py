@@ -31,6 +31,6 @@ def test_assertions_are_errors_of_the_call() -> None:
     model = helper.make_model(helper.make_graph([node], "g", [value], [result]), ir_version=9)
     with motet.load(motet.compile(model.SerializeToString())) as session:
         for _ in range(4):
-            with pytest.raises(CallError, match=r'main: "the volume": unimplemented: determinants'):
+            with pytest.raises(CallError, match=r'main: Det "the volume": unimplemented: determinants'):
                 session.main(np.zeros((3, 3), np.float32))
             assert float(session.main(2 * np.eye(5, dtype=np.float32))) == 32

@@ -57,9 +57,9 @@ def _kernels_of(variant: Variant, contracts: Contracts, where: str) -> Kernels:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A schedule for given extents. `memories` are the bytes of the inputs, the results, the arena with the statuses,
-    then the parameters that it uses, `parameters`; `places` say of each buffer in which of them it is, from where to
-    where; `launches` have each command's tasks and sizes."""
+    """A schedule for given extents. `memories` are the bytes of the inputs, the results, the arena, the parameters that
+    it uses, `parameters`, then the statuses, where they are not in the arena; `places` say of each buffer in which of
+    them it is, from where to where; `launches` have each command's tasks and sizes."""
 
     memories: Sequence[int]
     parameters: Sequence[int]
@@ -111,6 +111,9 @@ class _Memories:
             *(f"input {n}" for n in range(inputs)), *(f"result {n}" for n in range(results)), "arena",
             *(f"parameter {n}" for n in evaluated.parameters),
         ]
+        if len(self.names) < len(self.sizes):  # statuses that are not in the arena
+            self.written.add(len(self.names))
+            self.names.append("the statuses")
 
     def place(self, number: int, base: int, begin: int, end: int) -> Place:
         home = self.homes.get(base, base)

@@ -19,10 +19,17 @@ _EQUAL, _LESS, _NOT_LESS = 0, 2, 5  # of arith.cmpi's predicates
 
 @dataclass(frozen=True)
 class Range:
-    """All whole numbers from `least` to `most`; none where `most` is less, as those of a loop without turns."""
+    """Whole numbers from `least` to `most`; none where `most` is less, as those of a loop without iterations.
+
+    `exact` says that both ends are taken in a call that has any, so that a call whose ends do not fit is wrong.
+    `counters` are the loops that the number depends on: of two numbers that share one, not every pair of values is
+    taken, as of i and n - i, so that nothing that is calculated of both is exact.
+    """
 
     least: Expr
     most: Expr
+    exact: bool = True
+    counters: frozenset[object] = frozenset()
 
     @property
     def is_natural(self) -> bool:
@@ -48,7 +55,7 @@ class Ranges:
             return self.of(operation.operands[0])
         if operation.name == "linalg.index":
             loop = ir.IntegerAttr(operation.attributes["dim"]).value
-            return Range(0, apply("-", self.positions[loop], 1)) if loop < len(self.positions) else None
+            return position_in(loop, self.positions[loop]) if loop < len(self.positions) else None
         if operation.name == "arith.select":
             return self._of_select(operation)
         if operation.name == "affine.apply":
@@ -70,7 +77,8 @@ class Ranges:
         if begin.least == begin.most and step.least == step.most != 1:
             whole = apply("//", apply("-", most, begin.least), step.least)
             most = apply("+", begin.least, apply("*", whole, step.least))
-        return Range(begin.least, most)
+        fixed = not (begin.counters or end.counters or step.counters)
+        return Range(begin.least, most, fixed, begin.counters | end.counters | {value})
 
     def turns(self, loop: ir.Operation) -> Expr:
         """0 where an `scf.for` certainly has no turn, else 1."""
@@ -91,7 +99,8 @@ class Ranges:
         if one is not None and first == Range(0, 0):
             # A position along an extent that may be 1, where it is 0.
             stretched = at_least_one(apply("-", one, 1))
-            return Range(apply("min", second.least, 0), apply("*", second.most, stretched))
+            least, most = apply("min", second.least, 0), apply("*", second.most, stretched)
+            return Range(least, most, second.exact, second.counters)
         return _either(first, second)
 
     def _decided(self, condition: ir.Value) -> bool | None:
@@ -162,16 +171,26 @@ def _comparison(value: ir.Value) -> tuple[int, ir.Value, ir.Value] | None:
     return ir.IntegerAttr(compare.attributes["predicate"]).value, compare.operands[0], compare.operands[1]
 
 
+def position_in(loop: int, extent: Expr) -> Range:
+    """The numbers that the counter of loop `loop` of an operation takes."""
+    return Range(0, apply("-", extent, 1), True, frozenset({loop}))
+
+
+def _of_both(least: Expr, most: Expr, a: Range, b: Range, exact: bool = True) -> Range:
+    apart = a.counters.isdisjoint(b.counters)
+    return Range(least, most, exact and a.exact and b.exact and apart, a.counters | b.counters)
+
+
 def _either(a: Range, b: Range) -> Range:
-    return Range(apply("min", a.least, b.least), apply("max", a.most, b.most))
+    return _of_both(apply("min", a.least, b.least), apply("max", a.most, b.most), a, b, exact=False)
 
 
 def _add(a: Range, b: Range) -> Range:
-    return Range(apply("+", a.least, b.least), apply("+", a.most, b.most))
+    return _of_both(apply("+", a.least, b.least), apply("+", a.most, b.most), a, b)
 
 
 def _subtract(a: Range, b: Range) -> Range:
-    return Range(apply("-", a.least, b.most), apply("-", a.most, b.least))
+    return _of_both(apply("-", a.least, b.most), apply("-", a.most, b.least), a, b)
 
 
 def _multiply(a: Range, b: Range) -> Range | None:
@@ -179,36 +198,36 @@ def _multiply(a: Range, b: Range) -> Range | None:
         a, b = b, a
     if isinstance(b.least, int) and b.least == b.most:
         ends = [apply("*", end, b.least) for end in (a.least, a.most)]
-        return Range(*ends) if b.least >= 0 else Range(ends[1], ends[0])
+        return _of_both(*(ends if b.least >= 0 else reversed(ends)), a, b)
     if a.is_natural and b.is_natural:
-        return Range(apply("*", a.least, b.least), apply("*", a.most, b.most))
+        return _of_both(apply("*", a.least, b.least), apply("*", a.most, b.most), a, b)
     return None
 
 
 def _divide(a: Range, b: Range) -> Range | None:
     if not a.is_natural or not b.is_natural:
         return None
-    return Range(0, apply("//", a.most, apply("max", b.least, 1)))
+    return _of_both(0, apply("//", a.most, apply("max", b.least, 1)), a, b)
 
 
 def _divide_up(a: Range, b: Range) -> Range | None:
     if not a.is_natural or not b.is_natural:
         return None
-    return Range(0, apply("ceildiv", a.most, apply("max", b.least, 1)))
+    return _of_both(0, apply("ceildiv", a.most, apply("max", b.least, 1)), a, b)
 
 
 def _remainder(a: Range, b: Range) -> Range | None:
     if not a.is_natural or not b.is_natural:
         return None
-    return Range(0, apply("min", a.most, apply("-", b.most, 1)))
+    return _of_both(0, apply("min", a.most, apply("-", b.most, 1)), a, b, exact=len(a.counters) < 2)
 
 
 def _least(a: Range, b: Range) -> Range:
-    return Range(apply("min", a.least, b.least), apply("min", a.most, b.most))
+    return _of_both(apply("min", a.least, b.least), apply("min", a.most, b.most), a, b)
 
 
 def _greatest(a: Range, b: Range) -> Range:
-    return Range(apply("max", a.least, b.least), apply("max", a.most, b.most))
+    return _of_both(apply("max", a.least, b.least), apply("max", a.most, b.most), a, b)
 
 
 _Rule = Callable[[Range, Range], "Range | None"]

@@ -19,7 +19,7 @@ from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.source_names import source_name
 from motet.compiler.ir.translate import source_location
 from motet.compiler.scheduling.assertions import Assertion, read_assertion
-from motet.compiler.scheduling.ranges import Range, Ranges, at_least_one, of_expression
+from motet.compiler.scheduling.ranges import Range, Ranges, at_least_one, of_expression, position_in
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
 
@@ -150,14 +150,14 @@ class _Requirements:
                 zip(map_.results, self.shapes.tensors.get(operand, ()), strict=False)
             ):
                 if isinstance(expression, ir.AffineDimExpr):
-                    position = ir.AffineDimExpr(expression).position
-                    known, other, place = loops.setdefault(position, (extent, number, axis))
+                    loop = ir.AffineDimExpr(expression).position
+                    known, other, place = loops.setdefault(loop, (extent, number, axis))
                     found.append(Constraint(known, extent, text=_together(other, place, number, axis)))
         rank = maps[0].n_dims if maps else 0
         if len(loops) < rank:
             return found
-        extents = [loops[position][0] for position in range(rank)]
-        positions = [Range(0, apply("-", extent, 1)) for extent in extents]
+        extents = [loops[loop][0] for loop in range(rank)]
+        positions = [position_in(loop, extent) for loop, extent in enumerate(extents)]
         alive = product(map(at_least_one, extents))
         for number, (operand, map_) in enumerate(zip(operation.operands, maps, strict=False)):
             for axis, (expression, extent) in enumerate(
@@ -201,8 +201,9 @@ class _Requirements:
     def _within(
         self, taken: Range | None, extent: Expr, axis: int, what: str, alive: Expr = 1
     ) -> list[Constraint]:
-        """That places along an axis are inside, in calls in which anything is there: `alive` is 0 in others."""
-        if taken is None:
+        """That places along an axis are inside, in calls in which anything is there: `alive` is 0 in others. Of what
+        is not exact nothing is asked: code looks at such places itself."""
+        if taken is None or not taken.exact:
             return []
         found: list[Constraint] = []
         alive = apply("*", self.live, alive)
@@ -251,13 +252,16 @@ class _Requirements:
         for axis, extent in enumerate(self.shapes.tensors[whole]):
             offset, size, stride = offsets[axis], sizes[axis], strides[axis]
             if size is not None:
-                found += _not_negative(size)
+                found += self._not_negative(size)
             if offset is None or size is None or stride is None:
                 continue
-            taken = Range(0, apply("-", size.most, 1))
-            reach = Range(offset.least, apply("+", offset.most, apply("*", taken.most, stride.most)))
+            span = Range(0, apply("*", apply("-", size.most, 1), stride.most), size.exact, size.counters)
+            apart = offset.counters.isdisjoint(size.counters | stride.counters)
+            reach = Range(
+                offset.least, apply("+", offset.most, span.most), offset.exact and span.exact and stride.exact and apart
+            )
             found += self._within(reach, extent, axis, what)
-        kept = [size.most for size in sizes if size is not None]
+        kept = [size.most for size in sizes if size is not None and size.least == size.most]
         shape = self.shapes.tensors.get(small)
         if shape is not None and len(kept) == len(sizes) == len(shape):
             found += [
@@ -347,8 +351,14 @@ class _Requirements:
         found: list[Constraint] = []
         for operand in operation.operands:
             if isinstance(operand.type, ir.IndexType) and (size := Ranges(self.shapes).of(operand)) is not None:
-                found += _not_negative(size)
+                found += self._not_negative(size)
         return found
+
+    def _not_negative(self, size: Range) -> list[Constraint]:
+        if size.is_natural or not size.exact:
+            return []
+        text = "an extent that is calculated from others must not be negative"
+        return [Constraint(0, apply("*", size.least, self.live), "at-most", text)]
 
 
 def _constraint(assertion: Assertion, text: str) -> Constraint:
@@ -365,12 +375,6 @@ def _together(first: int, axis: int, second: int, other: int) -> str:
 
 def _axes(group: Sequence[int]) -> str:
     return f"axis {group[0]}" if len(group) == 1 else f"axes {', '.join(map(str, group))}"
-
-
-def _not_negative(size: Range) -> list[Constraint]:
-    if size.is_natural:
-        return []
-    return [Constraint(0, size.least, "at-most", "an extent that is calculated from others must not be negative")]
 
 
 def _divisible(extent: Expr, parts: Sequence[Expr]) -> list[Constraint]:

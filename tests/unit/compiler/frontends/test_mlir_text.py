@@ -309,7 +309,6 @@ BODY = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {{\n  {}\n  return %0 :
     (BODY.format("%0 = arith.addf %a %a : tensor<4xf32>"), "2:21", "expected ','"),
     ("func.func @f(%a: tensor<*xf32>) { return }", "1:14", "unranked"),
     ("func.func @f(%a: memref<*xf32>) { return }", "1:14", "unranked"),
-    ("func.func @f(%a: memref<4xf32, strided<[2]>>) { return }", "1:14", "layout is not supported"),
     ("func.func @f(\n  %x: f32, %a: memref<4x4xf32, affine_map<(i, j) -> (j, i)>>) { return }", "2:12",
      "layout"),
     ("func.func @f(%a: vector<4xf32>) { return }", "1:14", "argument 0 is vector<4xf32>"),

@@ -77,6 +77,8 @@ def _exit(assertion: ir.Operation, status: ir.Value) -> None:
 def _compared(holds: ir.Value) -> Sequence[ir.Value]:
     """The index and the extent that an assertion compares, as words."""
     owner = holds.owner
+    while not isinstance(owner, ir.Block) and owner.name == "arith.ori":  # with a loop that has no iterations
+        owner = owner.operands[1].owner
     if not isinstance(owner, ir.Block) and owner.name == "arith.cmpi" and isinstance(
         owner.operands[0].type, ir.IndexType
     ):

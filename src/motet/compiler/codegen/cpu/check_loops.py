@@ -71,7 +71,19 @@ def _hoisted(assertion: ir.Operation, read_only: set[ir.Value]) -> bool:
         return False
     for operation in (*needed, assertion):
         operation.move_before(loop)
+    _unless_without_iterations(assertion, loop)
     return True
+
+
+def _unless_without_iterations(assertion: ir.Operation, loop: ir.Operation) -> None:
+    """Assert nothing in front of a loop that has no iterations."""
+    lower, upper = list(loop.operands)[:2]
+    first, end = _constant(lower), _constant(upper)
+    if first is not None and end is not None and first < end:
+        return
+    with ir.InsertionPoint(assertion), assertion.location:
+        none = arith.CmpIOp(arith.CmpIPredicate.sge, lower, upper).result
+        assertion.operands[0] = arith.OrIOp(none, assertion.operands[0]).result
 
 
 def _of_last_value(assertion: ir.Operation, loop: ir.Operation) -> None:

@@ -1,4 +1,4 @@
-"""On a GPU: indices that a call decides and that are out of bounds. Needs what compiles for GPUs on the same machine."""
+"""On a GPU: indices that a call decides and that are out of bounds. Needs a compiler for GPUs on the same machine."""
 
 from __future__ import annotations
 
