@@ -90,3 +90,41 @@ def test_scatters_of_no_updates_give_their_data():
         onnx.helper.make_node("ScatterND", ["x", "j", "v"], ["z"], reduction="add"),
     ]
     _run(nodes, inputs, {"y": inputs["x"], "z": inputs["x"]}, {})
+
+
+def test_unsigned_constants_are_results():
+    inputs, nodes, results, constants = {"x": np.array([3, 4], np.uint8)}, [], {}, {}
+    for dtype in INTEGERS:
+        for shape in ((3,), (), (0,), (2, 2)):
+            name = f"{np.dtype(dtype).name}_{'x'.join(map(str, shape))}"
+            constants[f"c_{name}"] = np.full(shape, np.iinfo(dtype).max, dtype)
+            if shape == (3,):
+                constants[f"c_{name}"][1:] = np.iinfo(dtype).min, 1
+            nodes.append(onnx.helper.make_node("Identity", [f"c_{name}"], [name]))
+            results[name] = constants[f"c_{name}"]
+    _run(nodes, inputs, results, constants)
+
+
+def _largest(x: np.ndarray, before: int) -> np.ndarray:
+    """Of windows of two along each spatial axis, two apart, after so many places outside the first one."""
+    wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *[(before, 0)] * (x.ndim - 2)], constant_values=-np.inf)
+    for axis in range(2, x.ndim):
+        pairs = np.moveaxis(wide, axis, -1)[..., : wide.shape[axis] // 2 * 2]
+        wide = np.moveaxis(pairs.reshape(*pairs.shape[:-1], -1, 2).max(-1), -1, axis)
+    return wide.astype(x.dtype)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_integers_are_pooled_over_any_number_of_axes(before: int):
+    inputs, nodes, results = {}, [], {}
+    for dtype in (np.int8, np.uint8):
+        for rank in (1, 2, 3):
+            name = f"{np.dtype(dtype).name}_{rank}"
+            values = np.random.default_rng(rank).integers(0, 256, (1, 2, *[5] * rank), np.uint8)
+            inputs[name] = values.view(dtype) if dtype is np.uint8 else (values // 2).view(dtype) - 127 - 1
+            results[f"{name}_pooled"] = _largest(inputs[name], before)
+            nodes.append(onnx.helper.make_node(
+                "MaxPool", [name], [f"{name}_pooled"], kernel_shape=[2] * rank, strides=[2] * rank,
+                pads=[before] * rank + [0] * rank,
+            ))
+    _run(nodes, inputs, results, {})

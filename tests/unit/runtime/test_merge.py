@@ -13,7 +13,7 @@ from tests.integration.placed_text import TextProgram
 from tests.unit.compiler.scheduling.random_programs import RandomProgram, run_in_order, some_order
 
 from motet.artifact.expressions import evaluate
-from motet.artifact.schema import Buffer, Plan, Schedule, Signature, Step, TensorSpec
+from motet.artifact.schema import Buffer, Plan, Schedule, Signature, Step, Symbol, TensorSpec
 from motet.builder import Graph
 from motet.compiler.scheduling.arrangement import Options, arrange
 from motet.compiler.scheduling.checker import check_schedule
@@ -149,3 +149,20 @@ def test_merged_plans_of_random_programs_are_free_of_races(seeds: range) -> None
         except CompileError as error:
             assert "its parts are placed on" in str(error)  # two devices in one branch or loop
     assert count > len(seeds)
+
+
+def test_arenas_of_regions_are_counted_in_the_extents_that_regions_are_given() -> None:
+    """A region of its own `d0_0` by `n` is given `m` by `d0_0` of the function."""
+    size = ["*", ["*", "d0_0", "n"], 64]
+    schedule = Schedule([Buffer("arena", size, 0, 0)], [], size)
+    region = Signature(
+        "r", [TensorSpec("x", ["d0_0", "n"], "i64")], [TensorSpec("y", ["n", "d0_0"], "i64")],
+        [Symbol("d0_0", 0, 0), Symbol("n", 0, 1)],
+    )
+    signature = Signature(
+        "f", [TensorSpec("x", ["m", "d0_0"], "i64")], [TensorSpec("y", ["m", "d0_0"], "i64")],
+        [Symbol("m", 0, 0), Symbol("d0_0", 0, 1)],
+    )
+    steps = [Step("run", 0, [0], [1], "r"), Step("transfer", 1, [1], [2]), Step("run", 0, [2], [3], "r")]
+    merged = merge_plan(signature, Plan(4, [0], [3], [0], [0], steps), {"r": region}, {"r": schedule}).schedule
+    assert evaluate(merged.arena, {"m": 3, "d0_0": 5}) == 64 * 3 * 5 + 128  # behind it a value of 120 bytes

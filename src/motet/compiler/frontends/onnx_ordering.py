@@ -4,8 +4,8 @@
 
 Those of 64 bits have no wider type: their order is that of signed numbers from which 2⁶³ was taken.
 
-MaxPool of integers over one spatial axis pads with 0 in the wheel's lowering, and over three ends the process. There it
-goes by float32, which has all numbers of 8 bits.
+The wheel pads integers with 0 for MaxPool, of more than one or two spatial axes it ends the process. There it goes by
+float32, which has all numbers of 8 bits.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ def _on_signed(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
 def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     import onnx
 
-    if facts.rank(node.input[0]) == 4 or node.input[0] not in facts.types:
-        return _on_signed(node, facts)
-    if facts.dtype(node.input[0]).kind not in "iu":
+    if node.input[0] not in facts.types or (kind := facts.dtype(node.input[0]).kind) not in "iu":
         return None
+    rank, auto = facts.rank(node.input[0]), attribute(node, "auto_pad", b"NOTSET")
+    padded = any(attribute(node, "pads", ())) or auto not in (b"NOTSET", b"VALID") or attribute(node, "ceil_mode", 0)
+    if rank == 4 and (not padded or kind == "u"):  # no padding is above an unsigned number
+        return _on_signed(node, facts)
     w = Writer(node, facts)
     pooled = w.add("MaxPool", w.cast(node.input[0], onnx.TensorProto.FLOAT))
     w.nodes[-1].attribute.extend(node.attribute)

@@ -7,7 +7,8 @@
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
 - Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
-- CumSum without the element itself, which the wheel subtracts from the sum: that cancels, and makes NaN of infinities.
+- CumSum with exclusive=1, for which the wheel subtracts each element from the sum with it: digits cancel, and
+  infinities become NaN.
 - AffineGrid, Compress by a constant, and Sign of NaN.
 
 What concerns control flow, movement, narrow floats, normalisations, order, products, quantisation, recurrence and
@@ -276,6 +277,27 @@ def _scatter_elements(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto
     return w.done([w.add("ScatterND", node.input[0], joined, node.input[2], reduction=reduction)])
 
 
+def _cum_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Sums of the elements before: those of the elements, moved by one place, of which the first is 0."""
+    axis, rank = facts.model.constants.get(node.input[1]), facts.rank(node.input[0])
+    if not attribute(node, "exclusive", 0) or axis is None or rank is None or node.input[0] not in facts.types:
+        return None
+    if facts.dtype(node.input[0]).kind in "iu":
+        return None
+    w, along, reverse = Writer(node, facts), int(axis.item()) % rank, attribute(node, "reverse", 0)
+    value = node.input[0]
+    # Of a dynamic extent, all but the first elements have no lowering, all but the last ones do.
+    turned = bool(reverse) and (facts.extents(value) or [None] * rank)[along] is None
+    if turned:
+        value, reverse = w.reverse(value, along), 0
+    first = w.slice(value, along, 0, 1)  # has no elements where there are none along the axis
+    zeros = w.cast(w.add("Less", first, first), facts.types[node.input[0]])
+    moved = w.slice(value, along, reverse, _LARGE if reverse else -1)
+    moved = w.add("Concat", *((moved, zeros) if reverse else (zeros, moved)), axis=along)
+    sums = w.add("CumSum", moved, node.input[1], reverse=reverse)
+    return w.done([w.reverse(sums, along) if turned else sums])
+
+
 def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """The middles of the grid's cells, or its corners, times the matrices; the wheel's lowering ends the process."""
     size, kind = facts.model.constants.get(node.input[1]), facts.types.get(node.input[0])
@@ -375,7 +397,8 @@ _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
     **onnx_quantised.RULES,
     **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
-    "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "Gemm": _gemm,
+    "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "CumSum": _cum_sum,
+    "Gemm": _gemm,
     "Hardmax": _hardmax, "LpPool": _lp_pool, "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
     "Selu": _selu,

@@ -332,3 +332,18 @@ def test_complex_functions_of_infinities():
         got = together(*both.reshape(2, -1))
         np.testing.assert_allclose(got.real, case.expected.real, rtol=1e-15, err_msg=case.name)
         np.testing.assert_allclose(got.imag, case.expected.imag, rtol=1e-15, err_msg=case.name)
+
+
+def test_scalars_are_reshaped_to_scalars() -> None:
+    cases = [
+        Case(
+            f"reshape of a scalar of {element}", [(np.array(7, dtype), element)],
+            lambda number, names, kind=f"tensor<{element}>": (
+                f"%r{number} = stablehlo.reshape {names[0]} : ({kind}) -> {kind}"
+            ),
+            f"tensor<{element}>", np.array(7, dtype),
+        )
+        for element, dtype in (SIGNED | UNSIGNED).items()
+    ]
+    for case, found in zip(cases, results(cases), strict=True):
+        np.testing.assert_array_equal(found, case.expected, case.name)
