@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.kernel import ITEM_BITS, Access, Affine, Size, Stage, Value, identity_map, row_major
+from motet.compiler.codegen.kernel import (
+    ITEM_BITS,
+    Access,
+    Affine,
+    Size,
+    Stage,
+    Value,
+    identity_map,
+    item_bytes,
+    row_major,
+)
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.intervals import Intervals
 
@@ -121,3 +131,11 @@ def affine_of(expression: ir.AffineExpr, rank: int) -> Affine:
 def extent_of(kind: ir.RankedTensorType, axis: int) -> int | None:
     """None for one that is dynamic."""
     return None if kind.is_dynamic_dim(axis) else kind.shape[axis]
+
+
+def stored_bytes(kind: ir.Type) -> int:
+    """Bytes that one element of a tensor takes in memory, complex ones too."""
+    element = ir.RankedTensorType(kind).element_type
+    if isinstance(element, ir.ComplexType):
+        return 2 * item_bytes(dtype_of(ir.ComplexType(element).element_type))
+    return item_bytes(dtype_of(element))
