@@ -198,7 +198,8 @@ def _multiply(a: Range, b: Range) -> Range | None:
         a, b = b, a
     if isinstance(b.least, int) and b.least == b.most:
         ends = [apply("*", end, b.least) for end in (a.least, a.most)]
-        return _of_both(*(ends if b.least >= 0 else reversed(ends)), a, b)
+        low, high = ends if b.least >= 0 else ends[::-1]
+        return _of_both(low, high, a, b)
     if a.is_natural and b.is_natural:
         return _of_both(apply("*", a.least, b.least), apply("*", a.most, b.most), a, b)
     return None

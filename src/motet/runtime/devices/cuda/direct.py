@@ -46,7 +46,7 @@ class DirectWork:
         self.told: memoryview | None = None
         if statuses is not None:
             slot = device.keep_pinned(statuses.bytes, self)
-            self.told = memoryview(slot.array[: statuses.bytes]).cast("B").cast("q")
+            self.told = slot.array[: statuses.bytes].data.cast("q")
             self._fixed = (*self._fixed, slot.address)
         self._scratch_at = -(-arena // _ALIGNMENT) * _ALIGNMENT
         self._memory = self._scratch_at + commands.scratch if commands.scratch else arena
