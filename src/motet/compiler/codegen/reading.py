@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.kernel import ITEM_BITS, Access, Affine, Size, Stage, Value, identity_map, row_major
+from motet.compiler.codegen.kernel import (
+    ITEM_BITS,
+    Access,
+    Affine,
+    Size,
+    Stage,
+    Value,
+    identity_map,
+    item_bytes,
+    row_major,
+)  # fmt: skip
 from motet.compiler.ir._mlir import ir
 
 
@@ -82,6 +92,14 @@ class Reading:
         while isinstance(size, str) and self.symbols.get(size, size) != size:
             size = self.symbols[size]
         return size
+
+
+def element_bytes(kind: ir.Type) -> int:
+    """The bytes of an element of a tensor type, which may be a complex number."""
+    element = ir.RankedTensorType(kind).element_type
+    if isinstance(element, ir.ComplexType):
+        return 2 * item_bytes(dtype_of(ir.ComplexType(element).element_type))
+    return item_bytes(dtype_of(element))
 
 
 def dtype_of(kind: ir.Type) -> str:
