@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tests.fuzz.dtypes import FLOATS
 from tests.fuzz.known import avoid
 from tests.fuzz.registry import Attributes, Operands, Rejected, drawn, given, meaning
-from tests.fuzz.tracked import Array, Invalid, Tracked, biased, contract, exact, magnitude, multiply
+from tests.fuzz.tracked import Array, Invalid, Tracked, Undefined, biased, contract, exact, magnitude, multiply
 
 if TYPE_CHECKING:
     from tests.fuzz.drawing import Drawer
@@ -106,6 +107,8 @@ def _einsum(attributes: Attributes, operands: Operands) -> list[Tracked]:
     for term, a in zip(terms, arrays, strict=True):
         if any(sizes[letter] != e for letter, e in zip(term, a.shape, strict=True)):
             raise Invalid("extents of one letter differ")
+    if math.prod(sizes.values()) > 10_000_000:
+        raise Undefined("more products than the reference takes")
     inner = functools.reduce(lambda n, letter: n * max(sizes[letter], 1), set(sizes) - set(equation.split("->")[1]), 1)
     if len(arrays) == 1:
         ones = exact(np.ones((), arrays[0].value.dtype), arrays[0].dtype)
