@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from tests.fuzz.dtypes import FLOATS
-from tests.fuzz.known import avoid
 from tests.fuzz.registry import Attributes, Operands, Rejected, drawn, given, meaning
 from tests.fuzz.tracked import Array, Invalid, Tracked, Undefined, biased, contract, exact, magnitude, multiply
 
@@ -134,8 +133,6 @@ def _draw_einsum(d: Drawer) -> None:
         terms.append("".join(second))
         inputs.append(d.fresh(d.dtype(a), [sizes[letter] for letter in second], constant=0.3))
     every = sorted(sizes)
-    if d.symbols:
-        avoid("Einsum of one dynamic extent twice")
     kept = [letter for letter in every if d.rng.random() < 0.6]
     d.rng.shuffle(kept)
     if np.prod([max(sizes[letter], 1) for letter in every], initial=1) > 60000:
