@@ -13,7 +13,6 @@ from tests.fuzz import calls
 from tests.fuzz.compiling import Options, compile_program, load_program
 from tests.fuzz.graph import Array, Graph
 from tests.fuzz.judge import fault
-from tests.fuzz.known import KNOWN
 from tests.fuzz.languages import LANGUAGES
 from tests.fuzz.reference import calculate
 from tests.fuzz.tracked import Invalid, Tracked, Undefined
@@ -175,10 +174,8 @@ def _call_wrongly(member: Member, function: Callable[..., Any], base: Sequence[A
 
 def _wrong_calls(graph: Graph, own: Sequence[Array]) -> Iterator[calls.Call]:
     yield from calls.wrong_calls(graph.inputs, own, graph.seed)
-    if "dynamic extents that do not fit" not in KNOWN:
-        yield from _misfits(graph)
-    if "indices outside" not in KNOWN:
-        yield from _outside(graph, own)
+    yield from _misfits(graph)
+    yield from _outside(graph, own)
 
 
 def _misfits(graph: Graph) -> Iterator[calls.Call]:

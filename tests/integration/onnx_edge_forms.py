@@ -163,6 +163,7 @@ def _norms() -> Iterator[Form]:
             for p in (1, 2):
                 for version in (13, 22) if dtype == F32 else (22,):
                     yield Form("LpNormalization", [x], {"axis": axis, "p": p}, version=version, expected=_unit(axis, p))
+                    yield Form("LpNormalization", [x], {"axis": axis, "p": p}, constants=(0,), version=version, expected=_unit(axis, p))
         y, scale, shift = (v.floats(*shape, dtype=dtype, low=0.5) for shape in ((3, 4, 5), (5,), (5,)))
         if dtype == F64:
             continue  # the statistics are of float32, as `stash_type` says

@@ -68,14 +68,13 @@ def test_stablehlo_takes_a_tensor_and_itself_for_two():
 
 def test_torch_takes_a_tensor_and_itself_for_two():
     torch = pytest.importorskip("torch")
-    import motet.pytorch
 
     class Compared(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(getattr(torch, op)(x, x) for op in TORCH)
 
     x = values(np.float32)
-    found = motet.load(motet.compile(motet.pytorch.export(Compared(), (torch.from_numpy(x),)), devices=TARGET))(x)
+    found = motet.load(motet.compile(Compared(), inputs=[torch.from_numpy(x)], devices=TARGET))(x)
     for (op, function), array in zip(TORCH.items(), found, strict=True):
         np.testing.assert_array_equal(array, function(x, x), op)
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from tests.fuzz.dtypes import ALL, DTYPES, FLOATS, LARGEST, ROUNDING, is_float
-from tests.fuzz.known import avoid
 from tests.fuzz.registry import Attributes, Operands, Rejected, drawn, given, meaning
 from tests.fuzz.tracked import Array, Invalid, Tracked, Undefined, integer, rounded
 
@@ -143,8 +142,6 @@ def _draw_scatter_elements(d: Drawer) -> None:
     shape = d.shape(x)
     axis = d.rng.randrange(len(shape))
     which = _smaller(d, shape, axis)
-    if 0 in which:
-        avoid("ScatterElements with an extent of 0")
     operands = [x, _index(d, which, shape[axis]), d.fresh(d.dtype(x), which)]
     d.node("ScatterElements", operands, axis=axis, reduction=reduction)
 

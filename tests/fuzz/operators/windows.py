@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from tests.fuzz.dtypes import FLOATS, TINY, is_float
-from tests.fuzz.known import avoid
 from tests.fuzz.registry import Attributes, Operands, Rejected, drawn, given, meaning
 from tests.fuzz.tracked import (
     Array,
@@ -279,8 +278,6 @@ def _draw_pool(d: Drawer) -> None:
         d.node(op, [x])
         return
     extents = d.shape(x)[2:]
-    if len(extents) == 3 and not is_float(d.dtype(x)):
-        avoid("MaxPool of integers in 3-D")
     kernel = [d.rng.choice([k for k in (1, 2, 2, 3, 3, 5) if k <= e] or [1]) for e in extents]
     attributes = _window_attributes(d, extents, kernel, pool=True)
     if op == "AveragePool":

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode, Size, item_bytes
-from motet.compiler.codegen.reading import stored_bytes
+from motet.compiler.codegen.reading import element_bytes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
@@ -117,6 +117,6 @@ def whole_operands(function: ir.Operation, code: KernelCode, extents: Extents) -
                 symbols[which, number, axis] if each.is_dynamic_dim(axis) else each.shape[axis]
                 for axis in range(each.rank)
             ))
-    items = tuple(map(stored_bytes, (*kind.inputs, *kind.results)))
+    items = tuple(map(element_bytes, (*kind.inputs, *kind.results)))
     count = len(kind.inputs)
     return Compiled(code, tuple(range(count)), (None,) * count, extents, tuple(shapes), items)

@@ -98,6 +98,14 @@ class Reading:
         return size
 
 
+def element_bytes(kind: ir.Type) -> int:
+    """The bytes of an element of a tensor type, which may be a complex number."""
+    element = ir.RankedTensorType(kind).element_type
+    if isinstance(element, ir.ComplexType):
+        return 2 * item_bytes(dtype_of(ir.ComplexType(element).element_type))
+    return item_bytes(dtype_of(element))
+
+
 def dtype_of(kind: ir.Type) -> str:
     """The element type of a tensor type, or of a scalar, in MLIR's spelling."""
     if isinstance(kind, ir.RankedTensorType):
@@ -131,11 +139,3 @@ def affine_of(expression: ir.AffineExpr, rank: int) -> Affine:
 def extent_of(kind: ir.RankedTensorType, axis: int) -> int | None:
     """None for one that is dynamic."""
     return None if kind.is_dynamic_dim(axis) else kind.shape[axis]
-
-
-def stored_bytes(kind: ir.Type) -> int:
-    """Bytes that one element of a tensor takes in memory, complex ones too."""
-    element = ir.RankedTensorType(kind).element_type
-    if isinstance(element, ir.ComplexType):
-        return 2 * item_bytes(dtype_of(ir.ComplexType(element).element_type))
-    return item_bytes(dtype_of(element))

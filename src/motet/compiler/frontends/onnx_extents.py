@@ -52,7 +52,8 @@ def settle_extents(module: ir.Module, inputs: Mapping[str, Sequence[str]], exten
     know_operations(module)
     for op, rule in work:
         with op.context, op.location, ir.InsertionPoint(op):
-            rule(_Node.of(op, inputs, extents))
+            if (node := _Node.of(op, inputs, extents)) is not None:
+                rule(node)
 
 
 def _operator(op: ir.Operation) -> str:
@@ -79,7 +80,8 @@ class _Node:
     operands: Sequence[_Operand]
 
     @staticmethod
-    def of(op: ir.Operation, inputs: Mapping[str, Sequence[str]], extents: Extents) -> _Node:
+    def of(op: ir.Operation, inputs: Mapping[str, Sequence[str]], extents: Extents) -> _Node | None:
+        """None where the type of an input is unknown, for which there is no lowering."""
         names = next((inputs[name] for name in names_of(op.location) if name in inputs), ())
         found: list[_Operand] = []
         for number, value in enumerate(op.operands):
@@ -88,6 +90,8 @@ class _Node:
                 symbols = extents.get(names[number], ()) if number < len(names) else ()
                 known = symbols if len(symbols) == len(kind.extents) else [None] * len(kind.extents)
                 found.append(_Operand(number, value, kind, known))
+            elif number < len(names) and names[number]:
+                return None
         return _Node(op, found)
 
     def operand(self, number: int) -> _Operand | None:

@@ -31,6 +31,7 @@ NEVER_FOLDED = frozenset({
     "Bernoulli", "DequantizeLinear", "Dropout", "EyeLike", "Multinomial", "RandomNormal", "RandomNormalLike",
     "RandomUniform", "RandomUniformLike", "If", "Loop", "Scan", "SequenceConstruct", "SequenceEmpty",
     "SplitToSequence", "Optional", "ImageDecoder",
+    "LpNormalization",  # of which the evaluator adds the elements, not their magnitudes, for p=1
 })  # fmt: skip
 
 

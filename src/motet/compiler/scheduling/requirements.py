@@ -381,7 +381,9 @@ def _divisible(extent: Expr, parts: Sequence[Expr]) -> list[Constraint]:
     """That an extent is divisible, where one of the `parts` is what division by the others gives."""
     for number, part in enumerate(parts):
         others = product(other for place, other in enumerate(parts) if place != number)
-        if apply("//", extent, others) == part and not isinstance(part, int):
+        if others == 0 or isinstance(part, int):
+            continue
+        if apply("//", extent, others) == part:
             text = "an extent that is split, and what it is split by, must be divisible"
             return [Constraint(extent, others, "multiple", text)] if product(parts) != extent else []
     return []

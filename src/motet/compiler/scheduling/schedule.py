@@ -10,7 +10,7 @@ import numpy as np
 from motet.artifact.schema import STATUS_BYTES, Command, Expr, Parameter, Schedule
 from motet.compiler.codegen.cpu.packing import packed_elements
 from motet.compiler.codegen.kernel import ITEM_BITS, KernelCode, Packing, Size, item_bytes
-from motet.compiler.codegen.reading import Unreadable, dtype_of, stored_bytes
+from motet.compiler.codegen.reading import Unreadable, dtype_of, element_bytes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import apply, product, substitute
 from motet.compiler.ir.functions import symbol_name
@@ -244,7 +244,7 @@ def _stored_as(value: ir.Value) -> tuple[str, int]:
     """The element type of a tensor between kernels, and its bytes. Raises CompileError for types without memory."""
     element = ir.RankedTensorType(value.type).element_type
     try:
-        return str(element), stored_bytes(value.type)
+        return str(element), element_bytes(value.type)
     except Unreadable:
         raise CompileError(
             f"a tensor of {element} between kernels is not supported; expected complex numbers, or one of "
