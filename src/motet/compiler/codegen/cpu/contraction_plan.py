@@ -62,11 +62,14 @@ class Plan:
 
 
 def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
-    """Choose register tile, blocking and grid from the extents; None where no static scratch would do."""
+    """Choose register tile, blocking and grid from the extents; None where no static scratch would do, and for results
+    without elements, which have no tile."""
     bits = 64 if c.product.dtype in ("f64", "i64") else 32
     lanes = max(2, target.lanes(bits))
     m = c.m[0] if c.m else ONE
     n, k = c.n[0], c.depth[0][0] if len(c.depth) == 1 else None
+    if 0 in (m.known, n.known):
+        return None
     mode = _b_mode(c, m, n, target)
     if mode == "along_k":
         return _plan_along_k(c, lanes, m, n)
