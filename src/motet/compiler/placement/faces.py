@@ -15,8 +15,9 @@ from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, cal
 from motet.compiler.scheduling.shapes import Shapes
 
 
-def face(function: ir.Operation) -> Signature:
-    """What callers see of a function, but for the extents of its results, which its regions tell."""
+def face(function: ir.Operation, constraints: Sequence[Constraint]) -> Signature:
+    """What callers see of a function, but for the extents of its results, which its regions tell. `constraints` are
+    what the whole function takes for granted of extents (`scheduling/requirements.py`): assertions are in no region."""
     shapes = Shapes(function)
     block = function.regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1].operation
@@ -39,8 +40,7 @@ def face(function: ir.Operation) -> Signature:
             zip(terminator.operands, _dictionaries(function, "res_attrs", len(terminator.operands)), strict=True)
         )
     ]
-    equal = [Constraint(a, b) for a, b in shapes.equalities]
-    return Signature(symbol_name(function), inputs, results, shapes.symbols, equal)
+    return Signature(symbol_name(function), inputs, results, shapes.symbols, list(constraints))
 
 
 def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature]) -> Signature:
@@ -49,6 +49,7 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
         number: spec.shape for number, spec in zip(plan.inputs, signature.inputs, strict=True)
     }
     constraints = list(signature.constraints)
+    known = {(own.relation, str(own.left), str(own.right)) for own in constraints}
     for step in plan.steps:
         if step.op == "transfer":
             extents[step.results[0]] = extents[step.operands[0]]
@@ -61,7 +62,9 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
             constraint = structs.replace(
                 own, left=substitute(own.left, symbols), right=substitute(own.right, symbols)
             )
-            if constraint.left != constraint.right and constraint not in constraints:
+            key = constraint.relation, str(constraint.left), str(constraint.right)
+            if constraint.left != constraint.right and key not in known:
+                known.add(key)
                 constraints.append(constraint)
     results = [
         TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)

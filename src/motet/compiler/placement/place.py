@@ -53,15 +53,20 @@ def placer(
         from motet.compiler.placement.place_automatically import PlaceAutomatically
         from motet.compiler.placement.place_operations import PlaceOperations
         from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
+        from motet.compiler.scheduling.requirements import requirements
 
         UnrollPlacedLoops().run(module)
         LeaveLoops(devices, left).run(module)
+        required = requirements(module)  # as long as each function is whole
         rates = table or rates_of_families()
         if automatic:
             PlaceAutomatically(rates).run(module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
             each.run(module)
-        faces = {symbol_name(function): face(function) for function in public_functions(module)}
+        faces = {
+            (name := symbol_name(function)): face(function, required.get(name, ()))
+            for function in public_functions(module)
+        }
         outline = OutlineRegions(tuple(device.name for device in devices))
         outline.run(module)
         CheckCode(devices).run(module)
