@@ -200,3 +200,35 @@ def test_wrong_extents_are_refused_with_the_operator_and_both_numbers(session: A
             call(session, name, values(case, shapes))
         assert re.search(rf'main: {case.op} "{name}[^"]*": .*{numbers}\b', str(refused.value)), refused.value
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("placed", ["grow", "pick"])
+def test_extents_are_compared_wherever_operators_are_placed(placed: str) -> None:
+    """What only assertions of the lowering tell of, which are in no region of any device."""
+    made = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Expand", ["a", "shape"], ["y"], "grow"),
+         onnx.helper.make_node("Where", ["c", "p", "p"], ["z"], "pick")], "main",
+        [made("a", onnx.TensorProto.FLOAT, [1, "n"]), made("c", onnx.TensorProto.BOOL, ["k", "k"]),
+         made("p", onnx.TensorProto.FLOAT, [3, 4])],
+        [made("y", onnx.TensorProto.FLOAT, None), made("z", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.array([5, 2], np.int64), "shape")],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    devices = {"a": "host{cpu=x86-64-v3}", "b": "null,@a"}
+    session = motet.load(motet.compile(model, devices=devices, place={placed: "b"}))
+    p = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+    def call(n: int, k: int) -> tuple[np.ndarray, ...]:
+        return session(np.ones((1, n), np.float32), np.ones((k, k), bool), p)
+
+    for n in (1, 2):
+        y, z = call(n, 1)
+        np.testing.assert_array_equal(y, np.ones((5, 2)))
+        np.testing.assert_array_equal(z, p)
+    with pytest.raises(CallError, match=r'Expand "grow": .*: 33 and 2'):
+        call(33, 1)
+    with pytest.raises(CallError, match=r'Where "pick": .*(3 and 0|0 and 3|4 and 3|3 and 4|0 and 4)'):
+        call(2, 0)
+    with pytest.raises(CallError, match=r'Where "pick": '):
+        call(2, 3)

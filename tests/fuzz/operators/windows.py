@@ -52,8 +52,9 @@ class Windows:
         self.results = []
         for axis in range(axes):
             room = extents[axis] + self.before[axis] + self.after[axis] - self.reach[axis]
-            if room < 0:
-                raise Invalid("the window is larger than the image")
+            if room < 0:  # by the formula there may still be 0 places, which some take for a result without elements
+                kind = Undefined if rounding(room / self.strides[axis]) + 1 == 0 else Invalid
+                raise kind("the window is larger than the image")
             places = rounding(room / self.strides[axis]) + 1
             behind = (places - 1) * self.strides[axis] >= extents[axis] + self.before[axis]
             if attributes.get("ceil_mode", 0) and behind:
