@@ -265,7 +265,8 @@ def test_an_index_is_where_a_window_begins(window: tuple[int, ...], dims: str) -
     )
     x, u = random(3, 4, 5), random(4, *window, seed=1)
     indices = np.array([[0, 1], [2, 0], [-1, 1], [1, 0]])[:, :depth]
-    (y,) = interpret(generate(text), [u, np.ascontiguousarray(indices), x])
+    (y,), failure = interpret_checked(generate(text), [u, np.ascontiguousarray(indices), x])
+    assert (failure is not None) == (dims == "0, 1")  # a window of 2 that begins at 2 of 3 is left out, and told of
     wanted = x.copy()
     for update, index in zip(u, indices, strict=True):
         begin = [int(i) + (size if i < 0 else 0) for i, size in zip(index, x.shape, strict=False)] + [0] * (3 - depth)
