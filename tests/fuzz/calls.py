@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from tests.fuzz.graph import Array, Graph, Input
 from tests.fuzz.values import draw_values
 
 Feeds = dict[str, Array]
+LARGEST = 1 << 20  # elements of an input
 OTHER_EXTENTS = (0, 1, 2, 3, 7, 8, 15, 17, 33)
 
 
@@ -27,6 +29,11 @@ class Call:
 def feeds(graph: Graph, number: int, symbols: Mapping[str, int]) -> Feeds:
     """The inputs of call `number`, with these values of the dynamic extents."""
     return {i.name: _values(graph, i, number, i.concrete(symbols)) for i in graph.inputs}
+
+
+def is_large(graph: Graph, symbols: Mapping[str, int]) -> bool:
+    """Whether inputs with these extents are too large to try."""
+    return any(math.prod(i.concrete(symbols)) > LARGEST for i in graph.inputs)
 
 
 def _values(graph: Graph, entry: Input, number: int, shape: tuple[int, ...]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from tests.fuzz.dtypes import NAMES
@@ -11,13 +11,13 @@ from tests.fuzz.operators import evaluate
 from tests.fuzz.tracked import Invalid, Tracked, Undefined, exact
 
 
-def _may_vanish(graph: Graph, node: Node) -> bool:
+def _may_vanish(graph: Graph, node: Node, operands: Sequence[Tracked | None]) -> bool:
     """Whether a compiler need not compute `node`, and so need not see that a call does not fit it: its results are
     only asked for their shapes, or all elements that it may take are the same number."""
     readers = [other for other in graph.nodes if set(node.outputs) & set(other.inputs)]
     unseen = not set(node.outputs) & set(graph.results) and all(other.op in ("Shape", "Size") for other in readers)
-    data = graph.constants.get(node.inputs[0]) if node.inputs else None
-    uniform = data is not None and node.op.startswith("Gather") and len(set(data.reshape(-1).tolist())) < 2
+    data = operands[0] if operands else None
+    uniform = data is not None and node.op.startswith("Gather") and len(set(data.value.reshape(-1).tolist())) < 2
     return unseen or uniform
 
 
@@ -32,7 +32,8 @@ def calculate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Tracked]:
             except Undefined:
                 raise
             except Invalid as error:
-                raise (Undefined if _may_vanish(graph, node) else Invalid)(str(error)) from error
+                vanishes = _may_vanish(graph, node, operands)
+                raise (Undefined if vanishes else Invalid)(str(error)) from error
             if any(result.value.size > 1 << 20 for result in results):
                 raise Undefined("too large for the reference")
             known.update(zip(node.outputs, results, strict=True))

@@ -146,7 +146,7 @@ def _call(function: Callable[..., Any], arrays: Sequence[Array]) -> tuple[list[A
 def _prepared(graph: Graph, number: int) -> tuple[calls.Feeds, list[Tracked]]:
     """The inputs of a right call and what it returns. Where extents do not fit, those that the graph was drawn with."""
     for symbols in (calls.extents_of_call(graph, number), graph.symbols):
-        for again in range(4):
+        for again in range(0 if calls.is_large(graph, symbols) else 4):
             feeds = calls.feeds(graph, number + 100 * again, symbols)
             try:
                 known = calculate(graph, feeds)
@@ -184,6 +184,8 @@ def _misfits(graph: Graph) -> Iterator[calls.Call]:
         return
     for number in range(1, 6):
         symbols = calls.extents_of_call(graph, 50 + number)
+        if calls.is_large(graph, symbols):
+            continue
         feeds = calls.feeds(graph, number, symbols)
         try:
             calculate(graph, feeds)
@@ -205,6 +207,8 @@ def _outside(graph: Graph, own: Sequence[Array]) -> Iterator[calls.Call]:
             feeds = {i.name: array for i, array in zip(graph.inputs, arrays, strict=True)}
             try:
                 calculate(graph, feeds)
+            except Undefined:
+                continue
             except Invalid as reason:
                 yield calls.Call(arrays, f"an index {outside} in {entry.name}: {reason}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,7 +113,11 @@ def _einsum(attributes: Attributes, operands: Operands) -> list[Tracked]:
     if len(arrays) == 1:
         ones = exact(np.ones((), arrays[0].value.dtype), arrays[0].dtype)
         return [contract(arrays[0], ones, lambda a, b: np.einsum(equation, a) * b, inner)]
-    return [contract(arrays[0], arrays[1], lambda a, b: np.einsum(equation, a, b), inner)]
+    found = contract(arrays[0], arrays[1], lambda a, b: np.einsum(equation, a, b), inner)
+    alone = (set(terms[0]) ^ set(terms[1])) - set(equation.split("->")[1])
+    if alone and found.is_float:  # what is summed of one operand alone may be summed first, infinities too
+        found = replace(found, unknown=found.unknown | ~np.isfinite(found.value))
+    return [found]
 
 
 @drawn("product", "Einsum")
