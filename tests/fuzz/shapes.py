@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from tests.fuzz.calls import is_large
 from tests.fuzz.graph import Extent, Graph
 from tests.fuzz.reference import calculate
 from tests.fuzz.tracked import Invalid
@@ -42,6 +43,8 @@ def _extent(first: int, second: int, symbols: dict[str, int], moved: dict[str, i
 
 
 def _shapes(graph: Graph, symbols: dict[str, int]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    if is_large(graph, symbols):
+        raise Invalid("too large to try")
     numbers = np.random.default_rng(1)
     feeds = {
         i.name: draw_values(numbers, i.dtype, i.concrete(symbols), i.low if i.low is not None else -3,
