@@ -13,12 +13,13 @@ from tests.fuzz.tracked import Invalid, Tracked, Undefined, exact
 
 def _may_vanish(graph: Graph, node: Node, operands: Sequence[Tracked | None]) -> bool:
     """Whether a compiler need not compute `node`, and so need not see that a call does not fit it: its results are
-    only asked for their shapes, or all elements that it may take are the same number."""
+    only asked for their shapes, it works on nothing, or all elements that it may take are the same number."""
     readers = [other for other in graph.nodes if set(node.outputs) & set(other.inputs)]
     unseen = not set(node.outputs) & set(graph.results) and all(other.op in ("Shape", "Size") for other in readers)
     data = operands[0] if operands else None
     uniform = data is not None and node.op.startswith("Gather") and len(set(data.value.reshape(-1).tolist())) < 2
-    return unseen or uniform
+    empty = data is not None and data.value.size == 0 and not node.op.startswith("Gather")
+    return unseen or uniform or empty
 
 
 def calculate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Tracked]:

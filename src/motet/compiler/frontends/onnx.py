@@ -24,7 +24,7 @@ from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
 from motet.compiler.frontends.onnx_data import DataFiles
 from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
-from motet.compiler.frontends.onnx_import import Lowered, LoweringError, lower
+from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
 from motet.compiler.frontends.onnx_sequences import resolve_sequences
 from motet.compiler.frontends.onnx_simplify import simplify, static_shapes
@@ -58,7 +58,10 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
         simplify(model)
     refuse_unknown(model)
     lowered = _lower_or_convert(model)
-    finish(model, lowered)
+    try:
+        finish(model, lowered)
+    except ir.MLIRError as error:  # what was lowered is wrong, which only the next pass sees
+        raise _lowering_failed(model, explain(model, error)) from error
     return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters})
 
 

@@ -7,6 +7,7 @@ constant again; each is tried once per operator.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -124,7 +125,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         run_pipeline(module, TO_LINALG)
         exact_extrema(module)
     except ir.MLIRError as error:
-        raise _explain(model, error) from error
+        raise explain(model, error) from error
     return Lowered(module, parameters)
 
 
@@ -186,7 +187,7 @@ _PLAIN = frozenset({
 })  # fmt: skip
 
 
-def _explain(model: OnnxModel, error: ir.MLIRError) -> LoweringError:
+def explain(model: OnnxModel, error: ir.MLIRError) -> LoweringError:
     """Find the node an MLIR diagnostic is about: by its location, which carries the node's name."""
     nodes = {node.name: node.op_type for node in all_nodes(model.proto.graph)}
     for diagnostic in _flatten(error.error_diagnostics):
@@ -194,7 +195,12 @@ def _explain(model: OnnxModel, error: ir.MLIRError) -> LoweringError:
             if name in nodes:
                 return LoweringError(_first_line(diagnostic.message), name, nodes[name])
     messages = [diagnostic.message for diagnostic in error.error_diagnostics]
-    return LoweringError(_first_line(messages[0] if messages else str(error)))
+    text = _first_line(messages[0] if messages else str(error))
+    name = next((name for name in _quoted(text) if name in nodes), "")  # an error may be text alone
+    return LoweringError(_LOCATED.sub("", text), name, nodes.get(name, ""))
+
+
+_LOCATED = re.compile(r'^error: (?:fused<"[^"]*">\[[^]]*\]|"[^"]*"(?:\([^)]*\))?): ')
 
 
 def _flatten(diagnostics: Iterable[Any]) -> Iterable[Any]:
