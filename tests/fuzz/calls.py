@@ -14,6 +14,7 @@ from tests.fuzz.graph import Array, Graph, Input
 from tests.fuzz.values import draw_values
 
 Feeds = dict[str, Array]
+SHARED_NAME = "extents that share a name differ"
 LARGEST = 1 << 20  # elements of an input
 OTHER_EXTENTS = (0, 1, 2, 3, 7, 8, 15, 17, 33)
 
@@ -113,4 +114,4 @@ def _wrong_arrays(rng: random.Random, entry: Input, array: Array) -> Iterator[tu
     if repeated:
         axis = rng.choice(repeated)
         shape = (*array.shape[:axis], array.shape[axis] + 1, *array.shape[axis + 1 :])
-        yield f"extents that share a name differ in axis {axis}", np.zeros(shape, array.dtype)
+        yield f"{SHARED_NAME} in axis {axis}", np.zeros(shape, array.dtype)

@@ -82,10 +82,10 @@ def _compile_and_call(members: Sequence[Member], language: str, options: Options
         with session:
             if not LANGUAGES[language].together:
                 for number, member in enumerate(members):
-                    _call_together([member], session[f"p{number}"], say)
+                    _call_together([member], session[f"p{number}"], language == "onnx", say)
                 return
             before = [replace(member.outcome) for member in members]
-            if _call_together(members, session, say) or len(members) == 1:
+            if _call_together(members, session, language == "onnx", say) or len(members) == 1:
                 return
         # One of them refuses calls of all: it is found by halves.
         for member, old in zip(members, before, strict=True):
@@ -104,9 +104,9 @@ def _trace(error: Exception) -> str:
 # -- calls -----------------------------------------------------------------------------------------
 
 
-def _call_together(members: Sequence[Member], function: Callable[..., Any], say: Say) -> bool:
+def _call_together(members: Sequence[Member], function: Callable[..., Any], named: bool, say: Say) -> bool:
     """Calls a function of all the members' inputs, in order: right calls, then wrong ones. Whether right calls were
-    taken."""
+    taken. `named` says that the program's language has names of extents."""
     base: list[Array] = []
     for number in range(RIGHT_CALLS):
         prepared = [_prepared(member.graph, number) for member in members]
@@ -126,7 +126,7 @@ def _call_together(members: Sequence[Member], function: Callable[..., Any], say:
                 member.outcome.failed("wrong", f"call {number}: {text}")
     for position, member in enumerate(members):
         before = sum(len(other.graph.inputs) for other in members[:position])
-        _call_wrongly(member, function, base, before, say)
+        _call_wrongly(member, function, base, before, named, say)
     return True
 
 
@@ -156,11 +156,15 @@ def _prepared(graph: Graph, number: int) -> tuple[calls.Feeds, list[Tracked]]:
     raise Invalid("no call of it is right")
 
 
-def _call_wrongly(member: Member, function: Callable[..., Any], base: Sequence[Array], before: int, say: Say) -> None:
+def _call_wrongly(
+    member: Member, function: Callable[..., Any], base: Sequence[Array], before: int, named: bool, say: Say
+) -> None:
     """Calls with one thing wrong each, in what belongs to `member`."""
     inputs = member.graph.inputs
     own = base[before : before + len(inputs)]
     for call in _wrong_calls(member.graph, own):
+        if calls.SHARED_NAME in call.wrong and not named:
+            continue
         whole = [*base[:before], *call.arrays, *base[before + len(inputs) :]]
         say(f"wrong call {member.graph.seed}: {call.wrong}")
         member.outcome.calls += 1

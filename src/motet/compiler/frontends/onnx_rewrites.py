@@ -140,8 +140,10 @@ def _check_pool(node: onnx.NodeProto, facts: Facts) -> None:
         return
     if attribute(node, "auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
         raise _refused(node, facts, "with auto_pad over extents that only a call knows", "pads")
-    if node.op_type == "AveragePool" and attribute(node, "ceil_mode", 0) and attribute(node, "count_include_pad", 0):
-        what = "with ceil_mode and count_include_pad over extents that only a call knows"
+    if node.op_type != "AveragePool" or not attribute(node, "count_include_pad", 0):
+        return
+    if attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", [1])) != {1}:
+        what = "with count_include_pad and ceil_mode or dilations over extents that only a call knows"
         raise _refused(node, facts, what, "one of them, or known extents")
 
 
@@ -172,8 +174,10 @@ def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
 
 
 def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """With padding that counts, where the wheel counts it wrongly: for windows with gaps, and those at the last end."""
     sizes = _spatial(node, facts)
-    if not (attribute(node, "ceil_mode", 0) and attribute(node, "count_include_pad", 0)) or sizes is None:
+    counted_wrongly = attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", [1])) != {1}
+    if not (counted_wrongly and attribute(node, "count_include_pad", 0)) or sizes is None:
         return None
     windows = _windows(node, sizes)
     chain, whole = Chain(node), math.prod(windows.kernel)

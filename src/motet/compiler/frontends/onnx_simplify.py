@@ -32,6 +32,7 @@ NEVER_FOLDED = frozenset({
     "RandomUniform", "RandomUniformLike", "If", "Loop", "Scan", "SequenceConstruct", "SequenceEmpty",
     "SplitToSequence", "Optional", "ImageDecoder",
     "LpNormalization",  # of which the evaluator adds the elements, not their magnitudes, for p=1
+    "Gelu", "LogSoftmax", "Mish", "ReduceLogSumExp",  # by formulas that cancel or overflow
 })  # fmt: skip
 
 
