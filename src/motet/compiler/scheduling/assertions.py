@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-from motet.artifact.schema import Expr
+from motet.artifact.schema import Constraint, Expr
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import apply
 from motet.compiler.scheduling.shapes import PASSED_ON, Shapes
@@ -15,20 +12,11 @@ _ORDERED = {2: ("<", False), 3: ("<=", False), 4: ("<", True), 5: ("<=", True), 
             8: ("<", True), 9: ("<=", True)}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Assertion:
-    """One relation of a `Constraint`."""
-
-    left: Expr
-    right: Expr
-    relation: Literal["equal", "at-most", "multiple", "stretch", "broadcast"] = "equal"
-
-
-def read_assertion(condition: ir.Value, shapes: Shapes) -> list[Assertion] | None:
-    """What must hold for `condition`, all of it; None where that is more than relations of extents."""
+def read_assertion(condition: ir.Value, shapes: Shapes) -> list[Constraint] | None:
+    """What must hold for `condition`, all of it, without texts; None where that is more than relations of extents."""
     known = shapes.numbers.get(condition)
     if isinstance(known, int):
-        return [] if known else [Assertion(0, 1)]
+        return [] if known else [Constraint(0, 1)]
     if isinstance(condition.owner, ir.Block):
         return None
     operation = condition.owner.operation
@@ -41,23 +29,23 @@ def read_assertion(condition: ir.Value, shapes: Shapes) -> list[Assertion] | Non
     return _read_comparison(operation, shapes) if operation.name == "arith.cmpi" else None
 
 
-def _read_comparison(operation: ir.Operation, shapes: Shapes) -> list[Assertion] | None:
+def _read_comparison(operation: ir.Operation, shapes: Shapes) -> list[Constraint] | None:
     predicate = ir.IntegerAttr(operation.attributes["predicate"]).value
     left, right = (shapes.numbers.get(operand) for operand in operation.operands)
     if predicate == _EQUAL and right == 0:
         remainder = _remainder(operation.operands[0], shapes)
         if remainder is not None:
-            return [Assertion(*remainder, "multiple")]
+            return [Constraint(*remainder, "multiple")]
     if left is None or right is None:
         return None
     if predicate == _EQUAL:
-        return [Assertion(left, right)]
+        return [Constraint(left, right)]
     if predicate not in _ORDERED:
         return None
     order, swapped = _ORDERED[predicate]
     if swapped:
         left, right = right, left
-    return [Assertion(left if order == "<=" else apply("+", left, 1), right, "at-most")]
+    return [Constraint(left if order == "<=" else apply("+", left, 1), right, "at-most")]
 
 
 def _remainder(value: ir.Value, shapes: Shapes) -> tuple[Expr, Expr] | None:
@@ -73,7 +61,7 @@ def _remainder(value: ir.Value, shapes: Shapes) -> tuple[Expr, Expr] | None:
     return None if left is None or right is None else (left, right)
 
 
-def _read_alternatives(condition: ir.Value, shapes: Shapes) -> list[Assertion] | None:
+def _read_alternatives(condition: ir.Value, shapes: Shapes) -> list[Constraint] | None:
     """Two extents that are equal, or one of which is 1."""
     pairs = _equalities(condition, shapes)
     if pairs is None:
@@ -84,8 +72,8 @@ def _read_alternatives(condition: ir.Value, shapes: Shapes) -> list[Assertion] |
         return None
     left, right = others[0]
     if left in ones and right in ones:
-        return [Assertion(left, right, "broadcast")]
-    return [Assertion(left, right, "stretch") if left in ones else Assertion(right, left, "stretch")]
+        return [Constraint(left, right, "broadcast")]
+    return [Constraint(left, right, "stretch") if left in ones else Constraint(right, left, "stretch")]
 
 
 def _equalities(condition: ir.Value, shapes: Shapes) -> list[tuple[Expr, Expr]] | None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from motet.artifact.schema import Constraint, Expr
 from motet.compiler.ir._mlir import indexing_maps, ir
 from motet.compiler.ir.attributes import reassociation, static_or_none
@@ -18,7 +20,7 @@ from motet.compiler.ir.expressions import apply, at_most, product
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.source_names import source_name
 from motet.compiler.ir.translate import source_location
-from motet.compiler.scheduling.assertions import Assertion, read_assertion
+from motet.compiler.scheduling.assertions import read_assertion
 from motet.compiler.scheduling.ranges import Range, Ranges, at_least_one, of_expression, position_in
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
@@ -133,7 +135,7 @@ class _Requirements:
             return []
         self.settled.append(operation)
         text = ir.StringAttr(operation.attributes["msg"]).value.rstrip(".")
-        return [_constraint(assertion, text) for assertion in read]
+        return [structs.replace(constraint, text=text) for constraint in read]
 
     # -- loops
 
@@ -359,10 +361,6 @@ class _Requirements:
             return []
         text = "an extent that is calculated from others must not be negative"
         return [Constraint(0, apply("*", size.least, self.live), "at-most", text)]
-
-
-def _constraint(assertion: Assertion, text: str) -> Constraint:
-    return Constraint(assertion.left, assertion.right, assertion.relation, text)
 
 
 def _together(first: int, axis: int, second: int, other: int) -> str:
