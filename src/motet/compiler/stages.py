@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from motet.artifact.schema import Variant
@@ -13,10 +15,13 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.placement.foreign_passes import FOREIGN_PASSES
 from motet.compiler.placement.passes import PASSES
 from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location
+
+_PASSES = {**PASSES, **FOREIGN_PASSES}
 
 
 def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
@@ -52,8 +57,8 @@ def optimise(text: str, file: str, passes: str) -> str:
     with context, ir.Location.unknown():
         for name, written, options in _parts(passes):
             try:
-                if name in PASSES:
-                    PASSES[name](options).run(module)
+                if name in _PASSES:
+                    _PASSES[name](options).run(module)
                 else:
                     run_pipeline(module, written)
             except ir.MLIRError as error:
@@ -67,6 +72,8 @@ def _parts(pipeline: str) -> list[tuple[str, str, str]]:
     """Name, text and options of every pass that Motet runs, and of what stands between them: that has no name."""
     parts: list[str] = [""]
     depth = 0
+    if whole := re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", pipeline):
+        pipeline = whole[1]  # where passes run anyway
     for character in pipeline:
         depth += (character in "([{<") - (character in ")]}>")
         if character == "," and not depth:
@@ -76,7 +83,7 @@ def _parts(pipeline: str) -> list[tuple[str, str, str]]:
     found: list[tuple[str, str, str]] = []
     for part in parts:
         name, _, options = part.strip().partition("{")
-        if name.strip() in PASSES:
+        if name.strip() in _PASSES:
             found.append((name.strip(), part, options.rpartition("}")[0]))
         elif found and not found[-1][0]:
             found[-1] = ("", f"{found[-1][1]},{part}", "")

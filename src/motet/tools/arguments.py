@@ -19,7 +19,8 @@ Format = Annotated[str, typer.Option(
     metavar="FORMAT", help="What the program is written in: auto, mlir, onnx or stablehlo.",
 )]
 Devices = Annotated[list[str] | None, typer.Option(
-    "--device", metavar="[NAME=]ALT[,ALT...]", show_default=False,
+    "--device", "--iree-hal-target-device", "--iree-hal-target-backends", metavar="[NAME=]ALT[,ALT...]",
+    show_default=False,
     help="A device and the targets it may be, the preferred one first: host, host{cpu=x86-64-v4}, cuda[1], "
     "@other. May be given several times.",
 )]

@@ -14,9 +14,12 @@ parser does not look for, are exchanged for what they stand for. `placement/read
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 
 from motet.compiler.frontends.normaliser import Edit, Source
+from motet.compiler.frontends.tensor_spellings import OPERATIONS, read_tensor_operation
+from motet.compiler.ir.devices import INITIALIZER
 from motet.compiler.ir.hal_attributes import (
     AFFINITIES,
     DEVICES,
@@ -31,8 +34,8 @@ _log = logging.getLogger("motet")
 _PREFIX = "#hal.device."
 _TRANSFERS = {"flow.tensor.transfer": "to", "flow.tensor.barrier": "on"}
 # Names of operations that stand for another one with the same syntax.
-_RENAMED = {"util.return": "func.return", "util.call": "func.call"}
-_STATE = ("util.global.store", "util.global.load.indirect", "util.global.store.indirect", "util.initializer")
+_RENAMED = {"util.return": "func.return", "util.initializer.return": "func.return", "util.call": "func.call"}
+_STATE = ("util.global.load.indirect", "util.global.store.indirect")
 _LOWERED = ("hal.", "stream.", "flow.", "vm.")
 
 
@@ -47,12 +50,16 @@ class _Spellings:
         self.aliases = _aliases(source)
         self.offsets = {name: source.tokens[index].start for name, index in self.aliases.items()}
         self.globals: dict[str, int] = {}  # by name, the token of the first
+        self.initializers = 0
         self.rules: dict[str, Callable[[int], list[Edit]]] = {
             "util.func": self._function,
             "util.global": self._global,
             "util.global.load": self._load,
+            "util.global.store": self._store,
+            "util.initializer": self._initializer,
             **dict.fromkeys(_STATE, self._refuse_state),
             "hal.device.targets": self._targets,
+            "flow.tensor.trace": self._trace,
             **dict.fromkeys(_TRANSFERS, self._transfer),
         }
 
@@ -65,6 +72,11 @@ class _Spellings:
                 end = self._attribute(index)
                 found += self._without_aliases(index + 1, end)
                 index = end
+                continue
+            if text in OPERATIONS and self._names_operation(index):
+                reading = read_tensor_operation(self.source, index)
+                found.append(self._replace(index, reading.index, self._plain(reading.generic())))
+                index = reading.index
                 continue
             if text in _RENAMED:
                 found.append(self._replace(index, index + 1, _RENAMED[text]))
@@ -117,6 +129,14 @@ class _Spellings:
             known = self.source.at(i).startswith("#") and self.aliases.get(name, index) < index
             pieces.append(self._expanded(self.aliases[name]) if known else self.source.at(i))
         return " ".join(pieces).replace(" <", "<", 1)
+
+    def _plain(self, text: str) -> str:
+        """`text` without aliases, where it has any."""
+        def stands_for(match: re.Match[str]) -> str:
+            index = self.aliases.get(match[1])
+            return match[0] if index is None else self._expanded(index)
+
+        return re.sub(r"#([A-Za-z_]\w*)(?![\w.<])", stands_for, text) if "#" in text else text
 
     def _value_end(self, index: int) -> int:
         """The token after the attribute value that begins at `index`, its type included."""
@@ -190,6 +210,31 @@ class _Spellings:
             raise self.source.error(f"util.global.load @{name}: expected `:` and a type", i)
         return [self._replace(index, i + 1, f'"util.global.load"() {{global = @{name}}} : () ->')]
 
+    def _store(self, index: int) -> list[Edit]:
+        """`util.global.store %x, @x : TYPE`."""
+        source, value = self.source, self.source.at(index + 1)
+        if not value.startswith("%") or source.at(index + 2) != ",":
+            raise source.error("util.global.store: expected a value, `,` and the name of a global", index + 1)
+        i, name = self._symbol(index + 3)
+        if source.at(i) == "{":
+            i = source.group_end(i)
+        if source.at(i) != ":":
+            raise source.error(f"util.global.store @{name}: expected `:` and a type", i)
+        end = source.type_end(i + 1)
+        kind = source.slice(i + 1, end)
+        return [self._replace(index, end, f'"util.global.store"({value}) {{global = @{name}}} : ({kind}) -> ()')]
+
+    def _initializer(self, index: int) -> list[Edit]:
+        """`util.initializer [attributes {…}] {…}`: a function of its own, which `resolve-globals` reads."""
+        begin = index + 1
+        if self.source.at(begin) == "attributes":
+            begin = self.source.group_end(begin + 1)
+        if self.source.at(begin) != "{":
+            raise self.source.error("util.initializer: expected `{` and its operations", begin)
+        self.initializers += 1
+        text = f'func.func private @"{INITIALIZER}{self.initializers}"() '
+        return [Edit(self.source.tokens[index].start, self.source.tokens[begin].start, text)]
+
     def _transfer(self, index: int) -> list[Edit]:
         """`flow.tensor.transfer %x : TYPE{%extents} to AFFINITY [attributes {…}]`."""
         source, name = self.source, self.source.at(index)
@@ -217,6 +262,14 @@ class _Spellings:
             place = source.tokens[after - 1].end
             edits.append(Edit(place, place, tail))
         return edits
+
+    def _trace(self, index: int) -> list[Edit]:
+        """`flow.tensor.trace "name" = [%x : TYPE, …]`, which prints values."""
+        if self.source.at(index + 2) != "=" or self.source.at(index + 3) != "[":
+            raise self.source.error('flow.tensor.trace: expected "name" = [%value : TYPE, …]', index)
+        where = self.source.location(self.source.tokens[index].start)
+        _log.warning("%s: flow.tensor.trace is left out: nothing is printed while a program runs", where)
+        return [self._replace(index, self.source.group_end(index + 3), "")]
 
     def _check_affinity(self, index: int) -> None:
         reader = AttributeReader(self.source.text, self.source.tokens[index].start, self.offsets)
@@ -249,7 +302,7 @@ class _Spellings:
     def _refuse_operation(self, index: int) -> None:
         raise self.source.error(
             f"{self.source.at(index)}: an operation of a program that is lowered already; of the dialects hal, flow "
-            "and stream, a program has attributes and flow.tensor.transfer", index
+            f"and stream, a program has attributes, flow.tensor.transfer, {', '.join(sorted(OPERATIONS))}", index
         )
 
     def _refuse_state(self, index: int) -> list[Edit]:

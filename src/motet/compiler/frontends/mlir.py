@@ -6,7 +6,9 @@ from __future__ import annotations
 from motet.compiler.frontends.locations import compile_error, locate, relocate
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.normaliser import Source
+from motet.compiler.frontends.resolve_flow import ResolveFlow
 from motet.compiler.frontends.spellings import modernise, resources
+from motet.compiler.frontends.tensor_spellings import OPERATIONS
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import DEVICE_OP, TRANSFER_OP
 from motet.compiler.ir.find import find_operations
@@ -16,7 +18,7 @@ from motet.errors import CompileError, Location
 
 # Operations that upstream does not know and that are read all the same.
 READ = frozenset({
-    "krnl.global", "util.global", "util.global.load", DEVICE_OP, TRANSFER_OP,
+    "krnl.global", "util.global", "util.global.load", "util.global.store", DEVICE_OP, TRANSFER_OP, *OPERATIONS,
 })
 
 
@@ -30,6 +32,7 @@ def load_mlir(text: str, file: str, place: Place = erase_devices) -> Program:
     module, data = parse_module(text, file, context)
     with context, ir.Location.unknown():
         _krnl_globals(module)
+        ResolveFlow().run(module)
     return normal_form(module, file, data, place=place)
 
 

@@ -112,6 +112,8 @@ def _lower(module: ir.Module) -> None:
     if "gpu" in dialects:
         lower_launches(module)
         dialects = _dialects(module)
+    if "cf" in dialects and any(len(list(one.regions[0].blocks)) > 1 for one in _functions(module)):
+        run_pipeline(module, "lift-cf-to-scf")  # branches between blocks become scf.if and scf.while
     InlineCalls().run(module)
     if "tosa" in dialects:
         AnchorOperations().run(module)

@@ -27,6 +27,7 @@ from motet.artifact.schema import Alternative, Link
 
 DEVICE_OP = "motet.device"
 TRANSFER_OP = "motet.transfer"
+INITIALIZER = "motet.initializer."  # functions so called compute what globals are
 AFFINITY = "motet.affinity"
 DEFAULT_DEVICE = "motet.default_device"
 LINKS = "motet.links"

@@ -5,11 +5,12 @@
                                                                "motet.device"() {sym_name = "gpu", …["cuda", "@cpu"]}
     "motet.device"() {sym_name = "gpu", …["hip"]}  with  gpu=host    →   … alternatives = ["host"] …
 
-A flag with the name of a device of the program replaces what that device may be; others add theirs behind those
-of the program. Flags without names fill the devices of the program, its default one first, then in order; where the
-program declares none they add `__device_0`, …. One flag without a name that lists one family, for a program that
-says nothing of devices, adds none: the program then is for one device, whichever that is. `host` alone changes no
-program that declares devices: it only says for which processors code is made.
+A flag with the name of a device of the program replaces what that device may be; others add theirs behind those of the
+program, which it has to name, or fall back to, where operations are not placed by cost. Flags without names fill the
+devices of the program, its default one first, then in order; where the program declares none they add `__device_0`, ….
+One flag without a name that lists one family, for a program that says nothing of devices, adds none: the program then
+is for one device, whichever that is. `host` alone changes no program that declares devices: it only says for which
+processors code is made.
 
 The default device is the one that the program names, else its first, else that of the first flag.
 """
@@ -17,7 +18,7 @@ The default device is the one that the program names, else its first, else that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -26,11 +27,13 @@ from motet.artifact import schema
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import ALTERNATIVES, DEFAULT_DEVICE, print_alternative
+from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.compiler.placement.resolve_aliases import resolve_alias
 from motet.compiler.placement.speaking import speaks_of_devices
+from motet.compiler.placement.verify_devices import mentioned
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code
 from motet.errors import CompileError, OptionError
@@ -49,12 +52,15 @@ class AssignDevices:
 
     name = "assign-devices"
     flags: tuple[str, ...] = ()
+    used: frozenset[str] | None = None  # where given, other names than these and the program's are refused
 
     def run(self, module: ir.Module) -> None:
         flags = parse_device_flags(self.flags)
         assigned = [(flag, alternatives(flag)) for flag in flags]
         declared = {declared_name(operation): operation for operation in declarations(module)}
         if flags and flags[0].name:
+            if declared and self.used is not None:
+                _expect_used(module, declared, assigned, self.used)
             _by_name(module, declared, assigned)
         elif declared:
             if [filled for _, filled in assigned] != [[_HOST]]:
@@ -74,6 +80,19 @@ def _expect_code(flag: DeviceFlag, family: str) -> None:
         raise OptionError(
             f"device '{flag.expression}': no code can be made for {family}; available: {', '.join(known)}"
         )
+
+
+def _expect_used(
+    module: ir.Module, declared: Mapping[str, ir.Operation], assigned: Assigned, used: frozenset[str]
+) -> None:
+    """Refuses a device that the program neither declares nor names, and that no other falls back to."""
+    named = {name for operation in all_operations(module) for _, name in mentioned(operation)}
+    fallbacks = {one.fallback for _, filled in assigned for one in filled if one.fallback}
+    for flag, _ in assigned:
+        if flag.name not in {*declared, *named, *fallbacks, *used}:
+            raise OptionError(
+                f"device '{flag.name}': the program has no device of that name; available: {', '.join(declared)}"
+            )
 
 
 def alternatives(flag: DeviceFlag) -> list[schema.Alternative]:

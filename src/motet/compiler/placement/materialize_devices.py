@@ -7,6 +7,8 @@
     module attributes {stream.affinity.default = #…<@gpu>}    →    module attributes {motet.default_device = "gpu"}
     module attributes {stream.topology = #…<links = […]>}     →    module attributes {motet.links = ["gpu->cpu"]}
 
+A device without a value is one that the command line fills: `read_devices.py` refuses it where that does not.
+
 Devices of `hal.device.targets` come before those of globals; those without a name are called `__device_0`, ….
 """
 
@@ -80,12 +82,8 @@ def _is_device(operation: ir.Operation) -> bool:
 def _global(operation: ir.Operation) -> None:
     name = declared_name(operation)
     what = f"util.global @{name}"
-    if "initial_value" not in operation.attributes:
-        raise CompileError(
-            f"{what}: it has no value; expected = #hal.device.alias<…>, or another device attribute",
-            locate(operation.location),
-        )
-    alternatives = read(operation.attributes["initial_value"], AttributeReader.device, what, operation)
+    value = operation.attributes.get("initial_value")
+    alternatives = [] if value is None else read(value, AttributeReader.device, what, operation)
     declare(name, alternatives, ir.InsertionPoint(operation), operation.location)
     operation.erase()
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from motet.compiler.frontends.gpu.gpu_concurrency import GpuConcurrency
 from motet.compiler.frontends.gpu.map_loops_to_gpu import MapLoopsToGpu
-from motet.compiler.ir._mlir import ir
+from motet.compiler.frontends.resolve_flow import ResolveFlow
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.annotate_affinities import AnnotateAffinities
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import EraseDevices
 from motet.compiler.placement.fold_transfers import FoldTransfers
+from motet.compiler.placement.foreign_passes import Pass
 from motet.compiler.placement.inline_calls import InlineCalls
 from motet.compiler.placement.insert_transfers import InsertTransfers
 from motet.compiler.placement.materialize_devices import MaterializeDevices
@@ -23,15 +23,10 @@ from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_promises import ResolvePromises
+from motet.compiler.placement.select_branches import SelectBranches
 from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 from motet.compiler.placement.verify_devices import VerifyDevices
 from motet.errors import OptionError
-
-
-class Pass(Protocol):
-    """Changes a module in place. Raises CompileError for what it cannot take."""
-
-    def run(self, module: ir.Module) -> None: ...
 
 
 def _plain(make: Callable[[], Pass], name: str) -> Callable[[str], Pass]:
@@ -71,9 +66,10 @@ PASSES: Mapping[str, Callable[[str], Pass]] = MappingProxyType({
     **{
         make.name: _plain(make, make.name)
         for make in (
-            MaterializeDevices, ResolvePromises, ResolveGlobals, InlineCalls, AnchorOperations, ResolveAliases,
-            VerifyDevices, UnrollPlacedLoops, AnnotateAffinities, PlaceAutomatically, PlaceOperations, InsertTransfers,
-            FoldTransfers, OutlineRegions, EraseDevices, MapLoopsToGpu, GpuConcurrency,
+            ResolveFlow, MaterializeDevices, ResolvePromises, ResolveGlobals, InlineCalls, AnchorOperations,
+            ResolveAliases, VerifyDevices, UnrollPlacedLoops, SelectBranches, AnnotateAffinities, PlaceAutomatically,
+            PlaceOperations, InsertTransfers, FoldTransfers, OutlineRegions, EraseDevices, MapLoopsToGpu,
+            GpuConcurrency,
         )
     },
 })

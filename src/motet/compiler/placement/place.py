@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import parse_affinity
 from motet.compiler.ir.program import Place, Placement
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
@@ -35,7 +36,7 @@ def placer(
     else does; `table` says what devices can do. Operations from the
     locations `left` run on what their device falls back to."""
     def place(module: ir.Module) -> Placement | None:
-        assign(module, flags, places)
+        assign(module, flags, places, automatic)
         devices, default, links = devices_of(module)
         if not devices:
             erase_devices(module)
@@ -52,10 +53,12 @@ def placer(
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
         from motet.compiler.placement.place_operations import PlaceOperations
+        from motet.compiler.placement.select_branches import SelectBranches
         from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
         from motet.compiler.scheduling.requirements import requirements
 
         UnrollPlacedLoops().run(module)
+        SelectBranches().run(module)
         LeaveLoops(devices, left).run(module)
         required = requirements(module)  # as long as each function is whole
         rates = table or rates_of_families()
@@ -86,11 +89,13 @@ def annotator(
 
     from motet.compiler.placement.annotate_affinities import AnnotateAffinities
     from motet.compiler.placement.place_automatically import PlaceAutomatically
+    from motet.compiler.placement.select_branches import SelectBranches
     from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 
     def place(module: ir.Module) -> Placement | None:
-        assign(module, flags, places)
+        assign(module, flags, places, table is not None)
         UnrollPlacedLoops().run(module)
+        SelectBranches().run(module)
         if table is not None:
             PlaceAutomatically(table).run(module)
         AnnotateAffinities().run(module)
@@ -101,10 +106,22 @@ def annotator(
     return place
 
 
-def assign(module: ir.Module, flags: Sequence[str], places: Sequence[tuple[str, str]] = ()) -> None:
+def assign(
+    module: ir.Module, flags: Sequence[str], places: Sequence[tuple[str, str]] = (), automatic: bool = False
+) -> None:
     """Gives a module that has been read the devices of the command line, and verifies what there is then."""
+    used = frozenset(name for _, text in places for name in _devices_in(text))
     passes = (
-        AssignDevices(tuple(flags)), ResolveAliases(), ResolveOnDevice(), PlaceByName(tuple(places)), VerifyDevices(),
+        AssignDevices(tuple(flags), None if automatic else used), ResolveAliases(), ResolveOnDevice(),
+        PlaceByName(tuple(places)), VerifyDevices(),
     )
     for each in passes:
         each.run(module)
+
+
+def _devices_in(affinity: str) -> list[str]:
+    """The devices that an affinity names; none where it does not parse, which is refused where it is used."""
+    try:
+        return [name for name, _ in parse_affinity(affinity).devices]
+    except ValueError:
+        return []

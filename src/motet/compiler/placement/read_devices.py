@@ -60,13 +60,14 @@ def symbol_name(operation: ir.Operation) -> str:
 
 def alternatives_of(declaration: ir.Operation) -> list[Alternative]:
     """What a declared device may be. Raises CompileError where that is nothing, or does not parse."""
-    where = f"motet.device @{declared_name(declaration)}"
+    name = declared_name(declaration)
+    where = f"motet.device @{name}"
     given = declaration.attributes.get(ALTERNATIVES)
     texts = strings(given)
     if not texts:
         raise CompileError(
-            f"{where}: it lists no alternatives; expected alternatives = [\"host\", …], of families of devices "
-            "or @ and the name of another device", locate(declaration.location),
+            f"{where}: nothing says what it may be; expected --device {name}=host or another family, a value such as "
+            "#hal.device.alias<\"local\">, or alternatives = [\"host\", …]", locate(declaration.location),
         )
     try:
         return [parse_alternative(text) for text in texts]

@@ -4,7 +4,11 @@
     %0 = "util.global.load"() {global = @w}
 
 As a constant it is made on every device that reads it. What the global or the load says of devices, the constant
-says.
+says. What an initializer stores in a global is computed where that is read, from constants, which is when compiling:
+
+    func.func private @motet.initializer.1() {                       →     %1 = linalg.exp ins(%c …) …
+      %1 = linalg.exp ins(%c …) …
+      "util.global.store"(%1) {global = @w} …
 """
 
 from __future__ import annotations
@@ -13,13 +17,15 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, DEVICE_OP
+from motet.compiler.ir.devices import AFFINITY, DEVICE_OP, INITIALIZER
 from motet.compiler.ir.find import all_operations
+from motet.compiler.ir.remap import remap
 from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import declared_name, symbol_name
 from motet.errors import CompileError
 
 LOAD_OP = "util.global.load"
+STORE_OP = "util.global.store"
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,97 @@ class ResolveGlobals:
         operations = [entry.operation for entry in module.body.operations]
         globals_ = {symbol_name(one): one for one in operations if one.name == GLOBAL_OP}
         devices = [declared_name(one) for one in operations if one.name == DEVICE_OP]
-        loads = [one for one in all_operations(module) if one.name == LOAD_OP]
-        for load in loads:
-            _resolve(load, globals_, devices)
-        for one in globals_.values():
+        stored = _Stores(globals_, devices)
+        for operation in operations:
+            if operation.name == "func.func" and symbol_name(operation).startswith(INITIALIZER):
+                stored.read(operation)
+        for operation in all_operations(module):
+            if operation.name == STORE_OP and not symbol_name(_function_of(operation)).startswith(INITIALIZER):
+                raise CompileError(
+                    f"{STORE_OP}: calls that keep something for the next one are not supported; expected globals that "
+                    "initializers alone write, and what changes as an argument and a result",
+                    locate(operation.location),
+                )
+        for load in [one for one in all_operations(module) if one.name == LOAD_OP]:
+            if not symbol_name(_function_of(load)).startswith(INITIALIZER):
+                stored.resolve(load)
+        for one in [*globals_.values(), *stored.initializers]:
             one.erase()
+
+
+class _Stores:
+    """What initializers store in globals."""
+
+    def __init__(self, globals_: dict[str, ir.Operation], devices: list[str]) -> None:
+        self.globals = globals_
+        self.devices = devices
+        self.initializers: list[ir.Operation] = []
+        self.values: dict[str, ir.Value] = {}  # by global
+
+    def read(self, initializer: ir.Operation) -> None:
+        """An initializer, whose loads are resolved with what those before it store."""
+        blocks = list(initializer.regions[0].blocks)
+        if len(blocks) != 1:
+            raise CompileError(
+                "util.initializer: branches between blocks; expected one block", locate(initializer.location)
+            )
+        for load in [one for one in all_operations(initializer) if one.name == LOAD_OP]:
+            self.resolve(load)
+        for entry in blocks[0].operations:
+            if entry.operation.name == STORE_OP:
+                name = self._stored(entry.operation)
+                self.values[name] = entry.operation.operands[0]
+        self.initializers.append(initializer)
+
+    def _stored(self, store: ir.Operation) -> str:
+        name = ir.FlatSymbolRefAttr(store.attributes["global"]).value
+        if name not in self.globals:
+            there = ", ".join(f"@{one}" for one in self.globals) or "none"
+            raise CompileError(f"{STORE_OP}: @{name} names no global; globals: {there}", locate(store.location))
+        return name
+
+    def resolve(self, load: ir.Operation) -> None:
+        """Puts what a global is where it is read."""
+        loaded = load.attributes.get("global")
+        name = loaded.value if isinstance(loaded, ir.FlatSymbolRefAttr) else ""
+        value = self.values.get(name)
+        if value is None:
+            _resolve(load, self.globals, self.devices)
+            return
+        if value.type != load.results[0].type:
+            raise CompileError(
+                f"{LOAD_OP}: @{name} is {value.type}; it is loaded as {load.results[0].type}", locate(load.location)
+            )
+        made = _computed(value, load, {})
+        load.results[0].replace_all_uses_with(made)
+        load.erase()
+
+
+def _computed(value: ir.Value, load: ir.Operation, copies: dict[ir.Value, ir.Value]) -> ir.Value:
+    """A copy of `value`, and of what it is computed from, before `load`."""
+    if value not in copies:
+        owner = value.owner.operation
+        for operand in _read_by(owner):
+            _computed(operand, load, copies)
+        copy = owner.clone(ir.InsertionPoint(load))
+        remap(copy, copies)
+        copies.update(zip(owner.results, copy.results, strict=True))
+    return copies[value]
+
+
+def _read_by(operation: ir.Operation) -> list[ir.Value]:
+    """What an operation and those inside it read from around it."""
+    inside = all_operations(operation)
+    own = {result for each in inside for result in each.results}
+    own |= {argument for each in inside for region in each.regions for block in region for argument in block.arguments}
+    return [operand for each in inside for operand in each.operands if operand not in own]
+
+
+def _function_of(operation: ir.Operation) -> ir.Operation:
+    """The function around an operation."""
+    while operation.name != "func.func" and operation.parent is not None:
+        operation = operation.parent.operation
+    return operation
 
 
 def _resolve(load: ir.Operation, globals_: dict[str, ir.Operation], devices: list[str]) -> None:

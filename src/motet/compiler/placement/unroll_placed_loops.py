@@ -45,7 +45,7 @@ class UnrollPlacedLoops:
             loops = 0
             for block in function.regions[0].blocks:
                 for operation in [entry.operation for entry in block.operations]:
-                    if operation.name == FOR and _spread(operation) is not None:
+                    if operation.name == FOR and spread(operation) is not None:
                         _Unroller(operation, loops).run()
                         loops += 1
 
@@ -58,7 +58,7 @@ def turn_of(operation: ir.Operation) -> tuple[int, int] | None:
     return int(loop), int(turn)
 
 
-def _spread(loop: ir.Operation) -> Affinity | None:
+def spread(loop: ir.Operation) -> Affinity | None:
     """What the parts of a loop say of where they run, if no device and queue is in all of it. A loop that itself says
     where it runs is left to place-operations, which refuses it."""
     if AFFINITY in loop.attributes:
@@ -111,7 +111,7 @@ class _Unroller:
                 index = arith.ConstantOp(body.arguments[0].type, value)
             mapping: dict[ir.Value, ir.Value] = dict(zip(body.arguments, [index.result, *carried], strict=True))
             for operation in operations[:-1]:
-                if operation.name == FOR and _spread(operation) is not None:
+                if operation.name == FOR and spread(operation) is not None:
                     inner = operation.clone(point)
                     remap(inner, mapping)
                     results = self._unroll(inner, ir.InsertionPoint(inner))
@@ -132,7 +132,7 @@ class _Unroller:
         self.turn += 1
         if self.turn >= MOST_TURNS:
             raise CompileError(
-                f"{FOR}: its parts are placed on {_names(_spread(self.loop))}, so that its turns are taken apart; "
+                f"{FOR}: its parts are placed on {_names(spread(self.loop))}, so that its turns are taken apart; "
                 f"expected at most {MOST_TURNS} turns, or all of the loop on one device", locate(loop.location),
             )
 
@@ -141,7 +141,7 @@ class _Unroller:
         lower, upper, step = bounds
         if lower is None or upper is None or step is None or step <= 0:
             raise CompileError(
-                f"{FOR}: its parts are placed on {_names(_spread(loop))}, and how many turns it has is not known when "
+                f"{FOR}: its parts are placed on {_names(spread(loop))}, and how many turns it has is not known when "
                 "compiling; expected constant bounds, or all of the loop on one device", locate(loop.location),
             )
         return range(lower, upper, step)

@@ -43,7 +43,7 @@ class VerifyDevices:
             if operation.name == DEVICE_OP:
                 _check_place(operation)
                 continue
-            for what, name in _mentioned(operation):
+            for what, name in mentioned(operation):
                 _require(name, names, what, operation, others)
             if operation.name == TRANSFER_OP:
                 _check_transfer(operation)
@@ -130,7 +130,7 @@ def _other_symbols(module: ir.Module) -> dict[str, str]:
 # -- names in attributes -------------------------------------------------------------------------
 
 
-def _mentioned(operation: ir.Operation) -> Iterator[tuple[str, str]]:
+def mentioned(operation: ir.Operation) -> Iterator[tuple[str, str]]:
     """Every device that an operation names, with what names it."""
     for name in operation.attributes:
         if name == "function_type":

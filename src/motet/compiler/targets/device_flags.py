@@ -1,8 +1,8 @@
 """Device flags: what stands after `--device`, read into names and alternatives.
 
     flag        = [name "="] alternative {"," alternative}
-    alternative = target ["[" ordinal "]" | ":" ordinal] ["{" key "=" value {"," key "=" value} "}"] | "[" ordinal "]"
-                | "@" name | "#hal.device." kind "<" … ">"
+    alternative = target ["[" ordinal "]" | (":" | "/") ordinal] ["{" key "=" value {"," key "=" value} "}"]
+                | "[" ordinal "]" | "@" name | "#hal.device." kind "<" … ">"
 
     cpu=host{cpu=x86-64-v4}     gpu=cuda[1],@cpu     gpu=cuda:1     '#hal.device.target<"local", {ordinal = 1 : index}>'
 
@@ -22,7 +22,7 @@ from motet.errors import OptionError
 _NAME = re.compile(r"[A-Za-z_$][\w$.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.-]*")
 _ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
-_AS_URI = re.compile(r":([0-9]{1,9})(?![\w.-])")  # as the machine's devices are called: cuda:1
+_AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # as the machine's devices are called: cuda:1, host/0
 _VALUE = re.compile(r"[^,{}\[\]=]+")
 
 

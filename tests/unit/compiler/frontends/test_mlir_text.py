@@ -318,8 +318,10 @@ BODY = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {{\n  {}\n  return %0 :
      "device alias 'cud': unknown; available: amdgpu, cpu, cuda"),
     (BODY.format("%0 = flow.tensor.transfer %a : tensor<4xf32> to #hal.device.promise<@gpu>"), "2:8",
      "transfer to @gpu names no device; declared: none"),
-    (BODY.format("%0 = hal.tensor.import %a : tensor<4xf32>"), "2:8",
-     "hal.tensor.import: an operation of a program that is lowered already"),
+    (BODY.format("%0 = hal.tensor.import %a : tensor<4xf32>"), "3:3",
+     "hal.tensor.import: expected `->`"),
+    (BODY.format("%0 = hal.fence.create : tensor<4xf32>"), "2:8",
+     "hal.fence.create: an operation of a program that is lowered already"),
     (BODY.format("%0 = arith.constant dense_resource<w> : tensor<4xf32>"), "2:8", "resource w has no data"),
     (BODY.format("%0 = call @f(%a) : (tensor<4xf32>) -> tensor<4xf32>"), "2:8", "call of @f: it calls itself"),
     (BODY.format("%0 = call @g(%a) : (tensor<4xf32>) -> tensor<4xf32>")

@@ -47,7 +47,7 @@ CASES = {
     "the program's own": (CPU + GPU + F, (), ["*cpu=host", "gpu=hip,@cpu"]),
     "the program's own, for other processors": (CPU + GPU + F, ("host",), ["*cpu=host", "gpu=hip,@cpu"]),
     "a flag replaces": (CPU + GPU + F, ("gpu=cuda[1],@cpu",), ["*cpu=host", "gpu=cuda[1],@cpu"]),
-    "a flag adds": (CPU + F, ("npu=null",), ["*cpu=host", "npu=null"]),
+    "a flag adds what a device falls back to": (CPU + F, ("cpu=hip,@n", "n=null"), ["*cpu=hip,@n", "n=null"]),
     "flags without names fill": (CPU + GPU + F, ("null", "cuda"), ["*cpu=null", "gpu=cuda"]),
     "flags without names fill the default one first": (
         f'module attributes {{hal.device.default = "gpu"}} {{ {CPU + GPU + F} }}', ("null",),
