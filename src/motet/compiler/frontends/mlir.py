@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from motet.compiler.frontends.left_attributes import tell_of_left_attributes
 from motet.compiler.frontends.locations import compile_error, locate, relocate
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.normaliser import Source
@@ -31,6 +32,7 @@ def load_mlir(text: str, file: str, place: Place = erase_devices) -> Program:
     context = ir.Context()
     module, data = parse_module(text, file, context)
     with context, ir.Location.unknown():
+        tell_of_left_attributes(module)
         _krnl_globals(module)
         ResolveFlow().run(module)
     return normal_form(module, file, data, place=place)

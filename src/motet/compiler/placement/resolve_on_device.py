@@ -8,6 +8,7 @@ Without a name it is the program's device that is not the default one, which has
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
@@ -16,12 +17,15 @@ from motet.compiler.ir.devices import AFFINITY
 from motet.compiler.placement.read_devices import devices_of
 from motet.errors import CompileError
 
+_log = logging.getLogger("motet")
+
 ON_DEVICE = "memref.on_device"
 
 
 @dataclass(frozen=True)
 class ResolveOnDevice:
-    """Raises CompileError where it is not clear which device is meant. In a program without devices it says nothing."""
+    """Raises CompileError where it is not clear which device is meant. In a program without devices it says nothing, which is
+    told."""
 
     name = "resolve-on-device"
 
@@ -60,4 +64,6 @@ def _device(module: ir.Module, function: ir.Operation, said: ir.Attribute, what:
     if len(others) > 1:
         names = ", ".join(f'"{name}"' for name in others)
         raise CompileError(f"{what}: which device? expected a name: one of {names}", locate(function.location))
+    if not others:
+        _log.warning("%s: the program has no other device than the default one; it is not followed", what)
     return others[0] if others else ""

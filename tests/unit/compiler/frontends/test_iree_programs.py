@@ -7,6 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import motet
+from motet.compiler.frontends.mlir import load_mlir
+from motet.compiler.placement.place import placer
 from motet.compiler.stages import optimise
 from motet.errors import CallError, CompileError, MotetError
 
@@ -218,3 +220,30 @@ def test_iree_names_of_passes():
     for wrong in ("iree-hal-verify-devices{x=1}", "iree-hal-device-assignment-pipeline{target=local}"):
         with pytest.raises(MotetError, match="option"):
             optimise(program, FILE, wrong)
+
+
+LOOPS = """func.func @main(%x: memref<4xf32> {memref.on_device}, %o: memref<4xf32>) attributes {my.flag, jax.uses_shape} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  scf.for %i = %c0 to %c4 step %c1 {
+    %a = memref.load %x[%i] : memref<4xf32>
+    memref.store %a, %o[%i] : memref<4xf32>
+  } {loop.schedule = "dynamic"}
+  scf.for %i = %c0 to %c4 step %c1 {
+    %a = memref.load %o[%i] : memref<4xf32>
+    memref.store %a, %o[%i] : memref<4xf32>
+  } {loop.schedule = "static"}
+  return
+}"""
+
+
+def test_attributes_that_nothing_follows_are_told(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("WARNING", logger="motet"):
+        load_mlir(LOOPS, FILE, placer((), automatic=False))
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages[0] == f"attributes that are not followed: my.flag ({FILE}:1:1), loop.schedule ({FILE}:5:3, 2 times)"
+    caplog.clear()
+    with caplog.at_level("WARNING", logger="motet"):
+        load_mlir(LOOPS, FILE, placer(("a=host", "b=null"), automatic=False))
+    assert "memref.on_device" not in caplog.text
