@@ -1,6 +1,6 @@
 """Tells of attributes that a program sets and nothing follows, in one warning: they may say what its author relies on.
 
-    scf.for … {loop.schedule = "dynamic"}   →   warning: attributes that are not followed: loop.schedule (model.mlir:4:3)
+    scf.for … {loop.schedule = "dynamic"}   →   attributes that are not followed: loop.schedule (model.mlir:4:3)
 
 These are attributes of dialects that neither Motet nor upstream MLIR has. What exporters write for themselves
 (`jax.`, `tf.`, …) is not among them.

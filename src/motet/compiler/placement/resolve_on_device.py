@@ -24,8 +24,8 @@ ON_DEVICE = "memref.on_device"
 
 @dataclass(frozen=True)
 class ResolveOnDevice:
-    """Raises CompileError where it is not clear which device is meant. In a program without devices it says nothing, which is
-    told."""
+    """Raises CompileError where it is not clear which device is meant. In a program without devices it says nothing,
+    which is told."""
 
     name = "resolve-on-device"
 

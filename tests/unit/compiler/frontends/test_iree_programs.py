@@ -222,7 +222,7 @@ def test_iree_names_of_passes():
             optimise(program, FILE, wrong)
 
 
-LOOPS = """func.func @main(%x: memref<4xf32> {memref.on_device}, %o: memref<4xf32>) attributes {my.flag, jax.uses_shape} {
+LOOPS = """func.func @main(%x: memref<4xf32> {memref.on_device}, %o: memref<4xf32>) attributes {my.flag, jax.x} {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
