@@ -242,16 +242,28 @@ def _slice(w: Writer, node: Node) -> None:
     source, result = node.inputs[0], node.outputs[0]
     begins, ends, axes, steps = (w.graph.constants[name].tolist() for name in node.inputs[1:5])
     rank = len(w.shape(source))
-    offset, stride = [0] * rank, [1] * rank
+    offset: list[int | str] = [0] * rank
+    stride = [1] * rank
     for begin, _, axis, by in zip(begins, ends, axes, steps, strict=True):
-        extent = w.shape(source)[axis]
-        if isinstance(extent, int):  # of a dynamic one the whole is taken: all else has no extent to be named
+        extent, taken = w.shape(source)[axis], w.shape(result)[axis]
+        if isinstance(extent, int):
             begin = begin + extent if begin < 0 else begin
-            offset[axis] = min(max(begin, 0), extent) if w.shape(result)[axis] else 0
+            offset[axis] = min(max(begin, 0), extent) if taken else 0
+        elif isinstance(taken, int) and taken:  # else the whole is taken: there is no name for other extents
+            offset[axis] = begin if begin >= 0 else _from_end(w, extent, begin)
         stride[axis] = by
     sizes = ", ".join(f"%{e}" if isinstance(e, str) else str(e) for e in w.shape(result))
-    w.say(f"%{result} = tensor.extract_slice %{source}{offset} [{sizes}] {stride} : "
+    offsets = ", ".join(map(str, offset))
+    w.say(f"%{result} = tensor.extract_slice %{source}[{offsets}] [{sizes}] {stride} : "
           f"{w.type(source)} to {w.type(result)}")
+
+
+def _from_end(w: Writer, extent: str, begin: int) -> str:
+    """The place that is so many elements before the end of a dynamic extent."""
+    number, place = w.fresh(), w.fresh()
+    w.say(f"{number} = arith.constant {begin} : index")
+    w.say(f"{place} = arith.addi %{extent}, {number} : index")
+    return place
 
 
 def _pad(w: Writer, node: Node) -> None:

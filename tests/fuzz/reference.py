@@ -15,11 +15,18 @@ def _may_vanish(graph: Graph, node: Node, operands: Sequence[Tracked | None]) ->
     """Whether a compiler need not compute `node`, and so need not see that a call does not fit it: its results are
     only asked for their shapes, it works on nothing, or all elements that it may take are the same number."""
     readers = [other for other in graph.nodes if set(node.outputs) & set(other.inputs)]
-    unseen = not set(node.outputs) & set(graph.results) and all(other.op in ("Shape", "Size") for other in readers)
+    shapes_alone = all(other.op in ("Shape", "Size") or _takes_nothing(graph, other) for other in readers)
+    unseen = not set(node.outputs) & set(graph.results) and shapes_alone
     data = operands[0] if operands else None
     uniform = data is not None and node.op.startswith("Gather") and len(set(data.value.reshape(-1).tolist())) < 2
     empty = data is not None and data.value.size == 0 and not node.op.startswith("Gather")
     return unseen or uniform or empty
+
+
+def _takes_nothing(graph: Graph, node: Node) -> bool:
+    """Whether `node` takes the first 0 elements of its operand."""
+    count = graph.constants.get(node.inputs[1]) if node.op == "TopK" else None
+    return count is not None and not count.any()
 
 
 def calculate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Tracked]:

@@ -117,26 +117,41 @@ def broadcast(*operands: Tracked) -> list[Tracked]:
     return [operand.moved(lambda array: np.broadcast_to(array, shape)) for operand in operands]
 
 
+def _overflown(value: Array, *operands: Tracked) -> Array:
+    """Where finite float64 overflow, as `rounded` sees it of other types: an operation that is fused with the next one,
+    as in `fma(a, b, c)`, does not."""
+    found = np.isinf(value)
+    for operand in operands:
+        found = found & np.isfinite(operand.value)
+    return found
+
+
 def add(a: Tracked, b: Tracked) -> Tracked:
     a, b = broadcast(a, b)
+    value = a.value + b.value
     if not a.is_float:
-        return integer(a.value + b.value, a.dtype, unknown_of(a, b))
-    return settled(rounded(a.dtype, a.value + b.value, a.error + b.error, unknown_of(a, b)), a, b)
+        return integer(value, a.dtype, unknown_of(a, b))
+    unknown = unknown_of(a, b) | _overflown(value, a, b)
+    return settled(rounded(a.dtype, value, a.error + b.error, unknown), a, b)
 
 
 def subtract(a: Tracked, b: Tracked) -> Tracked:
     a, b = broadcast(a, b)
+    value = a.value - b.value
     if not a.is_float:
-        return integer(a.value - b.value, a.dtype, unknown_of(a, b))
-    return settled(rounded(a.dtype, a.value - b.value, a.error + b.error, unknown_of(a, b)), a, b)
+        return integer(value, a.dtype, unknown_of(a, b))
+    unknown = unknown_of(a, b) | _overflown(value, a, b)
+    return settled(rounded(a.dtype, value, a.error + b.error, unknown), a, b)
 
 
 def multiply(a: Tracked, b: Tracked) -> Tracked:
     a, b = broadcast(a, b)
+    value = a.value * b.value
     if not a.is_float:
-        return integer(a.value * b.value, a.dtype, unknown_of(a, b))
+        return integer(value, a.dtype, unknown_of(a, b))
     error = _product_error(a.value, a.error, b.value, b.error, np.multiply)
-    return settled(rounded(a.dtype, a.value * b.value, error, unknown_of(a, b)), a, b)
+    unknown = unknown_of(a, b) | _overflown(value, a, b)
+    return settled(rounded(a.dtype, value, error, unknown), a, b)
 
 
 def divide(a: Tracked, b: Tracked, ulps: float = 2.0) -> Tracked:
@@ -290,7 +305,8 @@ def cast(a: Tracked, dtype: str) -> Tracked:
         return replace(nonzero, unknown=nonzero.unknown | near)
     if is_float(dtype):
         value = a.value.astype(np.float64)
-        fits = a.dtype != "f64" and ROUNDING[dtype] <= ROUNDING.get(a.dtype, 0.0)
+        finer = a.dtype != "f64" and ROUNDING[dtype] <= ROUNDING.get(a.dtype, 0.0)
+        fits = finer and LARGEST[dtype] >= LARGEST[a.dtype]  # float16 has more digits than bfloat16, and less range
         if fits:
             return Tracked(dtype, value, a.error, a.unknown)
         found = rounded(dtype, value, a.error, a.unknown)

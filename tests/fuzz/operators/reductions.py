@@ -73,9 +73,10 @@ def mean(x: Tracked, axes: tuple[int, ...], keep: bool) -> Tracked:
     if not x.is_float:
         if not terms:
             raise Undefined("of nothing")
-        summed = x.value.sum(axis=axes, keepdims=keep, dtype=np.int64)
+        summed = x.value.astype(object).sum(axis=axes, keepdims=keep)  # of Python's integers, which do not wrap
         # The standard leaves open how an integer's mean is rounded, and what happens where the sum does not fit.
-        return integer(summed // terms, x.dtype, (summed % terms != 0) | (np.abs(summed) > np.iinfo(x.value.dtype).max))
+        unknown = (summed % terms != 0) | (np.abs(summed) > np.iinfo(x.value.dtype).max)
+        return integer(summed // terms, x.dtype, unknown.astype(bool))
     return divide(total(x, axes, keep), exact(np.array(float(terms)), x.dtype))
 
 

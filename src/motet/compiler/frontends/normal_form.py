@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -353,15 +354,24 @@ def _dense_array(value: ir.DenseElementsAttr, kind: ir.RankedTensorType) -> np.n
     """The elements; a view of MLIR's own memory, which lives as long as the context, where numpy has
     the type."""
     dtype = DTYPES[str(kind.element_type)]
-    if value.is_splat and dtype.type in (np.float16, np.float32, np.float64):
+    if value.is_splat and isinstance(value, ir.DenseFPElementsAttr):
         return np.full(kind.shape, ir.FloatAttr(value.get_splat_value()).value, dtype)
     if isinstance(value, ir.DenseFPElementsAttr) and dtype.type in (np.float16, np.float32, np.float64):
         return np.asarray(value).reshape(kind.shape)
     if isinstance(value, ir.DenseIntElementsAttr):
         return np.asarray(value).astype(dtype, copy=False).reshape(kind.shape)
-    # Types that the bindings give no buffer for: MLIR prints large attributes as the bytes in hexadecimal.
-    digits = str(value).split('"0x', 1)[1].split('"', 1)[0]
-    return np.frombuffer(bytes.fromhex(digits), dtype).reshape(kind.shape)
+    # Types that the bindings give no buffer for: MLIR prints large attributes as the bytes in hexadecimal, small ones
+    # element by element, of which those that are not finite are hexadecimal numbers of their bits.
+    text = str(value).rsplit(":", 1)[0]
+    if '"0x' in text:
+        digits = text.split('"0x', 1)[1].split('"', 1)[0]
+        return np.frombuffer(bytes.fromhex(digits), dtype).reshape(kind.shape)
+    bits = np.dtype(f"u{dtype.itemsize}")
+    elements = [
+        np.array(int(item, 16), bits).view(dtype) if item.startswith("0x") else np.array(float(item), dtype)
+        for item in re.findall(r"0x[0-9A-Fa-f]+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", text.split("<", 1)[1])
+    ]
+    return np.array(elements, dtype).reshape(kind.shape)
 
 
 def _resource_key(value: ir.Attribute) -> str | None:

@@ -51,17 +51,30 @@ def _settle(stretch: ir.Operation, extract: ir.Operation, shapes: Shapes) -> Non
     own, target = shapes.tensors[source], shapes.tensors[stretch.results[0]]
     kept = 0
     for axis, place in enumerate(places):
-        moved = place.owner.operation
-        if moved.name != "arith.muli":
-            continue
-        position = moved.operands[0]
-        loop = ir.IntegerAttr(position.owner.operation.attributes["dim"]).value
-        if always_equal(own[axis], target[loop]):
+        loop = axis + len(target) - len(own)
+        position = _position(place, loop)
+        if position is not None and always_equal(own[axis], target[loop]):
             extract.operands[1 + axis] = position
-        else:
-            kept += 1
+        elif position is not None or target[loop] != 1 or _number(place) != 0:
+            kept += 1  # stretched, or no stretch at all: one that transposes reads at other loops
     if not kept and len(own) == len(target):
         stretch.results[0].replace_all_uses_with(_cast(source, stretch))
+
+
+def _position(place: ir.Value, loop: int) -> ir.Value | None:
+    """The index of `loop` that `place` is, or is 0 or 1 time as much; None for any other place."""
+    for value in (place, *(place.owner.operands if _made_by(place, "arith.muli") else ())):
+        if _made_by(value, "linalg.index") and ir.IntegerAttr(value.owner.attributes["dim"]).value == loop:
+            return value
+    return None
+
+
+def _number(place: ir.Value) -> int | None:
+    return ir.IntegerAttr(place.owner.attributes["value"]).value if _made_by(place, "arith.constant") else None
+
+
+def _made_by(value: ir.Value, name: str) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name == name
 
 
 def _cast(source: ir.Value, stretch: ir.Operation) -> ir.Value:
