@@ -315,11 +315,76 @@ def _parts(node: _Node) -> list[int] | None:
     given = node.op.attributes
     if "torch.onnx.split" in given:  # before operator set 13
         return [ir.IntegerAttr(part).value for part in ir.ArrayAttr(given["torch.onnx.split"])]
-    if len(node.op.operands) < 2 or isinstance(node.op.operands[1].owner, ir.Block):
+    return _numbers(node, 1)
+
+
+def _numbers(node: _Node, number: int) -> list[int] | None:
+    """What input `number` is, where it is a constant of integers."""
+    if len(node.op.operands) <= number or isinstance(node.op.operands[number].owner, ir.Block):
         return None
-    made = node.op.operands[1].owner.operation
-    value = made.attributes.get("torch.onnx.value", None)
+    value = node.op.operands[number].owner.operation.attributes.get("torch.onnx.value", None)
     return [int(part) for part in ir.DenseIntElementsAttr(value)] if value is not None else None
+
+
+def _slice(node: _Node) -> None:
+    """As many elements are taken as the model declares: what they become is not looked at again."""
+    data, result = node.operands[0], kind_of(node.op.results[0])
+    starts, ends, axes, steps = (_numbers(node, number) for number in (1, 2, 3, 4))
+    absent = [number for number in (3, 4) if node.operand(number) is None]
+    if result is None or starts is None or ends is None:
+        return
+    axes = list(range(len(starts))) if 3 in absent else axes
+    steps = [1] * len(starts) if 4 in absent else steps
+    for start, end, axis, step in zip(starts, ends, axes or (), steps or (), strict=False):
+        place, declared = _Place(data, axis % data.rank), result.extents[axis % data.rank]
+        if place.is_dynamic and declared != DYNAMIC and step:
+            said = f"{place} must have {declared} of the elements that are asked for"
+            _assert_any([(_taken(place.size, start, end, step), constant_index(declared))], said)
+
+
+def _taken(extent: ir.Value, start: int, end: int, step: int) -> ir.Value:
+    """How many of `extent` elements a slice takes."""
+    zero, one = constant_index(0), constant_index(1)
+    lowest, highest = (zero, extent) if step > 0 else (constant_index(-1), _index("arith.subi", extent, one))
+
+    def edge(place: int, lowest: ir.Value) -> ir.Value:
+        value = constant_index(place) if place >= 0 else _index("arith.addi", extent, constant_index(place))
+        return _index("arith.minsi", _index("arith.maxsi", value, lowest), highest)
+
+    first, last = edge(start, zero), edge(end, lowest)
+    span = _index("arith.subi", last, first) if step > 0 else _index("arith.subi", first, last)
+    places = _index("arith.addi", span, constant_index(abs(step) - 1))
+    return _index("arith.maxsi", _index("arith.floordivsi", places, constant_index(abs(step))), zero)
+
+
+def _declared(node: _Node) -> None:
+    """The operand has the extents that the model declares for the result."""
+    result = kind_of(node.op.results[0])
+    if not node.operands or result is None or len(result.extents) != node.operands[0].rank:
+        return
+    for axis, declared in enumerate(result.extents):
+        place = _Place(node.operands[0], axis)
+        if place.is_dynamic and declared != DYNAMIC:
+            _assert_any([(place.size, constant_index(declared))], f"{place} must be {declared}, as is declared")
+
+
+def _einsum(node: _Node) -> None:
+    """The extents of a letter are equal, unless one of them is known to be 1."""
+    given = node.op.attributes
+    if "torch.onnx.equation" not in given:
+        return
+    terms = ir.StringAttr(given["torch.onnx.equation"]).value.replace(" ", "").partition("->")[0].split(",")
+    found: dict[str, list[_Place]] = {}
+    for operand in node.operands:
+        before, _, after = terms[operand.number].partition("...")
+        for axis, letter in [*enumerate(before), *enumerate(after, operand.rank - len(after))]:
+            place = _Place(operand, axis)
+            if place.extent != 1:
+                found.setdefault(letter, []).append(place)
+    for first, *others in found.values():
+        for other in others:
+            if first.may_differ(other):
+                _assert_equal(first, other)
 
 
 def _gather_elements(node: _Node) -> None:
@@ -383,8 +448,11 @@ def _index(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
     return create(name, ir.IndexType.get(), [left, right])
 
 
+_OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sqrt", "Tanh")
 _RULES: dict[str, Callable[[_Node], None]] = {
-    **dict.fromkeys(sorted(_BROADCASTS), _broadcast), "Expand": _expand, "GatherElements": _gather_elements,
+    **dict.fromkeys(sorted(_BROADCASTS), _broadcast), **dict.fromkeys(_OF_SAME_SHAPE, _declared),
+    "Einsum": _einsum, "Expand": _expand, "GatherElements": _gather_elements,
     "GatherND": _gather_nd, "Gemm": _gemm, "LayerNormalization": _follow, "MatMul": _matmul,
-    "PRelu": _follow, "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Split": _split,
+    "PRelu": _follow, "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Slice": _slice,
+    "Split": _split,
 }  # fmt: skip

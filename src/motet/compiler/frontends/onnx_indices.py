@@ -45,10 +45,15 @@ def keep_outside(model: OnnxModel) -> bool:
 def _marked(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
     """The nodes that make the indices of `node` anew, which reads them then."""
     axes = _axes(node, facts)
-    if axes is None or node.input[1] in facts.model.constants or node.input[1] not in facts.types:
+    if axes is None or node.input[1] not in facts.types:
         return []
     w = Writer(node, facts)
     shape, dtype = facts.shapes.get(node.input[0]), facts.dtype(node.input[1])
+    given = facts.model.constants.get(node.input[1])
+    if given is not None and shape is not None:
+        extents = np.array([shape[axis] for axis in axes])
+        if ((given >= -extents) & (given < extents)).all():
+            return []
     if shape is not None:
         extents = w.constant(np.array([shape[axis] for axis in axes], dtype), "extents")
         least = w.constant(-np.array([shape[axis] for axis in axes], dtype), "least")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _OPERATORS = (
     "AveragePool", "Celu", "Elu", "Gelu", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "HardSigmoid",
     "HardSwish", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool", "Mish", "Mod",
-    "RMSNormalization", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceProd", "Selu", "Softplus", "Swish",
+    "RMSNormalization", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "Selu", "Sigmoid",
+    "Softplus", "Swish",
 )  # fmt: skip
 
 

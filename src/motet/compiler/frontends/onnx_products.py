@@ -65,10 +65,14 @@ def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     w = Writer(node, facts)
     per_input, per_output = shape[1], shape[0] // groups
     parts: list[str] = []
+    if facts.version < 13:
+        images = w.add_all("Split", groups, node.input[0], axis=1, split=[per_input] * groups)
+    else:
+        images = w.add_all("Split", groups, node.input[0], w.constant(np.full(groups, per_input, np.int64)), axis=1)
     for group in range(groups):
         first, last = group * per_output, (group + 1) * per_output
         inputs = [
-            w.slice(node.input[0], 1, group * per_input, (group + 1) * per_input),
+            images[group],
             *(w.slice(name, 0, first, last) for name in node.input[1:] if name),
         ]
         parts.append(w.add("Conv", *inputs))

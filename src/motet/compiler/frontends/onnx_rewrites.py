@@ -1,8 +1,10 @@
 """Writes forms of ONNX operators whose own lowering is wrong with operators whose lowering is right.
 
-- AveragePool with ceil_mode and count_include_pad: the wheel divides by the whole window where it reaches beyond the
-  padding too, which never counts. LpPool knows neither auto_pad nor dilations. Both become an average of whole windows
-  over an image padded by zeros, times how many elements count.
+- AveragePool with ceil_mode: the wheel divides by a wrong number where a window reaches beyond the padding. LpPool
+  knows neither auto_pad nor dilations. Both become an average of whole windows over an image padded by zeros, times how
+  many elements count.
+- MaxPool of padded floats: the wheel pads by the least finite number, which is larger than the infinity that it should
+  lose against.
 - Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
@@ -34,6 +36,7 @@ from motet.compiler.frontends import (
     onnx_quantised,
     onnx_quantised_convolutions,
     onnx_recurrent,
+    onnx_reductions,
     onnx_resize,
     onnx_sampling,
 )
@@ -95,8 +98,8 @@ class _Windows:
     counts: np.ndarray
 
 
-def _windows(node: onnx.NodeProto, sizes: Sequence[int]) -> _Windows:
-    """As the specification of AveragePool has them (operator set 19)."""
+def _windows(node: onnx.NodeProto, sizes: Sequence[int], padded: bool = True) -> _Windows:
+    """As the specification of AveragePool has them (operator set 19); padding counts where it is `padded`."""
     kernel = list(attribute(node, "kernel_shape", []))
     rank = len(kernel)
     strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
@@ -121,7 +124,8 @@ def _windows(node: onnx.NodeProto, sizes: Sequence[int]) -> _Windows:
         if ceil and (outputs - 1) * stride >= size + low:
             outputs -= 1
         taps = np.arange(outputs)[:, None] * stride + np.arange(kernel[axis]) * dilations[axis]
-        counts = np.multiply.outer(counts, (taps < size + low + high).sum(1))
+        counted = taps < size + low + high if padded else (taps >= low) & (taps < size + low)
+        counts = np.multiply.outer(counts, counted.sum(1))
         before.append(low)
         after.append(max(high, (outputs - 1) * stride + reach - size - low))
     return _Windows(kernel, strides, dilations, before, after, counts)
@@ -174,17 +178,41 @@ def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
 
 
 def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    """With padding that counts, where the wheel counts it wrongly: for windows with gaps, and those at the last end."""
-    sizes = _spatial(node, facts)
-    counted_wrongly = attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", [1])) != {1}
-    if not (counted_wrongly and attribute(node, "count_include_pad", 0)) or sizes is None:
+    """Where the wheel counts wrongly: windows at the last end, and those with gaps over padding that counts."""
+    sizes, padded = _spatial(node, facts), bool(attribute(node, "count_include_pad", 0))
+    gaps = set(attribute(node, "dilations", [1])) != {1}
+    if not (attribute(node, "ceil_mode", 0) or (gaps and padded)) or sizes is None:
         return None
-    windows = _windows(node, sizes)
+    windows = _windows(node, sizes, padded)
     chain, whole = Chain(node), math.prod(windows.kernel)
     _average(chain, facts, windows)
     if (windows.counts != whole).any():
-        factors = (whole / windows.counts).astype(facts.dtype(node.input[0]))
+        with np.errstate(divide="ignore"):  # the mean of nothing is NaN: 0 times an infinity
+            factors = (whole / windows.counts).astype(facts.dtype(node.input[0]))
         chain.then("Mul", facts.constant(node, "factors", factors))
+    return chain.done()
+
+
+def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    sizes, kind = _spatial(node, facts), facts.types.get(node.input[0])
+    if kind is None or facts.dtype(node.input[0]).kind in "iu" or len([name for name in node.output if name]) > 1:
+        return None
+    if sizes is not None:
+        windows = _windows(node, sizes)
+        before, after = windows.before, windows.after
+    elif attribute(node, "ceil_mode", 0) or attribute(node, "auto_pad", b"NOTSET") != b"NOTSET":
+        return None
+    else:
+        pads = list(attribute(node, "pads", []))
+        before, after = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    if not any((*before, *after)) or facts.version < 11:
+        return None
+    pads = np.array([0, 0, *before, 0, 0, *after], np.int64)
+    least = np.array(-np.inf, facts.dtype(node.input[0]))
+    chain = Chain(node).then("Pad", facts.constant(node, "pads", pads), facts.constant(node, "least", least))
+    chain.then("MaxPool")
+    kept = ("kernel_shape", "strides", "dilations")
+    chain.nodes[-1].attribute.extend(item for item in node.attribute if item.name in kept)
     return chain.done()
 
 
@@ -400,10 +428,12 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
     **onnx_quantised.RULES,
-    **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
+    **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_reductions.RULES, **onnx_resize.RULES,
+    **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "CumSum": _cum_sum,
     "Gemm": _gemm,
-    "Hardmax": _hardmax, "LpPool": _lp_pool, "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
+    "Hardmax": _hardmax, "LpPool": _lp_pool, "MaxPool": _max_pool,
+    "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
     "Selu": _selu,
 }

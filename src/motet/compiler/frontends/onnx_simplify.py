@@ -19,21 +19,13 @@ import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import each_body, reads, separate_bodies
 from motet.compiler.frontends.onnx_empty import fold_empty
+from motet.compiler.frontends.onnx_evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx_model import OnnxModel
 
 if TYPE_CHECKING:
     import onnx
 
-# A constant larger than this is folded only through operations that do not grow it.
-FOLD_BYTES = 64 << 10
 MAX_ROUNDS = 16
-NEVER_FOLDED = frozenset({
-    "Bernoulli", "DequantizeLinear", "Dropout", "EyeLike", "Multinomial", "RandomNormal", "RandomNormalLike",
-    "RandomUniform", "RandomUniformLike", "If", "Loop", "Scan", "SequenceConstruct", "SequenceEmpty",
-    "SplitToSequence", "Optional", "ImageDecoder",
-    "LpNormalization",  # of which the evaluator adds the elements, not their magnitudes, for p=1
-    "Gelu", "LogSoftmax", "Mish", "ReduceLogSumExp",  # by formulas that cancel or overflow
-})  # fmt: skip
 
 
 def simplify(model: OnnxModel) -> None:
@@ -106,64 +98,17 @@ def _refine_outputs(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> None:
 
 
 def fold_constants(model: OnnxModel) -> bool:
-    """Evaluate nodes whose inputs are all constant, by onnx's reference evaluator."""
+    """Evaluate nodes whose inputs are all constant."""
     kept: list[onnx.NodeProto] = []
     outputs = {output.name for output in model.proto.graph.output}
     shapes = static_shapes(model)
     for node in model.proto.graph.node:
-        values = None if outputs.intersection(node.output) else _evaluate(model, node, shapes)
+        values = None if outputs.intersection(node.output) else evaluate(model, node, shapes)
         if values is None:
             kept.append(node)
         else:
             model.constants.update(values)
     return _replace_nodes(model, kept)
-
-
-def _evaluate(
-    model: OnnxModel, node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]
-) -> dict[str, np.ndarray] | None:
-    """Results of a constant node by name, or None when it is not constant or its result would be too large."""
-    if node.op_type in NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
-        return None
-    if any(name and name not in model.constants for name in node.input) or _has_subgraph(node):
-        return None
-    inputs = {name: model.constants[name] for name in node.input if name}
-    limit = max([FOLD_BYTES, *(array.nbytes for array in inputs.values())])
-    # Do not even compute what would be too large (at least one byte an element).
-    if any(int(np.prod(shapes.get(name, ()))) > limit for name in node.output):
-        return None
-    results = _run_reference(model, node, inputs)
-    names = [name for name in node.output if name]
-    if results is None or any(not isinstance(result, np.ndarray | np.generic) for result in results):
-        return None
-    arrays = {name: np.asarray(result) for name, result in zip(names, results, strict=True)}
-    if any(array.dtype.kind in "OSU" or array.nbytes > limit for array in arrays.values()):
-        return None
-    return arrays
-
-
-def _run_reference(model: OnnxModel, node: onnx.NodeProto, inputs: dict[str, np.ndarray]) -> Any:
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    graph = onnx.helper.make_graph(
-        [node],
-        "constant",
-        [
-            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in inputs.items()
-        ],
-        [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name],
-    )
-    single = onnx.helper.make_model(graph, opset_imports=list(model.proto.opset_import))
-    try:
-        return ReferenceEvaluator(single).run(None, inputs)
-    except (NotImplementedError, RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError):
-        return None  # the evaluator is not complete; the node is then lowered like any other
-
-
-def _has_subgraph(node: onnx.NodeProto) -> bool:
-    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
 
 
 def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:

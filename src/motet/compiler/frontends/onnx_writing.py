@@ -29,6 +29,8 @@ class Facts:
 
     def extents(self, name: str) -> list[int | None] | None:
         """Those of a value's axes, None for what is dynamic."""
+        if name in self.model.constants:
+            return list(self.model.constants[name].shape)
         graph = self.model.proto.graph
         for info in (*graph.input, *graph.value_info, *graph.output):
             if info.name == name and info.type.tensor_type.HasField("shape"):

@@ -78,7 +78,8 @@ class Shapes:
                 self.numbers[results[0]] = number
         elif name in OPERATORS:
             left, right = (self.numbers.get(operand) for operand in operation.operands)
-            if left is not None and right is not None:
+            undefined = OPERATORS[name] in ("//", "ceildiv") and right == 0
+            if left is not None and right is not None and not undefined:
                 self.numbers[results[0]] = apply(OPERATORS[name], left, right)
         elif name == "arith.cmpi":
             self._read_comparison(operation)

@@ -1,0 +1,56 @@
+"""Writes reductions whose lowering overflows or ends the process with others.
+
+- ReduceLogSumExp, whose exponentials overflow: the largest element is subtracted before, and added after.
+- ReduceLogSum along axes of one element, of which the wheel's lowering dies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx_simplify import attribute
+from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def _reduced(w: Writer, op: str, value: str, keep: bool) -> str:
+    """`op` of `value` along the axes of the node."""
+    node = w.node
+    more = {"keepdims": int(keep)}
+    if attribute(node, "noop_with_empty_axes", 0):
+        more["noop_with_empty_axes"] = 1
+    axes = attribute(node, "axes", None)
+    if axes is not None:
+        return w.over(op, value, axes, **more)
+    return w.add(op, value, *(name for name in node.input[1:] if name), **more)
+
+
+def _is_floating(node: onnx.NodeProto, facts: Facts) -> bool:
+    return node.input[0] in facts.types and facts.dtype(node.input[0]).kind not in "iu"
+
+
+def _log_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if not _is_floating(node, facts):
+        return None
+    w = Writer(node, facts)
+    return w.done([w.add("Log", _reduced(w, "ReduceSum", node.input[0], bool(attribute(node, "keepdims", 1))))])
+
+
+def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if not _is_floating(node, facts):
+        return None
+    w, kind = Writer(node, facts), facts.dtype(node.input[0])
+    most = _reduced(w, "ReduceMax", node.input[0], True)
+    finite = w.add("Less", w.add("Abs", most), w.constant(np.array(np.inf, kind), "infinity"))
+    most = w.add("Where", finite, most, w.constant(np.zeros((), kind), "zero"))
+    powers = w.add("Exp", w.add("Sub", node.input[0], most))
+    keep = bool(attribute(node, "keepdims", 1))
+    total = w.add("Log", _reduced(w, "ReduceSum", powers, keep))
+    return w.done([w.add("Add", total, most if keep else _reduced(w, "ReduceMax", most, keep))])
+
+
+RULES: dict[str, Rule] = {"ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp}
