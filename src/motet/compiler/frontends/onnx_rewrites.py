@@ -195,8 +195,10 @@ def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | 
 
 def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     sizes, kind = _spatial(node, facts), facts.types.get(node.input[0])
-    if kind is None or facts.dtype(node.input[0]).kind in "iu" or len([name for name in node.output if name]) > 1:
+    if kind is None or len([name for name in node.output if name]) > 1:
         return None
+    if facts.dtype(node.input[0]).kind in "iu":
+        return _max_pool_of_integers(node, kind) if facts.rank(node.input[0]) == 5 else None
     if sizes is not None:
         windows = _windows(node, sizes)
         before, after = windows.before, windows.after
@@ -214,6 +216,15 @@ def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
     kept = ("kernel_shape", "strides", "dilations")
     chain.nodes[-1].attribute.extend(item for item in node.attribute if item.name in kept)
     return chain.done()
+
+
+def _max_pool_of_integers(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
+    """Of volumes of 8-bit integers, in float32, which has them all: the wheel's own lowering ends the process."""
+    import onnx
+
+    chain = Chain(node).then("Cast", to=onnx.TensorProto.FLOAT).then("MaxPool")
+    chain.nodes[-1].attribute.extend(node.attribute)
+    return chain.then("Cast", to=kind).done()
 
 
 def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
