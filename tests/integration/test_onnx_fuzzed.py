@@ -1,0 +1,109 @@
+"""Classes of defects that the fuzzer found in the ONNX front end, each in the smallest form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+
+import motet
+from motet.errors import CallError
+
+F32 = onnx.TensorProto.FLOAT
+INF = float("inf")
+
+
+def _compiled(
+    nodes: Sequence[onnx.NodeProto], inputs: Sequence[tuple[str, int, Sequence[int | str]]],
+    results: Sequence[tuple[str, int, Sequence[int | str] | None]], constants: dict[str, np.ndarray], opset: int = 19,
+) -> motet.Session:
+    graph = onnx.helper.make_graph(
+        nodes, "main", [onnx.helper.make_tensor_value_info(*each) for each in inputs],
+        [onnx.helper.make_tensor_value_info(*each) for each in results],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=9)
+    return motet.load(motet.compile(model, devices={"": "host{cpu=x86-64-v3}"}))
+
+
+def test_reductions_pools_and_narrow_functions_keep_their_range() -> None:
+    node = onnx.helper.make_node
+    x = np.array([[800.0, 801.0, -3.0], [-INF, -INF, -INF], [INF, 0.0, 1.0]], np.float32)
+    narrow = np.array([-11.5, -14.0, 0.0, 11.5], np.float16)
+    low = np.array([[[-INF, -INF, 1.0]]], np.float32)
+    ceiled = np.array([[[2.0, 5.0]]], np.float32)
+    volume = np.array([200, 7, 9, 255], np.uint8).reshape(1, 1, 2, 1, 2)
+    nodes = [
+        node("ReduceLogSumExp", ["x"], ["r0"], axes=[1], keepdims=0),
+        node("ReduceLogSum", ["c"], ["r1"], axes=[1]), node("Sigmoid", ["n"], ["r2"]),
+        node("MaxPool", ["l"], ["r3"], kernel_shape=[2], pads=[1, 0]),
+        node("AveragePool", ["c"], ["r4"], kernel_shape=[3], strides=[3], pads=[2, 0], ceil_mode=1),
+        node("MaxPool", ["v"], ["r5"], kernel_shape=[2, 1, 2]),
+    ]
+    kinds = [("x", F32, x), ("n", onnx.TensorProto.FLOAT16, narrow), ("l", F32, low), ("c", F32, ceiled),
+             ("v", onnx.TensorProto.UINT8, volume)]
+    given = [F32, F32, onnx.TensorProto.FLOAT16, F32, F32, onnx.TensorProto.UINT8]
+    session = _compiled(
+        nodes, [(name, kind, array.shape) for name, kind, array in kinds],
+        [(f"r{number}", kind, None) for number, kind in enumerate(given)], {}, opset=17,
+    )
+    log_sum_exp, log_sum, sigmoid, most, mean, pooled = session(*(array for _, _, array in kinds))
+    np.testing.assert_allclose(log_sum_exp, [801 + np.log1p(np.exp(-1.0)), -INF, INF], 1e-6)
+    np.testing.assert_allclose(log_sum, np.log(ceiled), 1e-6)
+    np.testing.assert_allclose(sigmoid, 1 / (1 + np.exp(-narrow.astype(np.float64))), 1e-3, 6e-8)
+    np.testing.assert_array_equal(most, [[[-INF, -INF, 1.0]]])
+    np.testing.assert_allclose(mean, [[[2.0, 5.0]]], 1e-6)
+    np.testing.assert_array_equal(pooled.reshape(-1), [255])
+
+
+def test_constants_are_evaluated_as_their_operators_are_defined() -> None:
+    node = onnx.helper.make_node
+    x = np.array([100.0, -100.0, 0.5, -3.0], np.float32)
+    image = np.array([[[np.nan, 1.0, 2.0, INF]]], np.float32)
+    ops = ["Softplus", "Sigmoid", "Erf", "Mish", "Selu", "Tanh"]
+    nodes = [node(op, ["x"], [f"{op}0"]) for op in ops] + [node("Identity", [f"{op}0"], [op]) for op in ops]
+    nodes += [node("MaxPool", ["image"], ["p0"], kernel_shape=[2]), node("Identity", ["p0"], ["p"])]
+    session = _compiled(nodes, [], [(name, F32, None) for name in (*ops, "p")], {"x": x, "image": image})
+    softplus, sigmoid, _, mish, _, tanh, pooled = session()
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(softplus, np.logaddexp(wide, 0), 2e-7, 1e-45)
+    np.testing.assert_allclose(sigmoid, np.exp(-np.logaddexp(-wide, 0)), 2e-7, 1e-45)
+    np.testing.assert_allclose(mish, wide * np.tanh(np.logaddexp(wide, 0)), 2e-7, 1e-43)
+    np.testing.assert_allclose(tanh, np.tanh(wide), 2e-7)
+    np.testing.assert_array_equal(pooled, [[[np.nan, 2.0, INF]]])
+
+
+def test_constant_filters_of_one_pixel_are_transposed() -> None:
+    w = np.array([[[1.0], [2.0]], [[3.0], [4.0]]], np.float32)
+    x = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
+    node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"])
+    y = _compiled([node], [("x", F32, x.shape)], [("y", F32, None)], {"w": w})(x)
+    np.testing.assert_array_equal(y, np.einsum("bip,io->bop", x, w[..., 0]))
+
+
+@pytest.mark.parametrize(("op", "case"), [
+    ("Conv", "group"), ("Einsum", "letter"), ("ScatterND", "index"), ("Gather", "one"), ("Slice", "declared"),
+])  # fmt: skip
+def test_calls_that_an_operator_does_not_allow_are_refused(op: str, case: str) -> None:
+    node, ones = onnx.helper.make_node, np.ones
+    index = np.array([[1, 2]], np.int64)
+    numbers = {name: np.array([value], np.int64) for name, value in {"a": -12, "b": -6, "c": 1}.items()}
+    made, inputs, constants, right, wrong = {
+        "group": (node(op, ["x", "w"], ["y"], group=4), [("x", F32, [1, "n", 1, 1, 1])],
+                  {"w": ones((4, 1, 1, 1, 1), np.float32)}, [ones((1, 4, 1, 1, 1))], [ones((1, 17, 1, 1, 1))]),
+        "letter": (node(op, ["w", "x"], ["y"], equation="ab,dacb->dc"), [("x", F32, [1, "n", "n", "m"])],
+                   {"w": ones((2, 3), np.float32)}, [ones((1, 2, 2, 3))], [ones((1, 3, 3, 2))]),
+        "index": (node(op, ["x", "i", "u"], ["y"]), [("x", F32, [3, "n"]), ("u", F32, [1])], {"i": index},
+                  [ones((3, 3)), ones(1)], [ones((3, 2)), ones(1)]),
+        "one": (node(op, ["x", "i"], ["y"]), [("x", F32, [1, 2]), ("i", onnx.TensorProto.INT64, [1])], {},
+                [ones((1, 2)), np.array([-1])], [ones((1, 2)), np.array([-2])]),
+        "declared": (node(op, ["x", "a", "b", "c"], ["y"]), [("x", F32, [1, "n"])], numbers,
+                     [ones((1, 15))], [ones((1, 8))]),
+    }[case]  # fmt: skip
+    declared = [1, 6] if case == "declared" else None
+    session = _compiled([made], inputs, [("y", F32, declared)], constants)
+    session(*(a.astype(np.int64 if a.dtype == np.int64 else np.float32) for a in right))
+    with pytest.raises(CallError):
+        session(*(a.astype(np.int64 if a.dtype == np.int64 else np.float32) for a in wrong))
