@@ -12,6 +12,7 @@ turn out to be the same expression. Parts of Split, and what is gathered and sca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -368,6 +369,18 @@ def _declared(node: _Node) -> None:
             _assert_any([(place.size, constant_index(declared))], f"{place} must be {declared}, as is declared")
 
 
+def _reshape(node: _Node) -> None:
+    """As many elements are there as the declared result has: a part of them is taken for the whole elsewhere."""
+    data, result = node.operands[0], kind_of(node.op.results[0])
+    if result is None or DYNAMIC in result.extents or DYNAMIC not in data.kind.extents:
+        return
+    count = constant_index(1)
+    for axis in range(data.rank):
+        count = _index("arith.muli", count, _Place(data, axis).size)
+    declared = math.prod(result.extents)
+    _assert_any([(count, constant_index(declared))], f"the elements of input {data.number} must be {declared}")
+
+
 def _einsum(node: _Node) -> None:
     """The extents of a letter are equal, unless one of them is known to be 1."""
     given = node.op.attributes
@@ -453,6 +466,7 @@ _RULES: dict[str, Callable[[_Node], None]] = {
     **dict.fromkeys(sorted(_BROADCASTS), _broadcast), **dict.fromkeys(_OF_SAME_SHAPE, _declared),
     "Einsum": _einsum, "Expand": _expand, "GatherElements": _gather_elements,
     "GatherND": _gather_nd, "Gemm": _gemm, "LayerNormalization": _follow, "MatMul": _matmul,
-    "PRelu": _follow, "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Slice": _slice,
+    "PRelu": _follow, "Reshape": _reshape, "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd,
+    "Slice": _slice,
     "Split": _split,
 }  # fmt: skip
