@@ -198,7 +198,8 @@ def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
     if kind is None or len([name for name in node.output if name]) > 1:
         return None
     if facts.dtype(node.input[0]).kind in "iu":
-        return _max_pool_of_integers(node, kind) if facts.rank(node.input[0]) == 5 else None
+        unsigned, rank = facts.dtype(node.input[0]).kind == "u", facts.rank(node.input[0])
+        return _max_pool_of_integers(node, kind) if rank == 5 or (unsigned and rank == 3) else None
     if sizes is not None:
         windows = _windows(node, sizes)
         before, after = windows.before, windows.after
@@ -219,7 +220,8 @@ def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None
 
 
 def _max_pool_of_integers(node: onnx.NodeProto, kind: int) -> list[onnx.NodeProto]:
-    """Of volumes of 8-bit integers, in float32, which has them all: the wheel's own lowering ends the process."""
+    """Of 8-bit integers, in float32, which has them all: the wheel ends the process for volumes, and compares rows of
+    unsigned ones as signed ones."""
     import onnx
 
     chain = Chain(node).then("Cast", to=onnx.TensorProto.FLOAT).then("MaxPool")
