@@ -20,15 +20,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-Outcome = Literal["ok", "wrong", "refused", "crash"]
+Outcome = Literal["ok", "refused", "wrong", "crash"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
-class Wrong(Exception):  # noqa: N818 - what a case found, no error of the program
+class Wrong(Exception):
     """The results of a case differ from what is expected."""
 
 
-class Unavailable(Exception):  # noqa: N818
+class Unavailable(Exception):
     """A suite cannot be run here; the text says why and what to do."""
 
 

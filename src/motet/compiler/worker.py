@@ -57,7 +57,7 @@ def work(folder: Path) -> int:
     if job.kind == "compile":
         expect(job.targets)
     try:
-        _perform(job, folder)
+        perform(job, folder)
     except MotetError as error:
         _say(_message(error))
         return 1
@@ -76,8 +76,9 @@ def expect(targets: Sequence[str]) -> None:
         start(gpus[0])
 
 
-def _perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
-    """`left` are locations of operations that are left to what their device falls back to."""
+def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
+    """Do `job` in this process; the result goes where the job says, or to the folder. `left` are locations of operations
+    that are left to what their device falls back to. Raises MotetError."""
     from motet.compiler.codegen.backend import NoCode
     from motet.compiler.ir._mlir import ir
 
@@ -93,7 +94,7 @@ def _perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None
     except NoCode as refusal:
         if refusal.places <= left or not any(_FALLBACK in device for device in job.devices):
             raise CompileError(refusal.message, refusal.location) from None
-        _perform(job, folder, left | refusal.places)
+        perform(job, folder, left | refusal.places)
     except ir.MLIRError as error:
         raise CompileError(f"{job.path}: {_one_line(str(error))}") from error
 
