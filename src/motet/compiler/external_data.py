@@ -89,7 +89,7 @@ def _locations(content: Content) -> list[str]:
     while waiting:
         kind, start, end = waiting.pop()
         if kind == "entry":
-            key, value = _entry(content, start, end)
+            key, value = entry(content, start, end)
             if key == _LOCATION:
                 found[value.decode(errors="replace")] = None
             continue
@@ -107,7 +107,7 @@ def _locations(content: Content) -> list[str]:
     return sorted(found)
 
 
-def _entry(content: Content, start: int, end: int) -> tuple[bytes, bytes]:
+def entry(content: Content, start: int, end: int) -> tuple[bytes, bytes]:
     """Key and value of a `StringStringEntryProto`."""
     fields = {1: b"", 2: b""}
     try:

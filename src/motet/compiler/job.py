@@ -22,6 +22,13 @@ STAGES = {
     "assembly": "machine code of every kernel for the first target",
 }
 
+Oracle = Literal["upstream", "numpy", "onnxruntime"]
+ORACLES: dict[Oracle, str] = {
+    "upstream": "upstream MLIR's plain lowering of the program that Motet read",
+    "numpy": "the reference evaluator of the package onnx, of an ONNX model as it stands",
+    "onnxruntime": "ONNX Runtime, of an ONNX model as it stands",
+}
+
 
 class Job(msgspec.Struct, frozen=True):
     """`source` is text or bytes; without it `file` is read, which must be in `state`, and without that `path`. `result`
@@ -58,6 +65,8 @@ class Job(msgspec.Struct, frozen=True):
     data_files: dict[str, tuple[int, int]] = {}  # by what the model calls them, `external_data.py`
     result: str = ""
     keeps: bool = False  # compiled kernels, for other jobs
+    keep_source: bool = False  # in the artifact, `kept_source.py`
+    oracle: Oracle = "upstream"  # of `verify`
 
 
 class Message(msgspec.Struct, frozen=True):

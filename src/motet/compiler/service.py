@@ -35,7 +35,7 @@ from motet.cache import Cache
 from motet.compiler import external_data
 from motet.compiler.external_data import State
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
-from motet.compiler.job import ARRAYS, REQUEST, RESULT, SOURCE, STAGES, TUNINGS, Job, Message, VerifyReport
+from motet.compiler.job import ARRAYS, ORACLES, REQUEST, RESULT, SOURCE, STAGES, TUNINGS, Job, Message, VerifyReport
 from motet.compiler.keeper import Hired, Keeper
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.protobuf import Content
@@ -74,6 +74,8 @@ OPTIONS = {
     " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
     "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
     " completed, or made",
+    "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
+    " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
     "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
@@ -166,10 +168,13 @@ def optimise(text: str, file: str, pipeline: str) -> str:
 
 
 def verify(
-    request: CompileRequest, function: str, inputs: list[np.ndarray], results: list[np.ndarray]
+    request: CompileRequest, function: str, inputs: list[np.ndarray], results: list[np.ndarray],
+    oracle: str = "upstream",
 ) -> VerifyReport:
-    """Compare `results` of `function` on `inputs` with the oracle's."""
-    job = msgspec.structs.replace(_job(request, "verify"), function=function)
+    """Compare `results` of `function` on `inputs` with those of `oracle`, one of `ORACLES`."""
+    if oracle not in ORACLES:
+        raise OptionError(f"--oracle {oracle}: no such oracle; expected one of {', '.join(ORACLES)}")
+    job = msgspec.structs.replace(_job(request, "verify"), function=function, oracle=oracle)
     with _Folder() as folder:
         arrays = {f"input{i}": _plain(a) for i, a in enumerate(inputs)}
         arrays |= {f"result{i}": _plain(a) for i, a in enumerate(results)}
@@ -216,6 +221,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         unchecked_indices=_flag("unchecked-indices", options.get("unchecked-indices"), default=False),
         file=file, state=state, model=model, data_files=data_files, keeps=request.cache,
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
+        keep_source=_flag("keep-source", options.get("keep-source"), default=False),
     )
 
 
@@ -339,6 +345,7 @@ def _key(job: Job) -> str:
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
     parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
+    parts += [str(job.keep_source)]
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:

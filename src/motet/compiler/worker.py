@@ -77,8 +77,8 @@ def expect(targets: Sequence[str]) -> None:
 
 
 def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
-    """Do `job` in this process; the result goes where the job says, or to the folder. `left` are locations of operations
-    that are left to what their device falls back to. Raises MotetError."""
+    """Do `job` in this process; the result goes where the job says, or to the folder. `left` are locations of
+    operations that are left to what their device falls back to. Raises MotetError."""
     from motet.compiler.codegen.backend import NoCode
     from motet.compiler.ir._mlir import ir
 
@@ -193,7 +193,8 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
             )
         built = _tuned(job, built, folder)
         _progress("write", 0.95)
-        write_artifact(built.manifest, built.members, built.parameters, result, durable=False, early=early)
+        members = {**built.members, **_kept_source(job, built)}
+        write_artifact(built.manifest, members, built.parameters, result, durable=False, early=early)
 
 
 def _tuned(job: Job, built: Built, folder: Path) -> Built:
@@ -208,6 +209,15 @@ def _tuned(job: Job, built: Built, folder: Path) -> Built:
 
         built = tune_schedules(built, parse_inputs(job.tune_inputs) if job.tune_inputs else {}, folder, _progress)
     return built
+
+
+def _kept_source(job: Job, built: Built) -> dict[str, bytes]:
+    """The members that keep the source, where that is asked for."""
+    from motet.compiler.kept_source import source_members
+
+    if not job.keep_source:
+        return {}
+    return source_members(job, _source(job), [built.parameters[each.key] for each in built.manifest.parameters])
 
 
 def _choice(job: Job) -> Choice:
@@ -246,8 +256,13 @@ def _verify(job: Job, folder: Path) -> None:
     from motet.compiler import verification
     from motet.compiler.placement.erase_devices import erase_devices
 
+    oracle = None
+    if job.oracle != "upstream":
+        from motet.compiler.model_oracles import model_oracle
+
+        oracle = model_oracle(job.oracle, job.path, _source(job), job.format, job.model)
     with _loaded(job, erase_devices) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-        report = verification.verify(program, job.function, arrays, _host_targets(job), job.jobs)
+        report = verification.verify(program, job.function, arrays, _host_targets(job), job.jobs, oracle)
     (folder / RESULT).write_bytes(msgspec.json.encode(report))
 
 

@@ -50,4 +50,12 @@ Inputs = Annotated[list[str] | None, typer.Option(
 Threads = Annotated[int | None, typer.Option(
     metavar="N", min=1, help="Threads to compute with; all processors if not given.", show_default=False,
 )]
+Verify = Annotated[bool, typer.Option(
+    "--verify", help="Compare the results with an oracle's (--oracle). An artifact must keep its source for that: "
+    "compile it with --option keep-source=true.",
+)]
+Oracle = Annotated[str, typer.Option(
+    metavar="upstream|numpy|onnxruntime", help="What --verify compares with: upstream MLIR's plain lowering of the "
+    "program; or, of an ONNX model, onnx's reference evaluator in numpy, or ONNX Runtime.",
+)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs to read.")]

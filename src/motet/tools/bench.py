@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from motet.artifact.schema import Signature
     from motet.runtime.function import Function
     from motet.runtime.session import Session
+    from motet.tools.opening import Opened
     from motet.tools.specs import Array
 
 HELP = """Measure how long a call takes.
@@ -33,6 +34,7 @@ Examples:
   motet bench model.mlir --input 64x128xf32=random:1 --repeat 20 --threads 1
   motet bench model.motet --profile
   motet bench model.motet --json
+  motet bench model.onnx --verify                  compares one call with the oracle first
   motet bench model.motet --compare-placements     over its devices as placed, and on each of them alone
 """
 
@@ -86,18 +88,22 @@ def bench_function(
         help="Write what ran when on which device, in one more call after those that are measured, for Perfetto "
         "(ui.perfetto.dev) or motet inspect --html.",
     )] = None,
+    verify: arguments.Verify = False,
+    oracle: arguments.Oracle = "upstream",
     json: arguments.Json = False,
 ) -> None:
+    from motet.tools import verifying
     from motet.tools.opening import open_bound, start_session
     from motet.tools.progress import Progress
     from motet.tools.run import check_inputs, choose_function, write_trace
     from motet.tools.specs import parse_spec
 
+    verifying.check_options(verify, oracle)
     given = [parse_spec(text) for text in input or []]
     if compare_placements:
-        if trace is not None:
-            raise OptionError("--trace: not with --compare-placements, which calls the program in several ways; "
-                              "measure without it")
+        if trace is not None or verify:
+            raise OptionError(f"{'--verify' if verify else '--trace'}: not with --compare-placements, which calls the "
+                              "program in several ways; measure without it")
         opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement,
                                       places=place or [])
         signature = choose_function(opened.artifact.manifest.functions, function, file)
@@ -110,6 +116,9 @@ def bench_function(
     signature = choose_function(opened.artifact.manifest.functions, function, file)
     arrays = given if input else random_inputs(signature, file)
     check_inputs(signature, arrays, file)
+    if verify:
+        verifying.check_verifiable(opened, file)
+        _verify(session, opened, signature.name, arrays, oracle, json)
     with Progress(f"measuring {signature.name}") as progress:
         measurement = measure(session, signature.name, arrays, repeat, number, min_time, progress.update)
     if trace is not None:
@@ -120,6 +129,17 @@ def bench_function(
         typer.echo(msgspec.json.format(msgspec.json.encode(asdict(measurement)), indent=2).decode())
         return
     typer.echo("\n".join(_lines(measurement, profile)))
+
+
+def _verify(
+    session: Session, opened: Opened, name: str, arrays: Sequence[Array], oracle: str, json: bool
+) -> None:
+    """Verifies one call before any is measured: a wrong result's time is of no interest."""
+    from motet.tools.run import call
+    from motet.tools.verifying import verify
+
+    before = [array.copy() for array in arrays]  # a destination is overwritten by the call
+    verify(opened, name, before, call(session[name], [array.copy() for array in arrays]), oracle, err=json)
 
 
 def _compare(

@@ -30,6 +30,9 @@ Examples:
                                                    and keeps the fastest; motet inspect shows what was measured
   motet compile rows.mlir --option tune-schedule=measure --option tune-inputs=64x128xf32,128xf32
                                                    the same for dynamic extents: with inputs of these shapes
+  motet compile model.onnx --option keep-source=true
+                                                   keeps the model in the artifact, for motet run --verify; weights
+                                                   that Motet uses unchanged are stored once, all others twice
   motet compile model.onnx --prove                 proves that no schedule has a race, and prints what was compared
 """
 
@@ -52,8 +55,8 @@ def compile_program(
     option: Annotated[list[str] | None, typer.Option(
         metavar="KEY=VALUE", show_default=False,
         help="An option of the compiler: jobs=N, memory-limit=BYTES, tune-schedule=off|measure, "
-        "tune-inputs=SHAPES, rates=FILE, tune=off|candidates|measure, tuning=FILE, library=tuned|cublaslt|none. May be "
-        "given several times.",
+        "tune-inputs=SHAPES, rates=FILE, tune=off|candidates|measure, tuning=FILE, library=tuned|cublaslt|none, "
+        "keep-source=true|false. May be given several times.",
     )] = None,
     parameters: Annotated[str, typer.Option(
         metavar="embedded|external", help="Whether large constants go into the artifact or beside it.",

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.errors import CallError, MotetError, OptionError
+from motet.errors import CallError, OptionError
 from motet.tools import arguments
 
 if TYPE_CHECKING:
     from motet.artifact.schema import KernelInfo, Signature
-    from motet.compiler.service import CompileRequest
     from motet.runtime.function import Function
     from motet.runtime.session import Session
     from motet.tools.specs import Array
@@ -26,9 +25,10 @@ Examples:
   motet run model.mlir --function main --input @x.npy --output y.npy
   motet run model.mlir --input 4xf32=1,2,3,4 --expected 4xf32=2,4,6,8
   motet run model.mlir --input 64x128xf32=random:1 --verify
+  motet run model.onnx --input 1x3x224x224xf32=random:0 --verify --oracle onnxruntime
 
 --expected compares with a tolerance that fits the type; --verify compares with upstream MLIR's plain lowering
-of the same program. Both end with status 1 where results differ.
+of the same program, or with what --oracle names. Both end with status 1 where results differ.
 """
 
 
@@ -46,9 +46,8 @@ def run_function(
     )] = None,
     device: arguments.Bindings = None,
     format: arguments.Format = "auto",
-    verify: Annotated[bool, typer.Option(
-        "--verify", help="Compare with the oracle: the program, lowered without any of Motet's compiler.",
-    )] = False,
+    verify: arguments.Verify = False,
+    oracle: arguments.Oracle = "upstream",
     threads: arguments.Threads = None,
     placement: arguments.Placement = "default",
     place: arguments.Places = None,
@@ -61,9 +60,11 @@ def run_function(
         "--dry-run", help="Run nothing: print which device of this machine each device of the program would be.",
     )] = False,
 ) -> None:
+    from motet.tools import verifying
     from motet.tools.opening import start_session
     from motet.tools.specs import parse_spec, type_name
 
+    verifying.check_options(verify, oracle)
     if dry_run:
         _show_choices(file, format, device or [], placement, place or [])
         return
@@ -73,9 +74,8 @@ def run_function(
                                     placement=placement, places=place or [])
     signature = choose_function(opened.artifact.manifest.functions, function, file)
     check_inputs(signature, arrays, file)
-    if verify and opened.request is None:
-        raise OptionError(f"{file}: --verify needs the program, which an artifact does not hold; "
-                          "expected MLIR text, ONNX or StableHLO")
+    if verify:
+        verifying.check_verifiable(opened, file)
     for option, given in (("--output", output or []), ("--expected", wanted)):
         if len(given) > len(signature.results):
             raise OptionError(f"{option}: {len(given)} given; {signature.name} has {len(signature.results)} "
@@ -90,8 +90,8 @@ def run_function(
         else:
             typer.echo(f"result {index}: {type_name(result)} = {_show(result)}")
     differences = _check_expected(results, wanted)
-    if verify and opened.request is not None:
-        _verify(opened.request, signature.name, before, results)
+    if verify:
+        verifying.verify(opened, signature.name, before, results, oracle)
     if differences:
         raise CallError("; ".join(differences))
 
@@ -207,15 +207,3 @@ def _check_expected(results: Sequence[Array], wanted: Sequence[Array]) -> list[s
                 f"max abs error {difference.largest:.3g}"
             )
     return differences
-
-
-def _verify(
-    request: CompileRequest, function: str, inputs: list[Array], results: list[Array]
-) -> None:
-    from motet.compiler import service
-
-    report = service.verify(request, function, inputs, results)
-    if not report.ok:
-        raise MotetError("; ".join(report.lines))
-    for line in report.lines:
-        typer.echo(f"verified: {line}")
