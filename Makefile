@@ -6,7 +6,7 @@ BIN    := .venv/bin
 STAMP  := .venv/installed
 JOBS   ?= auto
 
-.PHONY: run test test-all bench lint clean environment firmware
+.PHONY: run test test-all test-frameworks bench conformance frameworks lint clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -56,8 +56,37 @@ $(PEERS): $(STAMP)
 bench: $(PEERS) | build
 	$(BIN)/python -m benchmarks.run --markdown build/benchmarks.md
 
+# PyTorch, JAX, transformers, timm and ONNX Runtime, in an environment of their own that sees the packages of .venv.
+# pip takes them from the index that it is configured for: PyTorch for CUDA there is several gigabytes, for processors
+# (such as that of PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu) some two hundred megabytes.
+FRAMEWORKS := .frameworks
+
+frameworks: $(FRAMEWORKS)/installed
+
+$(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
+	@test -x $(FRAMEWORKS)/bin/python || $(BIN)/python -m venv $(FRAMEWORKS)
+	@there=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	here=$$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	echo "import site; site.addsitedir('$$there')" > $$here/motet-environment.pth
+	$(BIN)/python -c 'import tomllib; \
+		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["frameworks"], sep="\n")' \
+		> $(FRAMEWORKS)/requirements.txt
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(FRAMEWORKS)/requirements.txt
+	@touch $@
+
+# The tests that need a framework, which `make test` skips.
+test-frameworks: $(FRAMEWORKS)/installed
+	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) -m 'not slow' \
+		$$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime)"' tests)
+
+# Public suites; those that need a framework only with `make frameworks`. Takes some twenty minutes on two cores.
+conformance: $(STAMP)
+	$(BIN)/python -m conformance run
+	$(BIN)/python -m conformance peer
+	$(BIN)/python -m conformance report
+
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks conformance examples
 	$(BIN)/pyright
 
 # Rebuilds what runs on the emulated accelerator and is part of the package; needs a RISC-V compiler (see there).

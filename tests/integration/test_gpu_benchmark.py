@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch: Any = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 gpu: Any = pytest.importorskip("benchmarks.gpu")
 
 from benchmarks import gpu_jax, gpu_models  # noqa: E402 - they need torch
@@ -144,7 +144,7 @@ def test_iree_runs_what_it_compiled_from_the_same_model(tmp_path: Path) -> None:
      gpu_jax.convolution_relu),
 ])
 def test_jax_computes_what_the_module_does(make: Any, shape: Any, function: Any) -> None:
-    jax: Any = pytest.importorskip("jax")
+    jax: Any = pytest.importorskip("jax", reason="needs JAX: make frameworks")
     module = with_pattern(make(), torch.float32)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
     weights = {name: jax.numpy.asarray(tensor.numpy()) for name, tensor in module.state_dict().items()}

@@ -67,7 +67,7 @@ def test_stablehlo_takes_a_tensor_and_itself_for_two():
 
 
 def test_torch_takes_a_tensor_and_itself_for_two():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
     class Compared(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

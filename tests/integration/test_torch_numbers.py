@@ -9,7 +9,7 @@ import pytest
 
 import motet
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 from tests.integration import torch_forms  # noqa: E402
 from tests.integration.bundled_forms import bundles, check  # noqa: E402
 from tests.integration.torch_forms import TorchForm, faults  # noqa: E402

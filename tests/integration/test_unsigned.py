@@ -45,7 +45,7 @@ def test_of_stablehlo(kind: str) -> None:
 
 
 def test_of_pytorch() -> None:
-    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
     class Model(torch.nn.Module):
         def forward(self, x: Any) -> Any:

@@ -27,7 +27,7 @@ def model_oracle(
     one. Raises OptionError for a source that it cannot judge, and where its package is missing."""
     kind = kind_of(source, path, format)
     if kind != "onnx":
-        raise OptionError(f"{path}: --oracle {oracle} runs ONNX models; the source is {_KINDS[kind]}; "
+        raise OptionError(f"--oracle {oracle} runs ONNX models; the source is {_KINDS[kind]}; "
                           "use --oracle upstream")
     if oracle == "numpy":
         return lambda inputs: _run_reference(source, model, inputs)

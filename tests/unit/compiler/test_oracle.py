@@ -12,6 +12,7 @@ from tests.unit.compiler.codegen.whole_texts import load, scan, sort
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
 from motet.compiler.oracle import run_oracle, run_oracle_text
+from motet.compiler.verification import verify
 from motet.errors import CallError
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -271,3 +272,16 @@ def test_sorts_and_scans_of_whole_tensors(shape: tuple[int, ...], dim: int) -> N
     np.testing.assert_array_equal(y, np.take_along_axis(x, order, dim))
     (total,) = run_oracle(load(scan(shape, dim, "arith.addf", "f32"), "scan.mlir"), "main", [x])
     np.testing.assert_allclose(total, np.cumsum(x.astype("f8"), dim), rtol=1e-4, atol=1e-4)
+
+
+def test_what_only_another_oracle_finds_is_said_to_be_in_how_the_source_is_read() -> None:
+    text = elementwise("f32", "%r = arith.addf %x, %y : f32")
+    a, b = np.arange(7, dtype=np.float32), np.ones(7, np.float32)
+    with ir.Context(), ir.Location.unknown():
+        report = verify(
+            Program(ir.Module.parse(text)), "main", {"input0": a, "input1": b, "result0": a + b}, [], 1,
+            lambda inputs: [inputs[0] - inputs[1]],
+        )
+    assert not report.ok and len(report.lines) == 2
+    assert "7 elements differ, the first at [0]: 1.0, expected -1.0" in report.lines[0]
+    assert "the difference is in how the source is read, or is the oracle's" in report.lines[1]

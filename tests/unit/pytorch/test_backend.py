@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not _HERE.startswith(TRITON), reason=f"compiling needs Triton {TRITON}; there is {_HERE}"),
 ]
 
-torch: Any = pytest.importorskip("torch") if _GPU.available else None
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks") if _GPU.available else None
 
 
 @pytest.fixture(autouse=True)

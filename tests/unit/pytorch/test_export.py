@@ -12,7 +12,7 @@ import pytest
 import motet
 from motet.errors import CompileError, OptionError
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 F = torch.nn.functional
 
 

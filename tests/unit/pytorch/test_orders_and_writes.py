@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
 import motet  # noqa: E402
 

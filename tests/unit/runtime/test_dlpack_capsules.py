@@ -61,7 +61,7 @@ def test_numpy_sees_the_memory(kind: type[Shared], dtype: str, shape: tuple[int,
     (np.float32, "float32"), (np.bool_, "bool"), (np.int64, "int64"),
 ])
 def test_torch_sees_the_memory(dtype: Any, name: str):
-    torch: Any = pytest.importorskip("torch")
+    torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
     array = np.arange(12).reshape(3, 4).astype(dtype)
     exporter = Shared(array)
     tensor = torch.from_dlpack(exporter)

@@ -191,7 +191,7 @@ def test_where_tensors_lie() -> None:
 
 
 def test_tensors_of_torch_lie_where_their_storage_does() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
     t = torch.zeros(10)
     (space, first, last), = ranges_of([t[2:4]])
     assert (space, first, last) == ("addresses", t.data_ptr(), t.data_ptr() + 40)

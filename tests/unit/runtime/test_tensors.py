@@ -233,7 +233,7 @@ def test_a_caller_with_tensors_of_torch_gets_such_back(adder, monkeypatch):
 
 
 def test_torch_tensors_pass_in_and_out(adder, shifted):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
     a = torch.arange(15, dtype=torch.float32).reshape(3, 5)
     result = load(adder())(a, a)
     assert isinstance(result, torch.Tensor)

@@ -176,7 +176,7 @@ def test_sessions_without_the_library_say_so_once(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.skipif(bool(_REASON), reason=_REASON)
 @pytest.mark.parametrize("name", ["bias, gelu", "split along the sum"])
 def test_products_on_streams_of_pytorchs_and_in_its_graphs(name: str):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
     case = CASES[name]
     seeds = range(5)
     with motet.load(artifact_of(case), devices="cuda:0") as session:

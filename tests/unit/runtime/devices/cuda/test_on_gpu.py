@@ -67,7 +67,7 @@ def test_kernels_get_all_the_shared_memory_that_there_is(device: CudaDevice):
 
 
 def test_tensors_of_pytorch_share_their_memory(device: CudaDevice):
-    torch: Any = pytest.importorskip("torch")
+    torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
     for dtype in ("float32", "bfloat16", "int64", "uint8"):
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
@@ -85,7 +85,7 @@ def test_tensors_of_pytorch_share_their_memory(device: CudaDevice):
 
 
 def test_tensors_that_pytorch_dropped_stay_while_they_are_shared(device: CudaDevice):
-    torch: Any = pytest.importorskip("torch")
+    torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
     shared = device.wrap(torch.full((1000,), 3.5, device="cuda"))
     torch.zeros((1000,), device="cuda")
     np.testing.assert_array_equal(shared.numpy(), np.full(1000, 3.5, np.float32))

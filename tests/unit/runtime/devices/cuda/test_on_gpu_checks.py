@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.cuda, pytest.mark.skipif(not _GPUS[0].available, reason=_GPUS[0].reason),
     pytest.mark.skipif(not _COMPILES, reason="nothing compiles for GPUs here; pip install 'motet[gpu,onnx]'"),
 ]
-torch: Any = pytest.importorskip("torch") if _GPUS[0].available else None
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks") if _GPUS[0].available else None
 TABLE = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 MESSAGE = r'Gather "rows": index 8 is outside of an axis of extent 8'
 

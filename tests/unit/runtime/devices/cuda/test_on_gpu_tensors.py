@@ -21,7 +21,7 @@ from motet.runtime.device_array import DeviceArray
 _GPUS = probe("cuda")
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not _GPUS[0].available, reason=_GPUS[0].reason)]
 
-torch: Any = pytest.importorskip("torch") if _GPUS[0].available else None
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks") if _GPUS[0].available else None
 two = pytest.mark.skipif(len(_GPUS) < 2, reason="there is one GPU")
 
 

@@ -19,7 +19,7 @@ from motet.runtime.devices.cuda.libraries import Torch
 from motet.runtime.devices.cuda.torch_call import TorchCall, torch_call
 from motet.runtime.placed import PlacedInstance
 
-torch: Any = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
 ROWS = 8
 NOWHERE = -1  # what CPU tensors give as their GPU

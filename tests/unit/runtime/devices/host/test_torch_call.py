@@ -9,7 +9,7 @@ import pytest
 import motet
 from motet.errors import CallError
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+torch = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 
 
 def session_of(kind: str, sizes: str, body: str, result: str = "") -> Any:
