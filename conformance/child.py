@@ -15,7 +15,7 @@ import warnings
 from types import ModuleType
 from typing import Any
 
-from conformance.results import Outcome, Result, Unavailable, Wrong, one_line
+from conformance.results import Crash, Outcome, Result, Unavailable, Wrong, one_line
 from motet.errors import MotetError, WorkerCrash
 
 
@@ -51,7 +51,7 @@ def _outcome(module: ModuleType, suite: str, case: str) -> tuple[Outcome, str]:
         note = module.check(suite, case)
     except Wrong as difference:
         return "wrong", str(difference)
-    except WorkerCrash as error:
+    except (Crash, WorkerCrash) as error:
         return "crash", str(error)
     except MotetError as error:
         return "refused", str(error)

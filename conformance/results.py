@@ -6,9 +6,9 @@ A suite's module (see `suites.py`) has two functions:
     def check(suite: str, case: str) -> None        # compiles and runs one of them
 
 `check` returns where the case passes. It raises `Wrong` where a result differs from what is expected; an error of
-Motet's counts as a refusal, a `WorkerCrash` and every other exception as a crash. `cases` raises `Unavailable`, with
-the command that helps, where the suite's data are not here. `check` runs in a child process with a time limit; what it
-prints is dropped.
+Motet's counts as a refusal, `Crash`, a `WorkerCrash` and every other exception as a crash. `cases` raises
+`Unavailable`, with the command that helps, where the suite's data are not here. `check` runs in a child process with a
+time limit; what it prints is dropped.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 class Wrong(Exception):
     """The results of a case differ from what is expected."""
+
+
+class Crash(Exception):
+    """A case ended with neither a result nor an error message, in a process that `check` looked after itself."""
 
 
 class Unavailable(Exception):

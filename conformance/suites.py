@@ -36,9 +36,11 @@ SUITES = {
         Suite("onnx-simple", "ONNX simple models", "conformance.onnx_cases", ("onnx",)),
         Suite("onnx-pytorch-operator", "ONNX PyTorch operators", "conformance.onnx_cases", ("onnx",)),
         Suite("onnx-pytorch-converted", "ONNX PyTorch modules", "conformance.onnx_cases", ("onnx",)),
-        Suite("pytorch", "PyTorch architectures", "conformance.pytorch", ("torch", "transformers", "timm"), 600.0),
-        Suite("stablehlo-interpret", "StableHLO interpreter tests", "conformance.stablehlo", ()),
-        Suite("stablehlo-testdata", "StableHLO test data", "conformance.stablehlo", ()),
+        Suite(
+            "pytorch", "PyTorch architectures", "conformance.pytorch_suite", ("torch", "transformers", "timm"), 600.0
+        ),
+        Suite("stablehlo-interpret", "StableHLO interpreter tests", "conformance.stablehlo_suite", ()),
+        Suite("stablehlo-testdata", "StableHLO test data", "conformance.stablehlo_suite", ()),
         Suite("jax", "JAX functions", "conformance.jax_functions", ("jax",)),
     )
 }
