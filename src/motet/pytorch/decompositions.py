@@ -31,6 +31,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.min.dim: _min,
         aten.roll.default: _roll,
         aten.empty_strided.default: _empty_strided,
+        aten.as_strided.default: _as_strided,
         aten.arange.start_step: _arange,
         aten.isclose.default: _isclose,
         aten.fmod.Tensor: _fmod,
@@ -153,6 +154,18 @@ def _roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 
 def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = None, **where: Any) -> Any:
     return torch.ops.aten.empty.memory_format(size, dtype=dtype)
+
+
+def _as_strided(x: Any, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
+    """Of extents that differ from call to call, by the places that are read; the wheel takes what is known."""
+    offset = storage_offset or 0
+    if all(isinstance(number, int) for number in (*size, *stride, offset, *x.shape)) or not x.is_contiguous():
+        return NotImplemented
+    places = torch.full((), offset, dtype=torch.int64, device=x.device) if isinstance(offset, int) else offset
+    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        line = torch.arange(extent, device=x.device) * step
+        places = places + line.reshape([-1] + [1] * (len(size) - 1 - axis))
+    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(list(size))
 
 
 def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **where: Any) -> Any:

@@ -30,7 +30,9 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
-from motet.pytorch import decompositions, orders, transformers, writes
+from motet.pytorch import decompositions, experts, fourier_forms, orders, transformers, writes
+from motet.pytorch.branches import settle_branches
+from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.unsigned import widen_unsigned
@@ -86,11 +88,18 @@ def serialize_archive(data: bytes, name: str) -> bytes:
 
 def serialize_program(program: ExportedProgram, name: str) -> bytes:
     """The serialised form of an exported program; `name` is what errors call it. Raises CompileError."""
+    table = _decompositions()
     try:
-        program = program.run_decompositions(_decompositions())
+        program = program.run_decompositions(table)
     except RuntimeError as error:
         raise CompileError(f"its operators cannot be decomposed: {_first_line(error)}", Location(name)) from error
     _refuse_changes(program, name)
+    settle_branches(program.graph, table)
+    if operator := split_complexes(program, table):
+        raise CompileError(
+            f"{operator} of complex numbers: this operator has no lowering for them; "
+            "calculate with their real and imaginary parts", Location(name),
+        )
     if operator := widen_unsigned(program.graph):
         raise CompileError(
             f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "
@@ -125,7 +134,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    made = (module.decompositions() for module in (decompositions, orders, writes, transformers))
+    made = (module.decompositions() for module in (decompositions, orders, writes, transformers, experts, fourier_forms))
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 
 

@@ -19,6 +19,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.scatter_reduce.two: _scatter_mean,
         aten.index_put.default: _put_by_mask,
         aten.masked_scatter.default: _masked_scatter,
+        aten.index_reduce.default: _index_reduce,
     }
 
 
@@ -41,6 +42,14 @@ def _scatter_mean(x: Any, dim: int, index: Any, src: Any, reduce: str, *, includ
     mode = None if kind.is_floating_point else "floor"
     mean = torch.div(total, torch.where(count == 0, 1, count), rounding_mode=mode).to(kind)
     return torch.where(count == 0, x, mean)
+
+
+def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """Slices joined to those that a line of places names, as a scatter of all their elements."""
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    places = index.reshape(shape).expand(source.shape)
+    return torch.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
 
 
 def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
