@@ -83,7 +83,7 @@ MODELS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     # state spaces and recurrences
     ("mamba", "tokens", {"state_size": 4, "time_step_rank": 4}),
     ("mamba2", "tokens", {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 4}),
-    ("rwkv", "tokens", {"attention_hidden_size": 32, "context_length": 64}),
+    ("rwkv", "tokens", {"rescale_every": 0, "attention_hidden_size": 32, "context_length": 64}),
     ("recurrent_gemma", "tokens", {"lru_width": 32, "attention_window_size": 8, "block_types": ["recurrent", "attention"]}),
     ("lfm2", "tokens", {"layer_types": ["conv", "full_attention"]}),
     # encoders and decoders
