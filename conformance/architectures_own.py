@@ -9,11 +9,10 @@ import math
 from typing import Any
 
 import torch
+from conformance.architectures import Architecture, image, token_ids
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional
-
-from conformance.architectures import Architecture, image, token_ids
 
 
 class UNet(nn.Module):
@@ -398,7 +397,8 @@ class Diffusion(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.time = nn.Sequential(nn.Linear(16, 32), nn.SiLU(), nn.Linear(32, 16))
-        self.start, self.norm, self.again = nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
+        self.start, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16)
+        self.again = nn.Conv2d(16, 16, 3, padding=1)
         self.attend, self.out = nn.MultiheadAttention(16, 2, batch_first=True), nn.Conv2d(16, 3, 3, padding=1)
 
     def forward(self, x: Any, step: Any) -> Any:
@@ -491,7 +491,9 @@ class PointNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.transform = nn.Sequential(nn.Conv1d(3, 16, 1), nn.ReLU(), nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(16, 9))
+        self.transform = nn.Sequential(
+            nn.Conv1d(3, 16, 1), nn.ReLU(), nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(16, 9)
+        )
         self.body, self.out = nn.Sequential(nn.Conv1d(6, 16, 1), nn.BatchNorm1d(16), nn.ReLU()), nn.Linear(16, 4)
 
     def forward(self, points: Any) -> Any:
@@ -538,7 +540,9 @@ class SpatialTransformer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.locate = nn.Sequential(nn.Conv2d(1, 4, 5, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 6))
+        self.locate = nn.Sequential(
+            nn.Conv2d(1, 4, 5, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 6)
+        )
 
     def forward(self, x: Any) -> Any:
         grid = functional.affine_grid(self.locate(x).view(-1, 2, 3), list(x.shape), align_corners=False)
@@ -646,7 +650,8 @@ ARCHITECTURES = (
     Architecture("lstm-projected", lambda: recurrent(nn.LSTM(12, 8, 2, proj_size=5))),
     Architecture("gru-bidirectional", lambda: recurrent(nn.GRU(12, 8, 2, batch_first=True, bidirectional=True))),
     Architecture("rnn-relu", lambda: recurrent(nn.RNN(12, 8, 2, nonlinearity="relu", batch_first=True))),
-    Architecture("lstm-through-compile", lambda: recurrent(nn.LSTM(12, 8, 2, bidirectional=True)), through_compile=True),
+    Architecture("lstm-through-compile", lambda: recurrent(nn.LSTM(12, 8, 2, bidirectional=True)),
+                 through_compile=True),
     Architecture("gru-through-compile", lambda: recurrent(nn.GRU(12, 8, batch_first=True)), through_compile=True),
     Architecture("sequence-to-sequence", lambda: (Cells(), [token_ids(2, 6), token_ids(2, 4)])),
     Architecture("graph-convolution", lambda: (GraphConvolution(), [torch.randn(10, 8), _edges()])),

@@ -82,5 +82,6 @@ def build(model: str, extent: int, arguments: Mapping[str, Any]) -> Built:
 
 
 ARCHITECTURES = tuple(
-    Architecture(f"timm/{name.rpartition(':')[2]}", partial(build, name, extent, arguments)) for name, extent, arguments in MODELS
+    Architecture(f"timm/{name.rpartition(':')[2]}", partial(build, name, extent, arguments))
+    for name, extent, arguments in MODELS
 )

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import torch
-
 from conformance.architectures import Architecture, Built, Inputs, image, token_ids
 
 # What configurations call the same things; each takes those that it has.
@@ -84,18 +83,22 @@ MODELS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("mamba", "tokens", {"state_size": 4, "time_step_rank": 4}),
     ("mamba2", "tokens", {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 4}),
     ("rwkv", "tokens", {"rescale_every": 0, "attention_hidden_size": 32, "context_length": 64}),
-    ("recurrent_gemma", "tokens", {"lru_width": 32, "attention_window_size": 8, "block_types": ["recurrent", "attention"]}),
+    ("recurrent_gemma", "tokens", {"lru_width": 32, "attention_window_size": 8,
+                                   "block_types": ["recurrent", "attention"]}),
     ("lfm2", "tokens", {"layer_types": ["conv", "full_attention"]}),
     # encoders and decoders
     ("t5", "pair", {}),
     ("bart", "pair", {}),
-    ("prophetnet", "pair", {"num_hidden_layers": None, "num_encoder_layers": 2, "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4}),
+    ("prophetnet", "pair", {"num_hidden_layers": None, "num_encoder_layers": 2,
+                            "num_encoder_attention_heads": 4, "num_decoder_attention_heads": 4}),
     # images
     ("vit", "image", _SMALL_VIT),
     ("dinov2", "image", _SMALL_VIT),
-    ("swin", "image", {"num_layers": None, "num_attention_heads": None, "num_hidden_layers": None, "image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2],
+    ("swin", "image", {"num_layers": None, "num_attention_heads": None, "num_hidden_layers": None,
+                       "image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2],
                        "window_size": 4}),
-    ("segformer", "image", {"num_attention_heads": [1, 1, 2, 2], "depths": [1, 1, 1, 1], "hidden_sizes": [16, 16, 32, 32]}),
+    ("segformer", "image", {"num_attention_heads": [1, 1, 2, 2], "depths": [1, 1, 1, 1],
+                            "hidden_sizes": [16, 16, 32, 32]}),
     ("detr", "image", {"use_timm_backbone": False, "backbone": None, "num_queries": 4}),
     ("clip", "clip", {}),
     ("siglip_vision_model", "image", _SMALL_VIT),

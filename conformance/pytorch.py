@@ -230,7 +230,7 @@ def _relative(found: Any, expected: Any) -> float:
 
 
 def torch_isnan(value: Any) -> Any:
-    return value != value  # noqa: PLR0124
+    return value != value
 
 
 def main(arguments: Sequence[str]) -> int:

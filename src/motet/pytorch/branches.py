@@ -21,7 +21,8 @@ from motet.pytorch.inlining import Table, copy_into, inline
 
 def settle_branches(graph: fx.Graph, table: Table) -> None:
     """In place, bodies within bodies included."""
-    while found := [node for node in graph.nodes if node.op == "call_function" and node.target is torch.ops.higher_order.cond]:
+    cond = torch.ops.higher_order.cond
+    while found := [node for node in graph.nodes if node.op == "call_function" and node.target is cond]:
         for node in found:
             _settle(node, table)
     graph.eliminate_dead_code()

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_map
 
-
 REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
@@ -193,7 +192,8 @@ def _same(a: Any) -> Any:
 
 RULES: dict[str, Callable[..., Any]] = {
     "add": _add, "sub": _sub, "rsub": _rsub, "mul": _mul, "div": _div, "true_divide": _div, "reciprocal": _reciprocal,
-    "abs": _abs, "angle": lambda a: torch.atan2(a.im, a.re), "exp": _exp, "log": _log, "pow": _pow, "square": lambda a: _mul(a, a),
+    "abs": _abs, "angle": lambda a: torch.atan2(a.im, a.re), "exp": _exp, "log": _log, "pow": _pow,
+    "square": lambda a: _mul(a, a),
     "mm": _product(torch.mm), "bmm": _product(torch.bmm), "mv": _product(torch.mv), "dot": _product(torch.dot),
     "matmul": _product(torch.matmul), "addmm": _addmm, "prod": _prod,
     "_to_copy": _convert, "convert_element_type": _convert, "to": _convert,
@@ -201,7 +201,9 @@ RULES: dict[str, Callable[..., Any]] = {
     "view_as_real": lambda a: torch.stack([a.re, a.im], -1), "real": lambda a: _split(a).re, "imag": lambda a: a.im,
     "conj": _conj, "_conj": _conj, "conj_physical": _conj, "_conj_physical": _conj, "resolve_conj": _same,
     "_conj_copy": _conj, "resolve_neg": _same, "eq": _equal, "ne": lambda a, b: ~_equal(a, b),
-    "sgn": lambda a: _div(a, torch.where(_abs(a) == 0, 1.0, _abs(a))), "isnan": lambda a: torch.isnan(a.re) | torch.isnan(a.im),
-    "isfinite": lambda a: torch.isfinite(a.re) & torch.isfinite(a.im), "ones_like": lambda a, **k: Split(torch.ones_like(a.re), torch.zeros_like(a.re)),
+    "sgn": lambda a: _div(a, torch.where(_abs(a) == 0, 1.0, _abs(a))),
+    "isnan": lambda a: torch.isnan(a.re) | torch.isnan(a.im),
+    "isfinite": lambda a: torch.isfinite(a.re) & torch.isfinite(a.im),
+    "ones_like": lambda a, **k: Split(torch.ones_like(a.re), torch.zeros_like(a.re)),
     "sqrt": lambda a: _exp(_mul(_log(a), 0.5)), "rsqrt": lambda a: _exp(_mul(_log(a), -0.5)),
 }  # fmt: skip

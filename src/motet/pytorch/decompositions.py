@@ -346,7 +346,8 @@ def _lstm_layer(
     x: Any, weight0: Any, weight1: Any, weight2: Any, weight3: Any, hidden: Any, cell: Any, reverse: bool,
     batch_sizes: Any, mode: int, hidden_size: int, num_layers: int, has_biases: bool, *others: Any,
 ) -> Any:
-    """One layer of an LSTM in one direction, as torch.compile has it for processors; the last result is for gradients."""
+    """One layer of an LSTM in one direction, as torch.compile has it for processors. The last result is for
+    gradients."""
     if mode != 2 or num_layers != 1:
         return NotImplemented
     weights = [weight0, weight1, weight2, weight3] if has_biases else [weight0, weight1]

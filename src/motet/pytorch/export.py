@@ -135,7 +135,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    made = (module.decompositions() for module in (decompositions, orders, writes, transformers, experts, fourier_forms))
+    modules = (decompositions, orders, writes, transformers, experts, fourier_forms)
+    made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 
 

@@ -54,11 +54,11 @@ def _turned(places: np.ndarray, length: int, constant: Constant) -> Pair:
 def _chirp_plan(length: int, constant: Constant) -> Any:
     size = 1 << (2 * length - 1).bit_length()
     squares = np.arange(length, dtype=np.int64) ** 2 % (2 * length)
-    factors = np.exp(-1j * np.pi / length * squares)
-    kernel = np.zeros(size, dtype=np.complex128)
+    factors: Any = np.exp(-1j * np.pi / length * squares)
+    kernel: Any = np.zeros(size, dtype=np.complex128)
     kernel[:length] = factors.conj()
     kernel[size - length + 1 :] = factors.conj()[1:][::-1]
-    spectrum = np.fft.fft(kernel)
+    spectrum: Any = np.fft.fft(kernel)
     return (
         "chirp", (length, size), (constant(factors.real), constant(factors.imag)),
         (constant(spectrum.real), constant(spectrum.imag)), transform_plan(size, constant),

@@ -61,11 +61,11 @@ def _dims(x: Any, s: Any, dim: Any) -> list[int]:
     return [axis % x.ndim for axis in dim]
 
 
-def _sized(x: Any, dims: Sequence[int], lengths: Any) -> Any:
+def _sized(x: Any, dims: Sequence[int], lengths: Sequence[Any] | None) -> Any:
     """Cut, or padded with zeros, to `lengths`; -1 leaves a dimension as it is."""
     for dim, length in zip(dims, lengths or (), strict=False):
         extent = x.shape[dim]
-        if isinstance(length, int) and length == -1:
+        if length == -1:
             continue
         if length < extent:
             x = x.narrow(dim, 0, length)

@@ -17,8 +17,7 @@ def check(module: Any, inputs: list[Any], again: list[Any] | None = None, dynami
     session: Any = motet.load(motet.compile(module, inputs=inputs, dynamic_shapes=dynamic_shapes, cache=False))
     for given in [inputs] + ([again] if again else []):
         found, wanted = session(*given), module(*given)
-        parts = found if isinstance(found, (tuple, list)) else [found]
-        for place, (mine, theirs) in enumerate(zip(parts, wanted if isinstance(wanted, tuple) else [wanted], strict=True)):
+        for place, (mine, theirs) in enumerate(zip(found, wanted, strict=True)):
             assert mine.dtype == theirs.dtype
             np.testing.assert_allclose(
                 mine.numpy(), theirs.detach().numpy(), rtol=1e-5, atol=1e-5, err_msg=f"result {place}"
@@ -65,7 +64,8 @@ class Bags(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.bags = torch.nn.ModuleList(
-            torch.nn.EmbeddingBag(9, 4, mode=mode, padding_idx=pad) for mode in ("sum", "mean", "max") for pad in (None, 2)
+            torch.nn.EmbeddingBag(9, 4, mode=mode, padding_idx=pad)
+            for mode in ("sum", "mean", "max") for pad in (None, 2)
         )
 
     def forward(self, tokens: Any, starts: Any, index: Any, rows: Any) -> Any:
