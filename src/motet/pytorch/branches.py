@@ -26,6 +26,16 @@ def settle_branches(graph: fx.Graph, table: Table) -> None:
         for node in found:
             _settle(node, table)
     graph.eliminate_dead_code()
+    _drop_bodies(graph)
+
+
+def _drop_bodies(graph: fx.Graph) -> None:
+    """The importer takes those that are left for functions of the program."""
+    owner: Any = graph.owning_module
+    used = {node.target for node in graph.nodes if node.op == "get_attr"}
+    for name, child in list(owner.named_children()):
+        if isinstance(child, fx.GraphModule) and name not in used:
+            delattr(owner, name)
 
 
 def _settle(node: fx.Node, table: Table) -> None:
@@ -45,8 +55,10 @@ def _called(node: fx.Node, body: Any, operands: list[Any]) -> list[Any]:
     owner: Any = node.graph.owning_module
     module = owner.get_submodule(body.target)
     for each in module.graph.nodes:
-        if each.op == "get_attr" and not hasattr(owner, each.target):  # bodies of a torch.cond within
-            setattr(owner, each.target, getattr(module, each.target))
+        if each.op == "get_attr":  # a body of a torch.cond within: bodies of all levels have the same names
+            held, each.target = getattr(module, each.target), f"{body.target}_{each.target}"
+            for place in (module, owner):
+                setattr(place, each.target, held)
     found = copy_into(node, module, operands)
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
