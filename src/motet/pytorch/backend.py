@@ -24,12 +24,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+import torch._dynamo.config
 from torch import fx
 
 from motet.errors import CompileError, OptionError, WorkerCrash
 from motet.pytorch.export import export_module
 from motet.pytorch.transformers import settle_attention
 from motet.runtime.session import Session
+
+# Layers of nn.LSTM, GRU and RNN are part of the graph: Dynamo would leave them to PyTorch.
+torch._dynamo.config.allow_rnn = True
 
 _log = logging.getLogger("motet")
 _VERSION = operator.attrgetter("_version")

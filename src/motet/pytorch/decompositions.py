@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._decomp.decompositions
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -31,6 +32,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.min.dim: _min,
         aten.roll.default: _roll,
         aten.empty_strided.default: _empty_strided,
+        aten.as_strided.default: _as_strided,
         aten.arange.start_step: _arange,
         aten.isclose.default: _isclose,
         aten.fmod.Tensor: _fmod,
@@ -61,6 +63,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.copysign.Tensor: _copysign,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
+        aten.mkldnn_rnn_layer.default: _lstm_layer,
         aten.mm.default: _mm,
         aten.bmm.default: _bmm,
     }
@@ -153,6 +156,18 @@ def _roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 
 def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = None, **where: Any) -> Any:
     return torch.ops.aten.empty.memory_format(size, dtype=dtype)
+
+
+def _as_strided(x: Any, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
+    """Of extents that differ from call to call, by the places that are read; the wheel takes what is known."""
+    offset = storage_offset or 0
+    if all(isinstance(number, int) for number in (*size, *stride, offset, *x.shape)) or not x.is_contiguous():
+        return NotImplemented
+    places = torch.full((), offset, dtype=torch.int64, device=x.device) if isinstance(offset, int) else offset
+    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        line = torch.arange(extent, device=x.device) * step
+        places = places + line.reshape([-1] + [1] * (len(size) - 1 - axis))
+    return x.reshape(-1).index_select(0, places.reshape(-1)).reshape(list(size))
 
 
 def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **where: Any) -> Any:
@@ -325,3 +340,17 @@ def _mm(a: Any, b: Any) -> Any:
 
 def _bmm(a: Any, b: Any) -> Any:
     return torch.bmm(a.int(), b.int()).to(torch.int8) if a.dtype == b.dtype == torch.int8 else NotImplemented
+
+
+def _lstm_layer(
+    x: Any, weight0: Any, weight1: Any, weight2: Any, weight3: Any, hidden: Any, cell: Any, reverse: bool,
+    batch_sizes: Any, mode: int, hidden_size: int, num_layers: int, has_biases: bool, *others: Any,
+) -> Any:
+    """One layer of an LSTM in one direction, as torch.compile has it for processors. The last result is for
+    gradients."""
+    if mode != 2 or num_layers != 1:
+        return NotImplemented
+    weights = [weight0, weight1, weight2, weight3] if has_biases else [weight0, weight1]
+    layer = torch._decomp.decompositions.one_layer_lstm
+    found, (last, state) = layer(x, (hidden[0], cell[0]), weights, has_biases, reverse)
+    return found, last.unsqueeze(0), state.unsqueeze(0), torch.zeros(0, dtype=torch.uint8, device=x.device)

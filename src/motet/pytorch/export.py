@@ -30,7 +30,9 @@ from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch_interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
-from motet.pytorch import decompositions, orders, transformers, writes
+from motet.pytorch import decompositions, experts, fourier_forms, orders, transformers, writes
+from motet.pytorch.branches import settle_branches
+from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.unsigned import widen_unsigned
@@ -86,11 +88,19 @@ def serialize_archive(data: bytes, name: str) -> bytes:
 
 def serialize_program(program: ExportedProgram, name: str) -> bytes:
     """The serialised form of an exported program; `name` is what errors call it. Raises CompileError."""
+    table = _decompositions()
     try:
-        program = program.run_decompositions(_decompositions())
+        program = program.run_decompositions(table)
     except RuntimeError as error:
         raise CompileError(f"its operators cannot be decomposed: {_first_line(error)}", Location(name)) from error
+    _forget_same(program)
     _refuse_changes(program, name)
+    settle_branches(program.graph, table)
+    if operator := split_complexes(program, table):
+        raise CompileError(
+            f"{operator} of complex numbers: this operator has no lowering for them; "
+            "calculate with their real and imaginary parts", Location(name),
+        )
     if operator := widen_unsigned(program.graph):
         raise CompileError(
             f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "
@@ -125,7 +135,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     own = {
         torch.ops.aten.gelu.default: _gelu,
     }
-    made = (module.decompositions() for module in (decompositions, orders, writes, transformers))
+    modules = (decompositions, orders, writes, transformers, experts, fourier_forms)
+    made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}
 
 
@@ -136,6 +147,31 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
     return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
+
+
+def _forget_same(program: ExportedProgram) -> None:
+    """Drops changes of a buffer to what it is, such as `self.table = self.table.to(device)`."""
+    signature, output = program.graph_signature, program.graph.output_node()
+    buffers = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
+    pairs = list(zip(output.args[0], signature.output_specs, strict=True))  # pyright: ignore
+    kept = [
+        (node, spec) for node, spec in pairs
+        if spec.kind not in (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+        or _origin(node).name != buffers.get(spec.target)
+    ]
+    if len(kept) < len(pairs):
+        output.args = (tuple(node for node, _ in kept),)
+        signature.output_specs[:] = [spec for _, spec in kept]
+
+
+def _origin(node: Any) -> Any:
+    """The node whose elements `node` has."""
+    same = ("aten.alias", "aten.detach", "aten.clone", "aten.lift_fresh_copy", "aten._to_copy")
+    while node.op == "call_function" and str(node.target).rpartition(".")[0] in same:
+        if node.meta["val"].dtype != node.args[0].meta["val"].dtype:
+            break
+        node = node.args[0]
+    return node
 
 
 def _refuse_changes(program: ExportedProgram, name: str) -> None:

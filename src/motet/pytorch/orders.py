@@ -22,6 +22,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.cummax.default: _cummax,
         aten.cummin.default: _cummin,
         aten.sort.stable: _sort,
+        aten.topk.default: _topk,
         aten.kthvalue.default: _kthvalue,
         aten.median.default: _median,
         aten.median.dim: _median_along,
@@ -59,6 +60,11 @@ def _cumprod(x: Any, dim: int, *, dtype: Any = None) -> Any:
 
 def _sort(x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
     return torch.ops.aten.sort.default(x, dim, descending)  # which always is
+
+
+def _topk(x: Any, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """In any order is in order."""
+    return NotImplemented if sorted else torch.topk(x, k, dim, largest, True)
 
 
 def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:

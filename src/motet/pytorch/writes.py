@@ -19,6 +19,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.scatter_reduce.two: _scatter_mean,
         aten.index_put.default: _put_by_mask,
         aten.masked_scatter.default: _masked_scatter,
+        aten.index_reduce.default: _index_reduce,
+        aten.unfold_backward.default: _sum_windows,
     }
 
 
@@ -43,12 +45,34 @@ def _scatter_mean(x: Any, dim: int, index: Any, src: Any, reduce: str, *, includ
     return torch.where(count == 0, x, mean)
 
 
+def _sum_windows(windows: Any, input_sizes: Sequence[Any], dim: int, size: int, step: int) -> Any:
+    """What Tensor.unfold has cut into windows, which are its last dimension, put together: sums where they overlap."""
+    dim %= max(1, len(input_sizes))
+    starts = torch.arange(windows.shape[dim], device=windows.device) * step
+    places = starts.unsqueeze(-1) + torch.arange(size, device=windows.device)
+    lines = windows.movedim(-1, dim + 1).flatten(dim, dim + 1)
+    result = torch.zeros(list(input_sizes), dtype=windows.dtype, device=windows.device)
+    return result.index_add(dim, places.reshape(-1), lines)
+
+
+def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """Slices joined to those that a line of places names, as a scatter of all their elements."""
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    places = index.reshape(shape).expand(source.shape)
+    return torch.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
+
+
 def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """By one mask over leading dimensions, of values that are the same for all that it chooses. A place that is a
     tensor of no dimensions, of which the wheel's pass dies, is one of a line."""
     if any(index is not None and index.ndim == 0 and index.dtype != torch.bool for index in indices):
         lines = [index.reshape(1) if index is not None and index.ndim == 0 else index for index in indices]
         return torch.ops.aten.index_put.default(x, lines, values, accumulate)
+    if any(index is not None and index.dtype == torch.int32 for index in indices):  # another type than its list's
+        wide = [index.to(torch.int64) if index is not None and index.dtype == torch.int32 else index
+                for index in indices]
+        return torch.ops.aten.index_put.default(x, wide, values, accumulate)
     if len(indices) != 1 or indices[0] is None or indices[0].dtype not in (torch.bool, torch.uint8):
         return NotImplemented
     mask = indices[0] != 0

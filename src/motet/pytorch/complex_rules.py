@@ -1,0 +1,209 @@
+"""What operators of PyTorch do to complex tensors, on their real and imaginary parts."""
+
+# torch need not be installed, and much of it has no types.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+class Split(NamedTuple):
+    """A complex tensor or number."""
+
+    re: Any
+    im: Any
+
+
+# What gives the same of both parts: they are moved, chosen, or added.
+ALIKE = frozenset({
+    "view", "_unsafe_view", "reshape", "permute", "transpose", "t", "expand", "slice", "select", "cat", "stack",
+    "clone", "unsqueeze", "squeeze", "flip", "index", "index_select", "gather", "repeat", "roll", "alias", "detach",
+    "lift_fresh_copy", "split", "split_with_sizes", "unfold", "as_strided", "diagonal", "slice_scatter",
+    "select_scatter", "index_put", "index_add", "scatter", "scatter_add", "sum", "mean", "cumsum", "neg", "flatten",
+    "unflatten", "unbind", "where", "tril", "triu", "empty_like", "zeros_like", "zeros", "empty", "new_zeros", "copy",
+    "diag_embed", "movedim", "constant_pad_nd", "embedding", "chunk", "narrow", "broadcast_in_dim", "contiguous",
+    "full_like", "scalar_tensor", "full", "masked_fill", "fill", "squeeze_copy", "reflection_pad1d",
+})  # fmt: skip
+
+
+def _is_split(value: Any) -> bool:
+    return isinstance(value, Split)
+
+
+def _split(value: Any) -> Split:
+    if isinstance(value, Split):
+        return value
+    return Split(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0)
+
+
+def on_both(target: Callable[..., Any]) -> Callable[..., Any]:
+    """`target` for the real parts, and for the imaginary ones."""
+
+    def part(value: Any, which: int, place: int) -> Any:
+        if isinstance(value, Split):
+            return value[which]
+        if which and isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
+            return torch.zeros_like(value)
+        # The number that is written: the fill of a pad, of a mask.
+        return 0.0 if which and place > 1 and isinstance(value, float) else value
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        dtype = kwargs.pop("dtype", None)
+        if dtype in REAL:
+            kwargs["dtype"] = REAL[dtype]
+
+        def take(which: int) -> Any:
+            given = [tree_map(lambda leaf, n=n: part(leaf, which, n), arg, is_leaf=_is_split)
+                     for n, arg in enumerate(args)]
+            named = {key: tree_map(lambda leaf: part(leaf, which, 0), arg, is_leaf=_is_split)
+                     for key, arg in kwargs.items()}
+            return target(*given, **named)
+
+        re, im = take(0), take(1)
+        return [Split(a, b) for a, b in zip(re, im, strict=True)] if isinstance(re, (list, tuple)) else Split(re, im)
+
+    return call
+
+
+def _add(a: Any, b: Any, *, alpha: Any = 1) -> Split:
+    a, b = _split(a), _split(b)
+    return Split(a.re + alpha * b.re, a.im + alpha * b.im)
+
+
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Split:
+    return _add(a, b, alpha=-alpha)
+
+
+def _rsub(a: Any, b: Any, *, alpha: Any = 1) -> Split:
+    return _add(b, a, alpha=-alpha)
+
+
+def _mul(a: Any, b: Any) -> Split:
+    if not isinstance(b, Split):
+        return Split(a.re * b, a.im * b)
+    if not isinstance(a, Split):
+        return Split(a * b.re, a * b.im)
+    return Split(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
+
+
+def _div(a: Any, b: Any) -> Split:
+    """By the larger of the divisor's parts first (Smith, 1962), so that no square overflows."""
+    if not isinstance(b, Split):
+        return Split(a.re / b, a.im / b)
+    a = _split(a)
+    re, im = (torch.as_tensor(part) for part in b)
+    scale = torch.maximum(re.abs(), im.abs())
+    re, im = re / scale, im / scale
+    size = (re * re + im * im) * scale
+    return Split((a.re * re + a.im * im) / size, (a.im * re - a.re * im) / size)
+
+
+def _reciprocal(a: Split) -> Split:
+    return _div(Split(torch.ones_like(a.re), torch.zeros_like(a.re)), a)
+
+
+def _abs(a: Split) -> Any:
+    large, small = torch.maximum(a.re.abs(), a.im.abs()), torch.minimum(a.re.abs(), a.im.abs())
+    ratio = torch.where(large == 0, 0.0, small / large)
+    return torch.where(torch.isinf(large), large, large * torch.sqrt(1 + ratio * ratio))
+
+
+def _exp(a: Split) -> Split:
+    size = torch.exp(a.re)
+    return Split(size * torch.cos(a.im), size * torch.sin(a.im))
+
+
+def _log(a: Split) -> Split:
+    return Split(torch.log(_abs(a)), torch.atan2(a.im, a.re))
+
+
+def _pow(a: Split, exponent: Any) -> Any:
+    if isinstance(exponent, float) and exponent.is_integer():
+        exponent = int(exponent)
+    if not isinstance(exponent, int) or not 0 < exponent <= 64:
+        return _exp(_mul(_log(a), exponent))
+    result = a
+    for digit in bin(exponent)[3:]:
+        result = _mul(result, result)
+        result = _mul(result, a) if digit == "1" else result
+    return result
+
+
+def _product(join: Callable[[Any, Any], Any]) -> Callable[..., Split]:
+    def call(a: Any, b: Any) -> Split:
+        if not isinstance(b, Split):
+            return Split(join(a.re, b), join(a.im, b))
+        if not isinstance(a, Split):
+            return Split(join(a, b.re), join(a, b.im))
+        return Split(join(a.re, b.re) - join(a.im, b.im), join(a.re, b.im) + join(a.im, b.re))
+
+    return call
+
+
+def _addmm(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Split:
+    return _add(_mul(_product(torch.mm)(a, b), alpha), _mul(_split(c), beta))
+
+
+def _convert(a: Any, dtype: Any = None, **others: Any) -> Any:
+    if dtype is None:
+        return a
+    real = REAL.get(dtype)
+    if real is None:
+        return _split(a).re.to(dtype)
+    a = _split(a)
+    return Split(a.re.to(real), a.im.to(real))
+
+
+def _view_as_complex(a: Any) -> Split:
+    return Split(a.select(-1, 0), a.select(-1, 1))
+
+
+def _polar(size: Any, angle: Any) -> Split:
+    return Split(size * torch.cos(angle), size * torch.sin(angle))
+
+
+def _equal(a: Any, b: Any) -> Any:
+    a, b = _split(a), _split(b)
+    return (a.re == b.re) & (a.im == b.im)
+
+
+def _prod(a: Split, dim: int, keepdim: bool = False) -> Split:
+    parts: Sequence[Any] = list(zip(a.re.unbind(dim), a.im.unbind(dim), strict=True))
+    result = Split(*parts[0])
+    for part in parts[1:]:
+        result = _mul(result, Split(*part))
+    return Split(*(part.unsqueeze(dim) for part in result)) if keepdim else result
+
+
+def _conj(a: Split) -> Split:
+    return Split(a.re, -a.im)
+
+
+def _same(a: Any) -> Any:
+    return a
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "add": _add, "sub": _sub, "rsub": _rsub, "mul": _mul, "div": _div, "true_divide": _div, "reciprocal": _reciprocal,
+    "abs": _abs, "angle": lambda a: torch.atan2(a.im, a.re), "exp": _exp, "log": _log, "pow": _pow,
+    "square": lambda a: _mul(a, a),
+    "mm": _product(torch.mm), "bmm": _product(torch.bmm), "mv": _product(torch.mv), "dot": _product(torch.dot),
+    "matmul": _product(torch.matmul), "addmm": _addmm, "prod": _prod,
+    "_to_copy": _convert, "convert_element_type": _convert, "to": _convert,
+    "complex": Split, "polar": _polar, "view_as_complex": _view_as_complex,
+    "view_as_real": lambda a: torch.stack([a.re, a.im], -1), "real": lambda a: _split(a).re, "imag": lambda a: a.im,
+    "conj": _conj, "_conj": _conj, "conj_physical": _conj, "_conj_physical": _conj, "resolve_conj": _same,
+    "_conj_copy": _conj, "resolve_neg": _same, "eq": _equal, "ne": lambda a, b: ~_equal(a, b),
+    "sgn": lambda a: _div(a, torch.where(_abs(a) == 0, 1.0, _abs(a))),
+    "isnan": lambda a: torch.isnan(a.re) | torch.isnan(a.im),
+    "isfinite": lambda a: torch.isfinite(a.re) & torch.isfinite(a.im),
+    "ones_like": lambda a, **k: Split(torch.ones_like(a.re), torch.zeros_like(a.re)),
+    "sqrt": lambda a: _exp(_mul(_log(a), 0.5)), "rsqrt": lambda a: _exp(_mul(_log(a), -0.5)),
+}  # fmt: skip

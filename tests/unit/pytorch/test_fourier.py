@@ -1,0 +1,63 @@
+"""Fourier transforms and complex numbers of PyTorch, against numpy's in f64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'motet[torch]'")
+
+import motet  # noqa: E402
+from motet.pytorch.fourier import transform, transform_plan  # noqa: E402
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 31, 64, 65, 96, 97, 127, 128, 360, 1009, 1024, 1031, 2062])
+def test_transform_of_any_length_matches_numpy(length: int) -> None:
+    x = np.random.default_rng(length).standard_normal((2, 3, length)) * (1 + 0.5j)
+    plan = transform_plan(length, torch.from_numpy)
+    for forward, expected in ((True, np.fft.fft(x, axis=1 + 1)), (False, np.fft.ifft(x) * length)):
+        parts = [torch.from_numpy(part.copy()) for part in (x.real, x.imag)]
+        re, im = transform(*parts, [2], [plan], forward, 1.0)
+        np.testing.assert_allclose(re.numpy() + 1j * im.numpy(), expected, atol=1e-10 * length)
+
+
+class Spectra(torch.nn.Module):
+    """Forms of the transforms, each of which has real results."""
+
+    def forward(self, x: Any) -> Any:
+        fft = torch.fft
+        whole = fft.fft(x, dim=1, norm="ortho")
+        mixed = fft.ifft2(whole * torch.polar(x, x) / (whole + 2j), s=(8, 5))
+        return (
+            torch.view_as_real(whole), mixed.real, mixed.imag, torch.abs(mixed), torch.angle(mixed),
+            fft.irfft(fft.rfft(x, n=9, norm="forward"), n=9, norm="forward"), fft.irfftn(fft.rfftn(x)),
+            fft.hfft(fft.ihfft(x)), fft.fftshift(x).add(fft.ifftshift(x, dim=-1)), whole.conj().mul(whole).real.sum(),
+            fft.irfft2(torch.complex(x, -x)), torch.stft(x[0], 4, 2, return_complex=True).abs(),
+            (whole @ whole.transpose(-1, -2)).real,
+        )  # fmt: skip
+
+
+def check(module: Any, x: Any, given: Any, shapes: Any) -> None:
+    session: Any = motet.load(motet.compile(module, inputs=[x], dynamic_shapes=shapes, cache=False))
+    for place, (found, wanted) in enumerate(zip(session(given), module(given.double()), strict=True)):
+        scale = float(wanted.abs().max())
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=2e-5 * scale, err_msg=str(place))
+
+
+def test_forms_of_transforms_match_pytorch() -> None:
+    torch.manual_seed(3)
+    x = torch.randn(3, 7, 10)
+    check(Spectra(), x, x, None)
+
+
+class Dynamic(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        whole = torch.fft.rfft(x)
+        return torch.fft.irfft(whole * (1 - 2j), n=10), torch.fft.fft2(x).abs()
+
+
+def test_batch_of_a_transform_may_differ() -> None:
+    torch.manual_seed(4)
+    check(Dynamic(), torch.randn(3, 7, 10), torch.randn(5, 7, 10), ({0: torch.export.Dim("batch", min=2, max=9)},))
