@@ -75,14 +75,14 @@ Place = Callable[[ir.Module], Placement | None]
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
     """The dtype that callers see of an argument or result with these attributes, whose elements are `dtype`."""
     if attributes is not None and ELEMENT in attributes:
-        return ir.StringAttr(attributes[ELEMENT]).value
+        dtype = ir.StringAttr(attributes[ELEMENT]).value
     unsigned = attributes is not None and UNSIGNED in attributes
-    return f"u{dtype}" if unsigned and dtype in ("i8", "i16", "i32", "i64") else dtype
+    return f"u{dtype}" if unsigned and dtype in ("i2", "i4", "i8", "i16", "i32", "i64") else dtype
 
 
 def unsigned(kinds: Iterable[ir.Type]) -> list[int]:
     """Which of these types of tensors, of a dialect that gives integers a sign, hold unsigned integers."""
-    return [number for number, kind in enumerate(kinds) if re.search(r"ui(8|16|32|64)>$", str(kind))]
+    return [number for number, kind in enumerate(kinds) if re.search(r"ui(2|4|8|16|32|64)>$", str(kind))]
 
 
 def show_unsigned(function: ir.Operation, inputs: Iterable[int], results: Iterable[int]) -> None:
