@@ -247,7 +247,7 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
         function.attributes["res_attrs"] = ir.ArrayAttr.get(
             [ir.DictAttr.get({NAME: ir.StringAttr.get(value.name)}) for value in graph.output]
         )
-        show_unsigned(function.operation, _unsigned(inputs), _unsigned(graph.output))
+        show_unsigned(function.operation, _unsigned(inputs, model), _unsigned(graph.output, model))
         show_elements(
             function.operation, [model.elements.get(value.name, "") for value in inputs],
             [model.elements.get(value.name, "") for value in graph.output],
@@ -255,12 +255,15 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
     clean_up(module)
 
 
-def _unsigned(values: Iterable[onnx.ValueInfoProto]) -> list[int]:
-    """Which of `values` hold unsigned integers."""
+def _unsigned(values: Iterable[onnx.ValueInfoProto], model: OnnxModel) -> list[int]:
+    """Which of `values` hold unsigned integers, that are no bytes of other elements."""
     import onnx
 
     kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
-    return [number for number, value in enumerate(values) if value.type.tensor_type.elem_type in kinds]
+    return [
+        number for number, value in enumerate(values)
+        if value.type.tensor_type.elem_type in kinds and value.name not in model.elements
+    ]
 
 
 def _input_attributes(value: onnx.ValueInfoProto) -> dict[str, ir.Attribute]:

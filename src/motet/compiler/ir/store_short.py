@@ -11,7 +11,7 @@ Public functions tell callers what their bytes mean (`motet.element`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -180,7 +180,7 @@ def _converted(at: Conversions, op: ir.Operation, operands: Sequence[ir.Value], 
         return first
     if op.name == "arith.trunci" and ir.IntegerType(first.type).width <= ir.IntegerType(kind).width:
         return first
-    given = {one.name: one.attr for one in op.attributes}
+    given = {name: op.attributes[name] for name in op.attributes}
     made = ir.Operation.create(op.name, results=[kind], operands=operands, attributes=given, ip=at.at)
     return made.results[0]
 
@@ -220,13 +220,16 @@ def _elements(op: ir.Operation, text: str, kind: ShortType, shape: tuple[int, ..
 
 def _numbers(words: Sequence[str], kind: ShortType, shape: tuple[int, ...]) -> np.ndarray:
     """Elements as MLIR writes them: decimal, or the bits of a float in hexadecimal."""
+    found = [_number(word, kind) for word in words]
     dtype = DTYPES[kind.name]
-    read: Callable[[str], np.ndarray] = lambda word: (
-        np.array(int(word, 16), np.uint8).view(dtype) if word.startswith("0x")
-        else np.array(int(word) if isinstance(kind, ShortInteger) else float(word)).astype(dtype)
-    )  # fmt: skip
-    found = [read(word) for word in words]
     return np.full(shape, found[0], dtype) if len(found) == 1 else np.array(found, dtype).reshape(shape)
+
+
+def _number(word: str, kind: ShortType) -> np.ndarray:
+    dtype = DTYPES[kind.name]
+    if word.startswith("0x"):
+        return np.array(int(word, 16), np.uint8).view(dtype)
+    return np.array(int(word) if isinstance(kind, ShortInteger) else float(word)).astype(dtype)
 
 
 __all__ = ["NATIVE", "store_short_elements"]
