@@ -60,7 +60,7 @@ def test_every_rounding_to_eight_bits() -> None:
     session = load(model(nodes, inputs, {node.output[0]: node.attribute[1].i for node in nodes}))
     results = iter(session(*inputs.values()))
     for name, array in inputs.items():
-        for kind, dtype in EIGHT.items():
+        for dtype in EIGHT.values():
             for saturate in (0, 1):
                 largest = float(ml_dtypes.finfo(dtype).max)
                 with np.errstate(all="ignore"):

@@ -38,6 +38,8 @@ SAFETENSORS_NAMES: dict[np.dtype[Any], str] = {
     np.dtype(np.float16): "F16", np.dtype(np.float32): "F32", np.dtype(np.float64): "F64",
     np.dtype(ml_dtypes.bfloat16): "BF16",
     np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3", np.dtype(ml_dtypes.float8_e5m2): "F8_E5M2",
+    np.dtype(ml_dtypes.float8_e4m3fnuz): "F8_E4M3FNUZ", np.dtype(ml_dtypes.float8_e5m2fnuz): "F8_E5M2FNUZ",
+    np.dtype(ml_dtypes.float8_e8m0fnu): "F8_E8M0",
 }  # fmt: skip
 
 SAFETENSORS_DTYPES = {name: dtype for dtype, name in SAFETENSORS_NAMES.items()}

@@ -20,7 +20,7 @@ from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Program
-from motet.compiler.ir.short_types import SHORT_TYPES
+from motet.compiler.ir.short_types import SHORT_TYPES, short_type, stored
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
 from motet.compiler.placement.anchor_operations import AnchorOperations
@@ -73,8 +73,8 @@ def normal_form(
             # Where something runs is said by attributes, which the passes below need not keep.
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
-            store_short_elements(module, NATIVE)
-            parameters: dict[str, np.ndarray] = dict(given or {})
+            store_short_elements(module, NATIVE, resources)
+            parameters = {key: _stored(array) for key, array in (given or {}).items()}
             for function in _functions(module):
                 _hoist_constants(function, parameters, resources or {}, file)
             for function in _functions(module):
@@ -290,6 +290,12 @@ def _hoist_constants(
     kind = ir.FunctionType.get([argument.type for argument in entry.arguments], function.type.results)
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
     function.attributes["arg_attrs"] = ir.ArrayAttr.get([*attributes, *names])
+
+
+def _stored(array: np.ndarray) -> np.ndarray:
+    """The data of a parameter as the module has it: signless bytes, where its elements are short."""
+    kind = short_type(array.dtype)
+    return array if kind is None or kind.name in NATIVE else stored(array).view(np.int8)
 
 
 def _require_parameters(function: func.FuncOp, parameters: Mapping[str, np.ndarray], file: str) -> None:

@@ -41,7 +41,7 @@ class Conversions:
     def encode(self, value: ir.Value, kind: ShortFloat | ShortExponent, saturate: bool = True, mode: str = "up"
                ) -> ir.Value:
         """The byte that stores a floating number. What is too large becomes the largest number with `saturate`, else
-        an infinity or NaN. `mode`, how f8E8M0FNU rounds: `up`, `down`, `nearest` with ties up, or `even`."""
+        an infinity or NaN. `mode`, how f8E8M0FNU rounds: `up`, `down`, or `nearest` with ties up."""
         if isinstance(kind, ShortExponent):
             return self._encode_exponent(value, saturate, mode)
         if str(value.type) != "f64":
@@ -145,13 +145,9 @@ class Conversions:
         size = self._and(bits, (1 << 63) - 1)
         code = self._add(self._shift_right(size, _F64_MANTISSA), 127 - _F64_BIAS)
         rest = self._and(size, (1 << _F64_MANTISSA) - 1)
-        bound = {"up": 0, "nearest": (1 << 51) - 1, "even": 1 << 51}.get(mode)
+        bound = {"up": 0, "nearest": (1 << 51) - 1}.get(mode)
         if bound is not None:
             above = self.compare(_UNSIGNED_GREATER, rest, self.constant(word, bound))
-            if mode == "even":
-                tie = self.compare(_EQUAL, rest, self.constant(word, 1 << 51))
-                odd = self.make("arith.trunci", [self._and(code, 1)], _integer(1))
-                above = self.make("arith.ori", [above, self.make("arith.andi", [tie, odd])])
             code = self.make("arith.addi", [code, self.make("arith.extui", [above], word)])
         small = self.compare(_UNSIGNED_LESS, size, self.constant(word, (_F64_BIAS - 127) << _F64_MANTISSA))
         code = self.select(small, self.constant(word, 0 if saturate else 0xFF), code)

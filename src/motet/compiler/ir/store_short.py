@@ -10,8 +10,9 @@ Public functions tell callers what their bytes mean (`motet.element`).
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -34,9 +35,11 @@ _UNSIGNED = frozenset(f"arith.{name}" for name in (
 _FIRST_UNSIGNED = 6  # of the predicates of arith.cmpi
 
 
-def store_short_elements(module: ir.Module, kept: AbstractSet[str] = frozenset()) -> None:
-    """In place, for all short types but `kept`; what is element-wise is linalg already. Raises CompileError for an
-    operation on such elements that cannot be written on bytes."""
+def store_short_elements(
+    module: ir.Module, kept: AbstractSet[str] = frozenset(), resources: Mapping[str, bytes] | None = None
+) -> None:
+    """In place, for all short types but `kept`; what is element-wise is linalg already. `resources` has the data of
+    `dense_resource<key>`. Raises CompileError for an operation on such elements that cannot be written on bytes."""
     names = SHORT_TYPES.keys() - kept
     if not any(_short(value.type, names) for op in all_operations(module) for value in _values(op)):
         return
@@ -49,7 +52,7 @@ def store_short_elements(module: ir.Module, kept: AbstractSet[str] = frozenset()
         _store(op, names)
     for found in work:
         with found.op.location:
-            _rewrite(found)
+            _rewrite(found, resources or {})
 
 
 def _store(op: ir.Operation, names: AbstractSet[str]) -> None:
@@ -127,13 +130,13 @@ def _arithmetic(op: ir.Operation, names: AbstractSet[str]) -> _Arithmetic | None
     return _Arithmetic(op, operands, result)
 
 
-def _rewrite(found: _Arithmetic) -> None:
+def _rewrite(found: _Arithmetic, resources: Mapping[str, bytes]) -> None:
     """Write it on bytes, which its operands are by now."""
     op, target = found.op, found.result
     at = Conversions(ir.InsertionPoint(op))
     if op.name == "arith.constant":
         if target is not None:
-            _constant(op, target)
+            _constant(op, target, resources)
         return
     if op.name == "arith.bitcast":  # of the same bits
         _replace(op, op.operands[0])
@@ -193,23 +196,30 @@ def _replace(op: ir.Operation, value: ir.Value) -> None:
 # -- constants
 
 
-def _constant(op: ir.Operation, short: ShortType) -> None:
+def _constant(op: ir.Operation, short: ShortType, resources: Mapping[str, bytes]) -> None:
     kind, byte = op.results[0].type, ir.IntegerType.get_signless(8)
     text = str(op.attributes["value"])
     if not isinstance(kind, ir.ShapedType):
         code = int(stored(_numbers([text.split(" : ")[0]], short, ())).item())
         op.attributes["value"] = ir.IntegerAttr.get(byte, code - 256 if code > 127 else code)
         return
-    data = stored(_elements(op, text, short, tuple(kind.shape)))
+    data = stored(_elements(op, text, short, tuple(kind.shape), resources))
     op.attributes["value"] = ir.DenseElementsAttr.get(np.ascontiguousarray(data), type=byte, shape=list(kind.shape))
 
 
-def _elements(op: ir.Operation, text: str, kind: ShortType, shape: tuple[int, ...]) -> np.ndarray:
-    """What `dense<…>` holds."""
-    if not text.startswith("dense<"):
-        raise CompileError(
-            f"a constant of {kind.name} in a resource is not supported; expected dense<…>", source_location(op)
-        )
+def _elements(
+    op: ir.Operation, text: str, kind: ShortType, shape: tuple[int, ...], resources: Mapping[str, bytes]
+) -> np.ndarray:
+    """What `dense<…>` or `dense_resource<…>` holds."""
+    if text.startswith("dense_resource<"):
+        key = text.removeprefix("dense_resource<").split("> :")[0].strip('"')
+        data = resources.get(key, b"")
+        if len(data) != math.prod(shape):
+            raise CompileError(
+                f"resource {key}: {op.results[0].type} of elements of {kind.name} needs {math.prod(shape)} bytes, one "
+                f"for each element, there are {len(data)}", source_location(op)
+            )
+        return np.frombuffer(data, np.uint8).reshape(shape).view(DTYPES[kind.name])
     body = text.removeprefix("dense<").rpartition("> :")[0]
     if body.startswith('"0x'):
         data = np.frombuffer(bytes.fromhex(body[3:-1]), np.uint8)
