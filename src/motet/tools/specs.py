@@ -201,7 +201,9 @@ def _fits(number: float, name: str, kind: np.dtype[Any]) -> bool:
     if name in ("inf", "nan"):
         return bool(np.isnan(made)) if name == "nan" else not np.isfinite(made)
     limits: Any = ml_dtypes.finfo(kind)
-    return bool(np.isfinite(made)) and float(limits.min) <= number <= float(limits.max) * (1 + float(limits.eps) / 2)
+    least, most = float(limits.min), float(limits.max)
+    half = float(limits.eps) * 2.0 ** (math.frexp(most)[1] - 1) / 2  # of a unit of the last place
+    return bool(np.isfinite(made)) and least - (half if least < 0 else 0) <= number <= most + half
 
 
 def _span(kind: np.dtype[Any]) -> str:
