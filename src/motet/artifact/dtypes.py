@@ -20,6 +20,13 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn), "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz), "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    # Types of fewer than 8 bits take one byte per element.
+    "f6E2M3FN": np.dtype(ml_dtypes.float6_e2m3fn), "f6E3M2FN": np.dtype(ml_dtypes.float6_e3m2fn),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
+    "i4": np.dtype(ml_dtypes.int4), "ui4": np.dtype(ml_dtypes.uint4),
+    "i2": np.dtype(ml_dtypes.int2), "ui2": np.dtype(ml_dtypes.uint2),
 }  # fmt: skip
 
 SAFETENSORS_NAMES: dict[np.dtype[Any], str] = {
@@ -31,6 +38,8 @@ SAFETENSORS_NAMES: dict[np.dtype[Any], str] = {
     np.dtype(np.float16): "F16", np.dtype(np.float32): "F32", np.dtype(np.float64): "F64",
     np.dtype(ml_dtypes.bfloat16): "BF16",
     np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3", np.dtype(ml_dtypes.float8_e5m2): "F8_E5M2",
+    np.dtype(ml_dtypes.float8_e4m3fnuz): "F8_E4M3FNUZ", np.dtype(ml_dtypes.float8_e5m2fnuz): "F8_E5M2FNUZ",
+    np.dtype(ml_dtypes.float8_e8m0fnu): "F8_E8M0",
 }  # fmt: skip
 
 SAFETENSORS_DTYPES = {name: dtype for dtype, name in SAFETENSORS_NAMES.items()}

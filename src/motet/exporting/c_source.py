@@ -30,7 +30,7 @@ _RESERVED = frozenset(re.findall(r"\w+", """
     float for goto if inline int long register restrict return short signed sizeof static struct switch typedef union
     unsigned void volatile while
 """))
-_C_TYPES = {
+_C_TYPES = {  # others are types of 8 bits and fewer, of which each element takes a byte
     "f64": "double", "f32": "float", "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
     "ui64": "uint64_t", "ui32": "uint32_t", "ui16": "uint16_t", "ui8": "uint8_t", "i1": "uint8_t",
     "f16": "uint16_t", "bf16": "uint16_t", "index": "int64_t",
@@ -183,7 +183,8 @@ class _Writer:
 
 
 def _argument(spec: TensorSpec, name: str, *, written: bool) -> str:
-    return f"{'' if written else 'const '}{_C_TYPES[spec.dtype]} *{name}"
+    kind = _C_TYPES.get(spec.dtype, "uint8_t")
+    return f"{'' if written else 'const '}{kind} *{name}"
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -44,7 +44,11 @@ _VIEWED: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
     torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
     torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
     torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
+    torch.float8_e4m3fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fnuz)),
+    torch.float8_e5m2fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2fnuz)),
 }  # what numpy has no word for travels as integers of its width
+if hasattr(torch, "float8_e8m0fnu"):  # since PyTorch 2.7
+    _VIEWED[torch.float8_e8m0fnu] = torch.uint8, np.dtype(ml_dtypes.float8_e8m0fnu)
 
 
 def export_module(

@@ -30,7 +30,10 @@ _KINDS = {0: "int", 1: "uint", 2: "float", 6: "bool"}
 _EXTENDED = {
     (4, 16): np.dtype(ml_dtypes.bfloat16),
     (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
+    (11, 8): np.dtype(ml_dtypes.float8_e4m3fnuz),
     (12, 8): np.dtype(ml_dtypes.float8_e5m2),
+    (13, 8): np.dtype(ml_dtypes.float8_e5m2fnuz),
+    (14, 8): np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 
 
@@ -303,5 +306,5 @@ def _dtype(tensor: Any, where: str) -> np.dtype[Any]:
         dtype = np.dtype(name) if name in np.sctypeDict else None
     if dtype is None or tensor.lanes != 1:
         raise CallError(f"{where}: DLPack dtype code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes "
-                        "is not supported")  # fmt: skip
+                        "is not supported; expected whole bytes, as numpy arrays of ml_dtypes have them")  # fmt: skip
     return dtype

@@ -26,6 +26,10 @@ from motet.runtime.device_array import DeviceArray
 Array = np.ndarray[Any, Any]
 RawBytes = bytes | bytearray | memoryview
 
+_TORCH_NAMES = {
+    "bf16": "bfloat16", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E5M2FNUZ": "float8_e5m2fnuz", "f8E8M0FNU": "float8_e8m0fnu",
+}  # fmt: skip
 _WORK = 100_000  # at most, to find out whether two strided arrays share an element
 
 
@@ -169,10 +173,18 @@ def torch_of(values: Sequence[Any]) -> ModuleType | None:
     return torch
 
 
+def torch_dtype(dtype: np.dtype[Any], torch: ModuleType) -> Any:
+    """PyTorch's name for a dtype; None where it has none of one element per byte."""
+    name = dtype.name if dtype.isbuiltin == 1 else _TORCH_NAMES.get(spelling(dtype), "")
+    found, kind = getattr(torch, name, None), getattr(torch, "dtype", None)
+    return found if kind is not None and isinstance(found, kind) else None
+
+
 def to_torch(array: Array, torch: ModuleType) -> Any:
-    """`array` as a tensor on the same memory; dtypes that numpy's DLPack lacks pass as bytes or words."""
+    """`array` as a tensor on the same memory; dtypes that numpy's DLPack lacks pass as bytes or words. `array` itself
+    where torch has no dtype of one element per byte, as of `i4`."""
     if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
         return torch.from_dlpack(array)
     words = np.uint8 if array.dtype.itemsize == 1 else np.int16
-    name = {"bf16": "bfloat16", "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2"}[spelling(array.dtype)]
-    return torch.from_dlpack(array.view(words)).view(getattr(torch, name))
+    kind = torch_dtype(array.dtype, torch)
+    return array if kind is None else torch.from_dlpack(array.view(words)).view(kind)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES, spelling
@@ -29,8 +30,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Relative and absolute tolerance of a comparison: what reordering a long sum may cost in that type.
 TOLERANCES: dict[str, tuple[float, float]] = {
     "f64": (1e-9, 1e-11), "f32": (1e-4, 1e-5), "f16": (1e-2, 1e-3), "bf16": (5e-2, 1e-2),
-    "f8E4M3FN": (2e-1, 1e-1), "f8E5M2": (4e-1, 2e-1),
-}
+    **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ", "f6E2M3FN"), (2e-1, 1e-1)),
+    **dict.fromkeys(("f8E5M2", "f8E5M2FNUZ", "f6E3M2FN", "f4E2M1FN"), (4e-1, 2e-1)), "f8E8M0FNU": (1.0, 0.0),
+}  # fmt: skip
 
 _FORM = ("expected EXTENTxEXTENTxDTYPE=VALUE, such as 64x128xf32=1.5, 4xi32=1,2,3,4, 8xf32=random:7, "
          "or @file.npy")
@@ -69,14 +71,24 @@ def parse_spec(text: str) -> Array:
 
 
 def random_tensor(shape: Sequence[int], dtype: str, seed: int) -> Array:
-    """Random elements: of a standard normal distribution for floating types, 0 to 7 for integers (so that
-    they may serve as indices), either truth value for `i1`."""
+    """Random elements: of a standard normal distribution for floating types (magnitudes for f8E8M0FNU, which has no
+    sign), 0 to 7 for integers (so that they may serve as indices) or what of that their type has, either truth value
+    for `i1`."""
     generator = np.random.default_rng(seed)
     kind = DTYPES[dtype]
     if dtype not in TOLERANCES:
-        return generator.integers(0, 2 if dtype == "i1" else 8, shape).astype(kind)
+        return generator.integers(0, min(8, _range(dtype)[1] + 1), shape).astype(kind)
     single = np.float64 if dtype == "f64" else np.float32
-    return np.asarray(generator.standard_normal(shape, dtype=single)).astype(kind)
+    numbers = np.asarray(generator.standard_normal(shape, dtype=single))
+    return (np.abs(numbers) if dtype == "f8E8M0FNU" else numbers).astype(kind)
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    """The least and the largest number of an integer type."""
+    if dtype == "i1":
+        return 0, 1
+    limits: Any = ml_dtypes.iinfo(DTYPES[dtype])
+    return int(limits.min), int(limits.max)
 
 
 @dataclass(frozen=True)
@@ -169,19 +181,34 @@ def _number(text: str, position: int, word: str, dtype: str) -> int | float:
     is_hexadecimal = name.startswith("0x")
     if dtype in TOLERANCES:
         number = float(int(word, 16)) if is_hexadecimal else float(word)
-        with np.errstate(over="ignore"):
-            fits = name in ("inf", "nan") or bool(np.isfinite(np.array(number).astype(kind)))
-        if not fits:
-            raise _fail(text, position, f"{word} does not fit {dtype}; its largest number is smaller")
+        if not _fits(number, name, kind):
+            raise _fail(text, position, f"{word} does not fit {dtype}; its numbers are {_span(kind)}")
         return number
     try:
         value = int(word, 16 if is_hexadecimal else 10)
     except ValueError:
         raise _fail(text, position, f"'{word}' is no whole number; expected one, of type {dtype}") from None
-    low, high = (0, 1) if dtype == "i1" else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+    low, high = _range(dtype)
     if not low <= value <= high:
         raise _fail(text, position, f"{word} does not fit {dtype}; expected {low} to {high}")
     return value
+
+
+def _fits(number: float, name: str, kind: np.dtype[Any]) -> bool:
+    """Whether a floating type has `number`, rounded; some have no infinity, NaN, sign or zero."""
+    with np.errstate(all="ignore"):
+        made = np.array(number).astype(kind).astype(np.float64)
+    if name in ("inf", "nan"):
+        return bool(np.isnan(made)) if name == "nan" else not np.isfinite(made)
+    limits: Any = ml_dtypes.finfo(kind)
+    least, most = float(limits.min), float(limits.max)
+    half = float(limits.eps) * 2.0 ** (math.frexp(most)[1] - 1) / 2  # of a unit of the last place
+    return bool(np.isfinite(made)) and least - (half if least < 0 else 0) <= number <= most + half
+
+
+def _span(kind: np.dtype[Any]) -> str:
+    limits: Any = ml_dtypes.finfo(kind)
+    return f"{float(limits.min):g} to {float(limits.max):g}"
 
 
 def _load(text: str, path: Path) -> Array:

@@ -57,7 +57,8 @@ def test_numpy_sees_the_memory(kind: type[Shared], dtype: str, shape: tuple[int,
 
 @pytest.mark.parametrize(("dtype", "name"), [
     (ml_dtypes.bfloat16, "bfloat16"), (ml_dtypes.float8_e4m3fn, "float8_e4m3fn"),
-    (ml_dtypes.float8_e5m2, "float8_e5m2"),
+    (ml_dtypes.float8_e5m2, "float8_e5m2"), (ml_dtypes.float8_e4m3fnuz, "float8_e4m3fnuz"),
+    (ml_dtypes.float8_e8m0fnu, "float8_e8m0fnu"),
     (np.float32, "float32"), (np.bool_, "bool"), (np.int64, "int64"),
 ])
 def test_torch_sees_the_memory(dtype: Any, name: str):

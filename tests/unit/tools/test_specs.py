@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from motet.artifact.dtypes import DTYPES
 from motet.errors import OptionError
 from motet.tools.specs import compare, parse_spec, random_tensor, type_name
 
@@ -34,6 +35,10 @@ from motet.tools.specs import compare, parse_spec, random_tensor, type_name
         ("1xf32=1e-3", np.array([1e-3], np.float32)),
         ("2xindex=7,8", np.array([7, 8], np.int64)),
         ("2xf8E4M3FN=0.5,-448", np.array([0.5, -448], ml_dtypes.float8_e4m3fn)),
+        ("2xf8E8M0FNU=0.5,4", np.array([0.5, 4], ml_dtypes.float8_e8m0fnu)),
+        ("2xf4E2M1FN=6,-0.5", np.array([6, -0.5], ml_dtypes.float4_e2m1fn)),
+        ("2xi4=-8,0x7", np.array([-8, 7], ml_dtypes.int4)),
+        ("ui2=3", np.array(3, ml_dtypes.uint2)),
     ],
 )
 def test_spec_gives_the_tensor_it_describes(text: str, expected: np.ndarray) -> None:
@@ -61,6 +66,10 @@ def test_spec_gives_the_tensor_it_describes(text: str, expected: np.ndarray) -> 
         ("i32=nan", 5, "is no whole number"),
         ("f32=true", 5, "truth value"),
         ("f16=1e9", 5, "does not fit f16"),
+        ("f4E2M1FN=7.5", 10, "does not fit f4E2M1FN; its numbers are -6 to 6"),
+        ("f4E2M1FN=nan", 10, "does not fit f4E2M1FN"),
+        ("f8E8M0FNU=-1", 11, "does not fit f8E8M0FNU"),
+        ("i4=8", 4, "does not fit i4; expected -8 to 7"),
         ("2xf32=[1,2", 11, "']' is missing"),
         ("2xf32=1]2", 8, "closes nothing"),
         ("4xf32=random:x", 14, "'x' is no seed"),
@@ -184,3 +193,11 @@ def test_compare_is_exact_for_integers() -> None:
     assert compare(large + np.array([1, 0]), large).first == (0,)
     assert compare(large, large).first is None
     assert compare(np.array([True, False]), np.array([True, True])).first == (1,)
+
+
+@pytest.mark.parametrize("dtype", ["i2", "ui2", "i4", "ui4", "f4E2M1FN", "f8E5M2FNUZ", "f8E8M0FNU"])
+def test_random_elements_of_short_types_are_numbers_of_the_type(dtype: str) -> None:
+    array = parse_spec(f"500x{dtype}=random:3")
+    numbers = array.astype(np.float64)
+    assert array.dtype == DTYPES[dtype] and np.isfinite(numbers).all() and len(np.unique(numbers)) > 1
+    assert numbers.min() >= 0 or dtype.startswith("f")

@@ -20,7 +20,9 @@ from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Program
+from motet.compiler.ir.short_types import SHORT_TYPES, short_type, stored
 from motet.compiler.ir.source_names import keep_operators
+from motet.compiler.ir.store_short import NATIVE, store_short_elements
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
@@ -71,7 +73,8 @@ def normal_form(
             # Where something runs is said by attributes, which the passes below need not keep.
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
-            parameters: dict[str, np.ndarray] = dict(given or {})
+            store_short_elements(module, NATIVE, resources)
+            parameters = {key: _stored(array) for key, array in (given or {}).items()}
             for function in _functions(module):
                 _hoist_constants(function, parameters, resources or {}, file)
             for function in _functions(module):
@@ -231,8 +234,9 @@ def _tensor_for(kind: ir.Type, what: str, location: ir.Location) -> ir.RankedTen
     if isinstance(kind, ir.UnrankedTensorType):
         raise CompileError(f"{what} is the unranked {kind}; expected a ranked tensor", locate(location))
     element = kind.element_type if isinstance(kind, ir.RankedTensorType) else kind
-    if str(element) not in ITEM_BITS:
-        raise CompileError(f"{what} is {kind}; expected a tensor of {', '.join(ITEM_BITS)}", locate(location))
+    if str(element) not in ITEM_BITS and str(element) not in SHORT_TYPES:
+        known = ", ".join(dict.fromkeys([*ITEM_BITS, *SHORT_TYPES]))
+        raise CompileError(f"{what} is {kind}; expected a tensor of {known}", locate(location))
     return kind if isinstance(kind, ir.RankedTensorType) else ir.RankedTensorType.get([], kind)
 
 
@@ -286,6 +290,12 @@ def _hoist_constants(
     kind = ir.FunctionType.get([argument.type for argument in entry.arguments], function.type.results)
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
     function.attributes["arg_attrs"] = ir.ArrayAttr.get([*attributes, *names])
+
+
+def _stored(array: np.ndarray) -> np.ndarray:
+    """The data of a parameter as the module has it: signless bytes, where its elements are short."""
+    kind = short_type(array.dtype)
+    return array if kind is None or kind.name in NATIVE else stored(array).view(np.int8)
 
 
 def _require_parameters(function: func.FuncOp, parameters: Mapping[str, np.ndarray], file: str) -> None:

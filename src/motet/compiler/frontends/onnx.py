@@ -5,7 +5,8 @@ without an initializer), then large constants as parameters. Nothing is converte
 an operator has no lowering at the model's own. Large initializers never pass through text: they leave the graph
 as arrays, mapped from the file where that is possible, and stay arrays.
 
-The way: `onnx_model` reads, `onnx_distrusted` refuses what there is no way for, `onnx_simplify` folds constants on the
+The way: `onnx_model` reads, `onnx_distrusted` refuses what there is no way for, `onnx_short_types` stores 8-bit
+floats and the like as bytes, `onnx_simplify` folds constants on the
 graph, `onnx_sequences` resolves sequences, `onnx_rewrites` and the files of its rules write with other operators what
 the wheel's lowering lacks or gets wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup`
 removes what is left behind.
@@ -27,10 +28,11 @@ from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_u
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
 from motet.compiler.frontends.onnx_sequences import resolve_sequences
+from motet.compiler.frontends.onnx_short_types import store_short_types
 from motet.compiler.frontends.onnx_simplify import simplify, static_shapes
 from motet.compiler.frontends.onnx_writing import element_types
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_unsigned
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError
 
@@ -53,6 +55,7 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
     inline_functions(model)
     check_operators(model)
     refuse_distrusted(model)
+    store_short_types(model)
     simplify(model)
     if resolve_sequences(model):
         simplify(model)
@@ -244,16 +247,23 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
         function.attributes["res_attrs"] = ir.ArrayAttr.get(
             [ir.DictAttr.get({NAME: ir.StringAttr.get(value.name)}) for value in graph.output]
         )
-        show_unsigned(function.operation, _unsigned(inputs), _unsigned(graph.output))
+        show_unsigned(function.operation, _unsigned(inputs, model), _unsigned(graph.output, model))
+        show_elements(
+            function.operation, [model.elements.get(value.name, "") for value in inputs],
+            [model.elements.get(value.name, "") for value in graph.output],
+        )  # fmt: skip
     clean_up(module)
 
 
-def _unsigned(values: Iterable[onnx.ValueInfoProto]) -> list[int]:
-    """Which of `values` hold unsigned integers."""
+def _unsigned(values: Iterable[onnx.ValueInfoProto], model: OnnxModel) -> list[int]:
+    """Which of `values` hold unsigned integers, that are no bytes of other elements."""
     import onnx
 
     kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
-    return [number for number, value in enumerate(values) if value.type.tensor_type.elem_type in kinds]
+    return [
+        number for number, value in enumerate(values)
+        if value.type.tensor_type.elem_type in kinds and value.name not in model.elements
+    ]
 
 
 def _input_attributes(value: onnx.ValueInfoProto) -> dict[str, ir.Attribute]:

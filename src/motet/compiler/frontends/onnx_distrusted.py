@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from motet.compiler.frontends.onnx_bodies import all_nodes, each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
-from motet.compiler.frontends.onnx_writing import element_types
 
 if TYPE_CHECKING:
     import onnx
@@ -21,24 +20,9 @@ if TYPE_CHECKING:
 def refuse_unknown(model: OnnxModel) -> None:
     """Raise CompileError for the first node of an operator that has no lowering, or whose lowering ends the process.
     To be called when nodes of constants are folded, and types known."""
-    import onnx
-
-    short = {kind for name, kind in onnx.TensorProto.DataType.items() if name.startswith("FLOAT8")}
-    narrow = {kind for name, kind in onnx.TensorProto.DataType.items() if name in _NARROW}
-    types = element_types(model)
     for node in model.proto.graph.node:
         if node.op_type == "Compress" and node.input[1] in model.constants:
             continue
-        if node.op_type in _CONVERSIONS and any(types.get(name) in short for name in (*node.input, *node.output)):
-            raise model.error(
-                f"node {node.name!r}: {node.op_type} of 8-bit floats is not supported; expected floats of 16 bits "
-                "or more"
-            )
-        if node.op_type in _TO_NARROW and any(types.get(name) in narrow for name in (*node.input, *node.output)):
-            raise model.error(
-                f"node {node.name!r}: {node.op_type} of integers of 4 bits and less is not supported; expected 8 bits "
-                "or more"
-            )
         if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
             raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {UNKNOWN[node.op_type]}")
     each_body(model, refuse_unknown)
@@ -81,13 +65,9 @@ def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
     return None if named == usual * (len(named) // len(usual)) else f"with activations other than {known}"
 
 
-_CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
-_TO_NARROW = _CONVERSIONS - {"DequantizeLinear"}
-_NARROW = frozenset({"INT2", "INT4", "UINT2", "UINT4", "FLOAT4E2M1"})
 _OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
 _COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
 UNKNOWN: dict[str, str] = {
-    "BitCast": "it has no lowering; give its operand in the other type",
     "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
     "Compress": _OF_DATA,
     "CumProd": "it has no lowering; for positive numbers write it as Exp of CumSum of Log",

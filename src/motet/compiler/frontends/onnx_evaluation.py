@@ -43,6 +43,8 @@ def evaluate(
     """Results of a constant node by name, or None when it is not constant or its result would be too large."""
     if node.op_type in NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
         return None
+    if any(item.name in ("short_from", "short_to") for item in node.attribute):
+        return None  # the evaluator does not know that bytes are meant as other elements
     if any(name and name not in model.constants for name in node.input) or _has_subgraph(node):
         return None
     inputs = {name: model.constants[name] for name in node.input if name}

@@ -17,6 +17,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from motet.compiler.frontends.onnx_short_casts import is_short_cast, short_cast
 from motet.compiler.frontends.onnx_tensors import DYNAMIC, Kind, create, kind_of, know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
@@ -52,6 +53,10 @@ def _rule(op: ir.Operation) -> _Body | None:
     if len(known) != len(kinds) or len(op.results) != 1:
         return None
     first, result = known[0], known[-1]
+    if name == "onnx.Cast" and is_short_cast(op):
+        return lambda at, values: short_cast(op, (first, result), at.at, values[0], at.convert)
+    if name == "onnx.BitCast":
+        return lambda at, values: at.reinterpret(values[0], first, result)
     if name in ("onnx.Cast", "onnx.CastLike"):
         if _CONVERTED.isdisjoint((first.element, result.element)):
             return None
@@ -201,6 +206,14 @@ class _Scalars:
         moved = self.make("arith.shli" if left else "arith.shrui" if kind.unsigned else "arith.shrsi", [value, within])
         filled = moved if not (left or kind.unsigned) else self.constant(value.type, 0)
         return self.make("arith.select", [beyond, filled, moved], moved.type)
+
+    def reinterpret(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
+        """The same bits as a number of another type; a truth value has a byte of its own."""
+        if source.element == "i1" and target.element != "i1":
+            return self.make("arith.extui", [value], target.scalar)
+        if target.element == "i1" and source.element != "i1":
+            return self.compare("arith.cmpi", _NOT_EQUAL, [value, self.constant(value.type, 0)])
+        return value if source.scalar == target.scalar else self.make("arith.bitcast", [value], target.scalar)
 
     def convert(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
         if target.element == "i1":

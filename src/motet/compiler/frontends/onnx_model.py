@@ -30,13 +30,15 @@ MAP_BYTES = 64 << 10
 @dataclass
 class OnnxModel:
     """`proto` is the model without initializers, `constants` their values by name, `file` what to call it, `files` what
-    external data is read from. Where it is `inner`, it is a body of another model, which has the same constants."""
+    external data is read from. Where it is `inner`, it is a body of another model, which has the same constants.
+    `elements` has the element types of inputs and outputs that are stored as bytes."""
 
     proto: onnx.ModelProto
     file: str
     constants: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     inner: bool = False
     files: DataFiles | None = None
+    elements: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def opsets(self) -> dict[str, int]:

@@ -1,13 +1,10 @@
-"""Writes quantisation that the wheel's lowering does not know or gets wrong with plain arithmetic.
+"""Writes products of quantised factors that the wheel's lowering does not know or gets wrong with plain arithmetic.
 
-    DequantizeLinear(x, s, z)           →  (x − z) · s, the difference in integers of 32 bits
-    QuantizeLinear(x, s, z)             →  min(max(round(x / s) + z, least), largest)
     QLinearMatMul(a, sa, za, b, …)      →  round((a − za)(b − zb) · sa·sb/sy) + zy, saturated, the product as below
     MatMulInteger(a, b, za, zb)         →  a·b − Σa · zb − za · Σ(b − zb)
 
-Unsigned integers are dequantised, and 16 bits or several scales quantised in this way; others where they have no zero
-point, or blocks. Products of bytes stay products of signed bytes, which processors do fast: unsigned
-ones are moved by 128, as their zero points are, and what zero points add is sums of rows and of columns.
+Products of bytes stay products of signed bytes, which processors do fast: unsigned ones are moved by 128, as their
+zero points are, and what zero points add is sums of rows and of columns.
 """
 
 from __future__ import annotations
@@ -17,89 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx_simplify import attribute
+from motet.compiler.frontends.onnx_linear_quantisation import given, saturated
 from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
 
 if TYPE_CHECKING:
     import onnx
-
-_NAMES = ("uint8", "int8", "uint16", "int16")
-
-
-def _given(node: onnx.NodeProto, number: int) -> str:
-    return node.input[number] if len(node.input) > number else ""
-
-
-def _aligned(w: Writer, value: str) -> str | None:
-    """A scale or zero point so that it broadcasts with the first input; None where blocks are not of known extent."""
-    rank, own = w.facts.rank(w.node.input[0]), w.facts.rank(value)
-    if not own:
-        return value
-    if rank is None:
-        return None
-    axis = attribute(w.node, "axis", 1)
-    if own == 1:
-        extents = [1] * rank
-        extents[axis] = -1
-        return w.reshape(value, extents)
-    block, shape = attribute(w.node, "block_size", 0), w.facts.shapes.get(w.node.input[0])
-    array = w.facts.model.constants.get(value)
-    if not block or shape is None or array is None:
-        return None
-    blocks = np.repeat(array, block, axis).take(range(shape[axis]), axis)
-    return w.constant(blocks, "blocks")
-
-
-def _dequantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    import onnx
-
-    if node.input[0] not in facts.types or node.input[1] not in facts.types:
-        return None
-    kind, zero = facts.dtype(node.input[0]), _given(node, 2)
-    own = facts.rank(node.input[1])
-    plain = kind.kind == "i" and zero and own is not None and own < 2
-    if plain or kind.name not in (*_NAMES, "int32"):
-        return None
-    w = Writer(node, facts)
-    scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
-    if scale is None or shift is None:
-        return None
-    value = w.cast(node.input[0], onnx.TensorProto.INT32)
-    if shift:
-        value = w.add("Sub", value, w.cast(shift, onnx.TensorProto.INT32))
-    product = w.add("Mul", w.cast(value, onnx.TensorProto.FLOAT), w.cast(scale, onnx.TensorProto.FLOAT))
-    return w.done([w.cast(product, facts.types[node.input[1]])])
-
-
-def _saturated(w: Writer, value: str, zero: str, kind: int) -> str:
-    """`value`, of float32, rounded, moved by the zero point, which may be absent, and saturated to `kind`."""
-    import onnx
-
-    rounded = w.add("Round", value)
-    if zero:
-        rounded = w.add("Add", rounded, w.cast(zero, onnx.TensorProto.FLOAT))
-    info = np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(kind))
-    ends = [w.constant(np.array(end, np.float32), "end") for end in (info.min, info.max)]
-    return w.cast(w.add("Clip", rounded, *ends), kind)
-
-
-def _quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    import onnx
-
-    zero = _given(node, 2)
-    kind = facts.types.get(zero) if zero else attribute(node, "output_dtype", 0) or onnx.TensorProto.UINT8
-    own = facts.rank(node.input[1])
-    if kind is None or own is None or node.input[0] not in facts.types:
-        return None
-    name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)).name
-    if name not in _NAMES or (own == 0 and zero and name in ("uint8", "int8")):
-        return None
-    w = Writer(node, facts)
-    scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
-    if scale is None or shift is None:
-        return None
-    value, scale = (w.cast(one, onnx.TensorProto.FLOAT) for one in (node.input[0], scale))
-    return w.done([_saturated(w, w.add("Div", value, scale), shift, kind)])
 
 
 def _quantised_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -137,9 +56,9 @@ def requantised(w: Writer, product: str, scales: tuple[str, str, str], zero: str
     result, and broadcast."""
     import onnx
 
-    given, weight, result = (w.cast(name, onnx.TensorProto.FLOAT) for name in scales)
-    scaled = w.add("Mul", w.cast(product, onnx.TensorProto.FLOAT), w.add("Div", w.add("Mul", given, weight), result))
-    return _saturated(w, scaled, zero, w.facts.types[w.node.input[7]])
+    first, second, result = (w.cast(name, onnx.TensorProto.FLOAT) for name in scales)
+    scaled = w.add("Mul", w.cast(product, onnx.TensorProto.FLOAT), w.add("Div", w.add("Mul", first, second), result))
+    return saturated(w, scaled, zero, w.facts.types[w.node.input[7]])
 
 
 def _integer_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -147,7 +66,7 @@ def _integer_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]
     if left not in facts.types or right not in facts.types:
         return None
     rank_a, rank_b = facts.rank(left) or 0, facts.rank(right) or 0
-    zeros = [_given(node, 2), _given(node, 3)]
+    zeros = [given(node, 2), given(node, 3)]
     unsigned = [facts.dtype(name).kind == "u" for name in (left, right)]
     if not any(zeros) and not any(unsigned):
         return None
@@ -214,17 +133,14 @@ def _signed(w: Writer, factor: Bytes, column: bool) -> tuple[str, str]:
 
 def _with_zero_points(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """Vectors, and factors of unknown rank: with the zero points that are not given, which the wheel wants."""
-    if all(_given(node, number) for number in (2, 3)):
+    if all(given(node, number) for number in (2, 3)):
         return None
     w = Writer(node, facts)
     zeros = [
-        _given(node, 2 + number) or w.constant(np.zeros((), facts.dtype(name)), "zero")
+        given(node, 2 + number) or w.constant(np.zeros((), facts.dtype(name)), "zero")
         for number, name in enumerate(node.input[:2])
     ]
     return w.done([w.add("MatMulInteger", *node.input[:2], *zeros)])
 
 
-RULES: dict[str, Rule] = {
-    "DequantizeLinear": _dequantize, "MatMulInteger": _integer_product, "QLinearMatMul": _quantised_product,
-    "QuantizeLinear": _quantize,
-}  # fmt: skip
+RULES: dict[str, Rule] = {"MatMulInteger": _integer_product, "QLinearMatMul": _quantised_product}

@@ -28,6 +28,7 @@ import numpy as np
 
 from motet.compiler.frontends import (
     onnx_control,
+    onnx_linear_quantisation,
     onnx_movement,
     onnx_narrow,
     onnx_norms,
@@ -440,7 +441,7 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
-    **onnx_quantised.RULES,
+    **onnx_linear_quantisation.RULES, **onnx_quantised.RULES,
     **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_reductions.RULES, **onnx_resize.RULES,
     **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "CumSum": _cum_sum,

@@ -10,6 +10,8 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
 - argument attribute `motet.dims = ["batch", ""]`: names of dynamic extents; equal names are equal extents.
 - argument / result attribute `motet.unsigned`: its integers are unsigned for the caller; in the module they have no
   sign, operations do.
+- argument / result attribute `motet.element = "f8E4M3FN"`: its elements are of this short type for the caller; in the
+  module they are bytes (`ir/short_types.py`).
 - argument attribute `motet.strided`: callers may give a tensor of any strides, and have it written.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
@@ -35,6 +37,7 @@ DIMS = "motet.dims"
 DESTINATION = "motet.destination"
 STRIDED = "motet.strided"
 UNSIGNED = "motet.unsigned"
+ELEMENT = "motet.element"
 DEVICE = "motet.device"
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
 OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
@@ -71,29 +74,49 @@ Place = Callable[[ir.Module], Placement | None]
 
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
     """The dtype that callers see of an argument or result with these attributes, whose elements are `dtype`."""
+    if attributes is not None and ELEMENT in attributes:
+        dtype = ir.StringAttr(attributes[ELEMENT]).value
     unsigned = attributes is not None and UNSIGNED in attributes
-    return f"u{dtype}" if unsigned and dtype in ("i8", "i16", "i32", "i64") else dtype
+    return f"u{dtype}" if unsigned and dtype in ("i2", "i4", "i8", "i16", "i32", "i64") else dtype
 
 
 def unsigned(kinds: Iterable[ir.Type]) -> list[int]:
     """Which of these types of tensors, of a dialect that gives integers a sign, hold unsigned integers."""
-    return [number for number, kind in enumerate(kinds) if re.search(r"ui(8|16|32|64)>$", str(kind))]
+    return [number for number, kind in enumerate(kinds) if re.search(r"ui(2|4|8|16|32|64)>$", str(kind))]
 
 
 def show_unsigned(function: ir.Operation, inputs: Iterable[int], results: Iterable[int]) -> None:
     """Mark these arguments and results of a function as unsigned for its callers, whatever else is said of them."""
+    mark = {UNSIGNED: ir.UnitAttr.get()}
+    _mark(function, dict.fromkeys(inputs, mark), dict.fromkeys(results, mark))
+
+
+def show_elements(function: ir.Operation, inputs: Iterable[str], results: Iterable[str]) -> None:
+    """Tell callers of a function that the bytes of arguments and results are elements of these short types; "" for
+    those that are not."""
+    marks = [
+        {number: {ELEMENT: ir.StringAttr.get(name)} for number, name in enumerate(names) if name}
+        for names in (inputs, results)
+    ]
+    _mark(function, *marks)
+
+
+def _mark(
+    function: ir.Operation, inputs: Mapping[int, dict[str, ir.Attribute]],
+    results: Mapping[int, dict[str, ir.Attribute]],
+) -> None:
+    """Add attributes to arguments and results."""
     signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    for group, marked, count in (
-        ("arg_attrs", set(inputs), len(signature.inputs)), ("res_attrs", set(results), len(signature.results))
+    for group, marks, count in (
+        ("arg_attrs", inputs, len(signature.inputs)), ("res_attrs", results, len(signature.results))
     ):
-        if not marked:
+        if not marks:
             continue
         known = [ir.DictAttr.get({})] * count
         if group in function.attributes:
             known = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes[group])]
         function.attributes[group] = ir.ArrayAttr.get([
-            ir.DictAttr.get({e.name: e.attr for e in one} | {UNSIGNED: ir.UnitAttr.get()}) if number in marked else one
-            for number, one in enumerate(known)
+            ir.DictAttr.get({e.name: e.attr for e in one} | marks.get(number, {})) for number, one in enumerate(known)
         ])
 
 

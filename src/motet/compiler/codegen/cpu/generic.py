@@ -31,6 +31,7 @@ from motet.compiler.ir.expressions import apply
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import checks_indices
+from motet.compiler.ir.store_short import store_short_elements
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.scheduling.carried import first_write
 from motet.errors import CompileError
@@ -94,6 +95,7 @@ def emit_generic(function: ir.Operation, symbol: str) -> GenericCode:
     """
     with function.context, ir.Location.unknown():
         module, entry = _extract(function)
+        store_short_elements(module)
         arguments = [_buffer(argument.type, function) for argument in entry.regions[0].blocks[0].arguments]
         results = [_buffer(kind, function) for kind in ir.FunctionType(_type(entry)).results]
         extents = _extents(arguments, results)

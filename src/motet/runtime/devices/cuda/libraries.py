@@ -14,12 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motet.artifact.dtypes import DTYPES, spelling
+from motet.artifact.dtypes import DTYPES
 
 _TORCH_NAMES = {
     "i1": "bool", "i8": "int8", "ui8": "uint8", "i16": "int16", "ui16": "uint16", "i32": "int32", "ui32": "uint32",
     "i64": "int64", "ui64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
-    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
+    "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E5M2FNUZ": "float8_e5m2fnuz", "f8E8M0FNU": "float8_e8m0fnu",
 }
 
 
@@ -142,4 +143,4 @@ def has_dtype(library: Library | None, dtype: np.dtype[Any]) -> bool:
     """Whether a library has tensors of a dtype; none, for tensors of Motet's own, has all."""
     if isinstance(library, Torch):
         return dtype in library.dtypes
-    return library is None or spelling(dtype) not in ("bf16", "f8E4M3FN", "f8E5M2")
+    return library is None or dtype.isbuiltin == 1

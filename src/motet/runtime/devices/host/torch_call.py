@@ -16,7 +16,7 @@ import numpy as np
 
 from motet.runtime.concrete import Shape
 from motet.runtime.instance import POOLED
-from motet.runtime.tensors import to_torch
+from motet.runtime.tensors import to_torch, torch_dtype
 
 
 class Addressed(Protocol):
@@ -32,9 +32,11 @@ class Addressed(Protocol):
 
 def torch_call(torch: ModuleType, instance: Addressed, fallback: Callable[..., Any]) -> Callable[..., Any] | None:
     """`call(*arguments)`, for a function that writes to no argument; None where a dtype is not PyTorch's."""
-    if any(_dtype(torch, shape) is None for shape in (*instance.inputs, *instance.results)):
+    if any(torch_dtype(shape.dtype, torch) is None for shape in (*instance.inputs, *instance.results)):
         return None
-    inputs = [(_dtype(torch, shape), torch.Size(shape.extents), shape.dtype.itemsize) for shape in instance.inputs]
+    inputs = [
+        (torch_dtype(shape.dtype, torch), torch.Size(shape.extents), shape.dtype.itemsize) for shape in instance.inputs
+    ]
     make = [_maker(torch, instance, shape) for shape in instance.results]
     count, run, tensor_type, strided = len(inputs), instance.run_at, torch.Tensor, torch.strided
     is_single = len(make) == 1
@@ -67,15 +69,9 @@ def torch_call(torch: ModuleType, instance: Addressed, fallback: Callable[..., A
     return call
 
 
-def _dtype(torch: ModuleType, shape: Shape) -> Any:
-    """PyTorch's dtype of that name, if it has one."""
-    found, kind = getattr(torch, shape.dtype.name, None), getattr(torch, "dtype", None)
-    return found if kind is not None and isinstance(found, kind) else None
-
-
 def _maker(torch: ModuleType, instance: Addressed, shape: Shape) -> Callable[[], Any]:
     """Makes a new tensor, by the cheapest function that there is."""
-    dtype = _dtype(torch, shape)
+    dtype = torch_dtype(shape.dtype, torch)
     if shape.bytes >= POOLED:
         return lambda: to_torch(instance.allocate(shape), torch)
     strides = tuple(math.prod(shape.extents[axis + 1 :]) for axis in range(len(shape.extents)))
