@@ -19,6 +19,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "index": np.dtype(np.int64),
     "f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
     "bf16": np.dtype(ml_dtypes.bfloat16),
+    "complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.complex128),
     "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn), "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
 }  # fmt: skip
 
@@ -30,6 +31,7 @@ SAFETENSORS_NAMES: dict[np.dtype[Any], str] = {
     np.dtype(np.uint32): "U32", np.dtype(np.uint64): "U64",
     np.dtype(np.float16): "F16", np.dtype(np.float32): "F32", np.dtype(np.float64): "F64",
     np.dtype(ml_dtypes.bfloat16): "BF16",
+    np.dtype(np.complex64): "C64", np.dtype(np.complex128): "C128",
     np.dtype(ml_dtypes.float8_e4m3fn): "F8_E4M3", np.dtype(ml_dtypes.float8_e5m2): "F8_E5M2",
 }  # fmt: skip
 

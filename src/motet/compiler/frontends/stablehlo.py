@@ -10,6 +10,7 @@ from motet.compiler.frontends.crop_pads import crop_pads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.stablehlo_complex import split_complex_constants
 from motet.compiler.frontends.stablehlo_corrections import correct_stablehlo
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import find_operations
@@ -66,6 +67,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
                 each.run(module)
             keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
+            split_complex_constants(module)
             correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
             correct_stablehlo(module)
