@@ -12,6 +12,10 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.stablehlo_complex import split_complex_constants
 from motet.compiler.frontends.stablehlo_corrections import correct_stablehlo
+from motet.compiler.frontends.stablehlo_fourier import write_transforms
+from motet.compiler.frontends.stablehlo_linear import write_solves
+from motet.compiler.frontends.stablehlo_scatters import fill_bodies, flatten_scatters
+from motet.compiler.frontends.stablehlo_sorts import order_sorts
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
@@ -70,12 +74,18 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             split_complex_constants(module)
             correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
+            write_transforms(module)
+            write_solves(module)
+            split_complex_constants(module)
             correct_stablehlo(module)
+            flatten_scatters(module)
+            order_sorts(module)
             _drop_barriers(module)
             _concatenations(module)
             _dimension_sizes(module)
             _structured_control_flow(module)
             run_pipeline(module, _TO_LINALG)
+            fill_bodies(module)
             crop_pads(module)
             run_pipeline(module, _LOWER)
             _refuse_left_over(module)

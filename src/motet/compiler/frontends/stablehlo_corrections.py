@@ -5,6 +5,7 @@
     stablehlo.convert %x : f32 to i32          →  … with the nearest number where it is out of range, and 0 for NaN
     stablehlo.logistic %x : tensor<bf16>       →  on f32, rounded once
     chlo.sinh %z : tensor<complex<f32>>        →  -i · stablehlo.sine(i · z)
+    stablehlo.maximum of complex numbers       →  ordered by their real parts, where these are equal by the imaginary
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
     stablehlo.reshape %x, to its own type      →  %x
 
@@ -169,6 +170,18 @@ def _cbrt(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.complex(*(w.create("stablehlo.multiply", [length, factor]) for factor in factors))
 
 
+def _extremum(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    if not isinstance(w.kind.element_type, ir.ComplexType):
+        return None
+    (x, y), (u, v) = (w.parts(operand) for operand in op.operands)
+    direction = "GT" if op.name == "stablehlo.maximum" else "LT"
+    tied = w.create("stablehlo.and", [w.compare("EQ", x, u), w.compare(direction, y, v)])
+    chosen = w.create("stablehlo.or", [w.compare(direction, x, u), tied])
+    first = w.create("stablehlo.or", [chosen, w.compare("NE", x, x)])
+    first = w.create("stablehlo.or", [first, w.compare("NE", y, y)])
+    return w.create("stablehlo.select", [first, *op.operands], w.kind)
+
+
 _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "chlo.cosh": _cosh,
     "chlo.sinh": _sinh,
@@ -176,6 +189,8 @@ _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "stablehlo.cbrt": _cbrt,
     "stablehlo.convert": _convert,
     "stablehlo.logistic": _logistic,
+    "stablehlo.maximum": _extremum,
+    "stablehlo.minimum": _extremum,
     "stablehlo.power": _power,
     "stablehlo.reshape": _reshape,
 }

@@ -37,6 +37,7 @@ STRIDED = "motet.strided"
 UNSIGNED = "motet.unsigned"
 DEVICE = "motet.device"
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
+DROPS = "motet.drops_outside"  # on scatters: an index that is outside of the tensor is no error
 OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
 
 
