@@ -111,13 +111,18 @@ def interpreted(folder: Path) -> Iterator[Case]:
     for path in sorted((folder / "stablehlo/tests/interpret").glob("**/*.mlir")):
         text = re.sub(r"^\s*//(?! -----).*$", "", path.read_text(), flags=re.M)
         seen: dict[str, int] = {}
-        for part in re.split(r"^// -----.*$", text, flags=re.M):
-            if "check.expect" not in part:
-                continue
+        for part in _functions(text):
             names = re.findall(r"func\.func\s+(?:public\s+|private\s+)?@([\w.]+)", part)
             base = f"{path.stem}/{'main' if 'main' in names else names[-1]}"
             seen[base] = seen.get(base, 0) + 1
             yield _interpreted_case(base + (f"#{seen[base]}" if seen[base] > 1 else ""), part)
+
+
+def _functions(text: str) -> Iterator[str]:
+    """The parts of a file with checks; also those that no line separates."""
+    for part in re.split(r"^// -----.*$", text, flags=re.M):
+        checked = [piece for piece in re.split(r"^(?=func\.func)", part, flags=re.M) if "check.expect" in piece]
+        yield from (checked if len(checked) > 1 else [part] if checked else [])
 
 
 def _interpreted_case(name: str, text: str) -> Case:

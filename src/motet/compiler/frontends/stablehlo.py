@@ -16,6 +16,7 @@ from motet.compiler.frontends.stablehlo_fourier import write_transforms
 from motet.compiler.frontends.stablehlo_linear import write_solves
 from motet.compiler.frontends.stablehlo_scatters import fill_bodies, flatten_scatters
 from motet.compiler.frontends.stablehlo_sorts import order_sorts
+from motet.compiler.frontends.stablehlo_windows import select_then_scatter
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
@@ -74,6 +75,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             split_complex_constants(module)
             correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
+            select_then_scatter(module)
             write_transforms(module)
             write_solves(module)
             split_complex_constants(module)

@@ -10,7 +10,7 @@ Shapes are static. Every operation written has the location of the one that it s
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -46,6 +46,19 @@ def dimensions(attribute: ir.Attribute, name: str) -> list[int]:
     """The list `name = [0, 1]` in the text of an attribute of StableHLO, which need not be there."""
     found = re.search(rf"\b{name} = \[([^\]]*)\]", str(attribute))
     return [int(word) for word in found[1].split(",") if word.strip()] if found else []
+
+
+def copy_body(block: ir.Block, arguments: Sequence[ir.Value], before: ir.Operation) -> list[ir.Value]:
+    """Copies the operations of `block` before `before`, with `arguments` for its own; returns what it returns."""
+    copies: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
+    *body, last = [entry.operation for entry in block.operations]
+    for operation in body:
+        with ir.InsertionPoint(before):
+            copy = operation.clone()
+        for position, operand in enumerate(operation.operands):
+            copy.operands[position] = copies.get(operand, operand)
+        copies.update(zip(operation.results, copy.results, strict=True))
+    return [copies.get(value, value) for value in last.operands]
 
 
 class Text:
@@ -163,8 +176,11 @@ class Text:
     def flat(self, a: V) -> V:
         return self.reshape(a, (prod(a.shape),))
 
-    def replace(self, results: Sequence[V]) -> list[ir.Operation]:
-        """Puts what was written before the operation, and erases it; returns the operations."""
+    def replace(
+        self, results: Sequence[V], finish: Callable[[list[ir.Operation]], None] | None = None
+    ) -> list[ir.Operation]:
+        """Puts what was written before the operation, lets `finish` fill in what text cannot say, and erases the
+        operation; returns what was written."""
         operands = ", ".join(f"{value.name}: {value.kind}" for value in self.operands)
         kinds = ", ".join(value.kind for value in results)
         body = "\n".join([*self._lines, f"return {', '.join(value.name for value in results)} : {kinds}"])
@@ -180,8 +196,10 @@ class Text:
         for result, value in zip(self.op.results, list(last.operands), strict=True):
             result.replace_all_uses_with(value)
         last.erase()
+        if finish is not None:
+            finish(written)
         self.op.erase()
         return written
 
 
-__all__ = ["Text", "V", "dimensions", "is_static", "tensor_type"]
+__all__ = ["Text", "V", "copy_body", "dimensions", "is_static", "tensor_type"]
