@@ -258,12 +258,12 @@ def run_all(cases: Callable[[], Iterator[Case]], results: Path, command: list[st
     while missing := [name for name in names if name not in written(results)]:
         begun.write_text(missing[0])
         child = subprocess.Popen([sys.executable, *command, "--child"])
-        reason = _wait(child, begun)
+        reason = wait(child, begun)
         if begun.exists() and (name := begun.read_text()) and name not in written(results):
             write(results, name, "crash", reason, 0.0)
 
 
-def _wait(child: subprocess.Popen[bytes], begun: Path) -> str:
+def wait(child: subprocess.Popen[bytes], begun: Path) -> str:
     """Ends a child that works on one case for too long; returns why it ended."""
     while child.poll() is None:
         time.sleep(0.2)
