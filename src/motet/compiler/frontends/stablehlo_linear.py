@@ -9,6 +9,7 @@ StableHLO, which is lowered with the rest of the program.
 
 from __future__ import annotations
 
+import re
 from math import prod
 
 from motet.compiler.frontends.locations import locate
@@ -16,6 +17,35 @@ from motet.compiler.frontends.stablehlo_writing import Text, V, is_static, tenso
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
+
+
+_FACTOR = re.compile(r"lapack_[sdcz]potrf_ffi|cusolver_potrf_ffi")
+_SOLVE = re.compile(r"lapack_[sdcz]trsm_ffi")
+
+
+def read_library_calls(module: ir.Module) -> None:
+    """Rewrites calls of LAPACK, as JAX exports them for processors, as the operations that they are."""
+    for op in find_operations(module, "stablehlo.custom_call"):
+        target = ir.StringAttr(op.attributes["call_target_name"]).value
+        said = str(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else ""
+        if not is_static(op):
+            continue
+        w = Text(op)
+        if _FACTOR.fullmatch(target):
+            (a,) = w.operands
+            lower = "true" if "lower = true" in said or "uplo = 76" in said else "false"
+            factor = w.line(f"stablehlo.cholesky {a.name}, lower = {lower} : {a.kind}", a.shape, a.element)
+            state = ir.RankedTensorType(op.results[1].type)
+            w.replace([factor, w.constant(0, state.shape, str(state.element_type))])
+        elif _SOLVE.fullmatch(target):
+            a, b = w.operands
+            letters = {name: chr(int(code)) for name, code in re.findall(r"(\w+) = (\d+) : ui8", said)}
+            transposed = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}[letters["trans_x"]]
+            flags = {"left_side": letters["side"] == "L", "lower": letters["uplo"] == "L",
+                     "unit_diagonal": letters["diag"] == "U"}  # fmt: skip
+            said = ", ".join(f"{name} = {str(flag).lower()}" for name, flag in flags.items())
+            text = f'"stablehlo.triangular_solve"({a.name}, {b.name}) <{{{said}, transpose_a = #stablehlo<transpose '
+            w.replace([w.line(f"{text}{transposed}>}}> : ({a.kind}, {b.kind}) -> {b.kind}", b.shape, b.element)])
 
 
 def write_solves(module: ir.Module) -> None:
