@@ -8,6 +8,7 @@
     stablehlo.maximum of complex numbers       →  ordered by their real parts, where these are equal by the imaginary
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
     stablehlo.reshape %x, to its own type      →  %x
+    stablehlo.map %x : tensor<2x2xf32>         →  on tensor<4xf32>
     stablehlo.slice %x [5:5], of no elements   →  stablehlo.slice %x [0:0]
     stablehlo.dot_general, algorithm = …       →  without an algorithm
 
@@ -153,6 +154,23 @@ def _slice(w: _Writer, op: ir.Operation) -> ir.Value | None:
     ).result  # fmt: skip
 
 
+def _map(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    """Upstream has only maps of one dimension."""
+    if w.kind.rank == 1 or not w.kind.has_static_shape:
+        return None
+
+    def flat(kind: ir.Type) -> ir.Type:
+        return ir.RankedTensorType.get([math.prod(w.kind.shape)], ir.RankedTensorType(kind).element_type)
+
+    operands = [w.create("stablehlo.reshape", [operand], flat(operand.type)) for operand in op.operands]
+    new = ir.Operation.create(
+        "stablehlo.map", results=[flat(w.kind)], operands=operands, regions=1, loc=op.location, ip=ir.InsertionPoint(op),
+        attributes={"dimensions": ir.DenseI64ArrayAttr.get([0])},
+    )  # fmt: skip
+    op.regions[0].blocks[0].append_to(new.regions[0])
+    return w.create("stablehlo.reshape", [new.result], w.kind)
+
+
 def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
     """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
     if str(w.kind.element_type) not in ("f16", "bf16"):
@@ -217,6 +235,7 @@ _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "stablehlo.maximum": _extremum,
     "stablehlo.minimum": _extremum,
     "stablehlo.dot_general": _dot_general,
+    "stablehlo.map": _map,
     "stablehlo.slice": _slice,
     "stablehlo.power": _power,
     "stablehlo.reshape": _reshape,
