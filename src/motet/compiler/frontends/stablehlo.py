@@ -20,7 +20,7 @@ from motet.compiler.frontends.stablehlo_windows import select_then_scatter
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import OF_EXTENTS, Place, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
@@ -77,6 +77,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             split_complex_constants(module)
             correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
+            _assertions(module)
             select_then_scatter(module)
             write_transforms(module)
             read_library_calls(module)
@@ -173,6 +174,19 @@ def _dimension_sizes(module: ir.Module) -> None:
         extent = create("tensor.dim", ir.IndexType.get(), [op.operands[0], index])
         number = create("arith.index_cast", kind.element_type, [extent])
         _replace(op, [create("tensor.from_elements", kind, [number])])
+
+
+def _assertions(module: ir.Module) -> None:
+    """What JAX asserts of symbolic extents becomes an assertion about extents, and so a constraint of calls."""
+    for op in find_operations(module, "stablehlo.custom_call"):
+        if ir.StringAttr(op.attributes["call_target_name"]).value != "shape_assertion":
+            continue
+        said = ir.StringAttr(op.attributes["error_message"]).value if "error_message" in op.attributes else ""
+        ir.Operation.create(
+            "cf.assert", operands=[_scalar(op.operands[0], op)], loc=op.location, ip=ir.InsertionPoint(op),
+            attributes={"msg": ir.StringAttr.get(said.split(". ")[0]), OF_EXTENTS: ir.UnitAttr.get()},
+        )  # fmt: skip
+        op.erase()
 
 
 def _tuples(module: ir.Module) -> None:

@@ -36,6 +36,12 @@ def order_sorts(module: ir.Module) -> None:
     for op in find_operations(module, "stablehlo.sort"):
         if not is_static(op):
             raise CompileError("stablehlo.sort: a dimension has no static size; expected static shapes", locate(op.location))
+        if op.parent.name != "func.func":
+            raise CompileError(
+                "stablehlo.sort: it is in the body of a loop or branch; expected sorts outside of control flow, such as a "
+                "loop that is unrolled",
+                locate(op.location),
+            )
         _Sort(op).write()
 
 
@@ -156,8 +162,7 @@ class _Sort:
     def _key(self, comparison: _Comparison) -> tuple[V, bool]:
         """A tensor whose order is that of the comparison's operands, and whether it descends."""
         element = str(ir.RankedTensorType(comparison.left.type).element_type)
-        in_loop = self.op.parent.name != "func.func"  # where sorts are upstream's, which have no order of NaN
-        if comparison.total and not in_loop and (plain := _without_oddities(comparison.left)) is not None:
+        if comparison.total and (plain := _without_oddities(comparison.left)) is not None:
             return self._tensor(plain), comparison.descending
         key = self._tensor(comparison.left)
         if comparison.total and element.startswith(("f", "bf")):
