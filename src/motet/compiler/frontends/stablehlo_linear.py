@@ -18,7 +18,6 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
 
-
 _FACTOR = re.compile(r"lapack_[sdcz]potrf_ffi|cusolver_potrf_ffi")
 _SOLVE = re.compile(r"lapack_[sdcz]trsm_ffi")
 
