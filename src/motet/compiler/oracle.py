@@ -33,9 +33,8 @@ _LOWER = (
     "func.func(convert-linalg-to-loops),func.func(expand-realloc),memref-expand,"
     "expand-strided-metadata,"
     "lower-affine,"
-    "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-math-to-libm,"
-    "convert-complex-to-libm,convert-complex-to-standard,"
-    "convert-math-to-libm"
+    "math-expand-ops{ops=rsqrt,clampf},convert-math-to-funcs{convert-ctlz=0},convert-complex-to-libm,"
+    "convert-complex-to-standard,convert-math-to-llvm,convert-math-to-libm"
 )
 _EXPAND = "arith-expand{include-bf16=1}"
 _TO_LLVM = (

@@ -29,6 +29,7 @@ EXTENT = "tensor.dim"  # a scalar: the dynamic extent that its `predicate` names
 ITEM_BITS = {
     "i1": 8, "i8": 8, "ui8": 8, "i16": 16, "ui16": 16, "i32": 32, "ui32": 32, "i64": 64, "ui64": 64, "index": 64,
     "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "f8E4M3FN": 8, "f8E5M2": 8,
+    "complex<f32>": 64, "complex<f64>": 128,
 }
 
 

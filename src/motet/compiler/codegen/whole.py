@@ -20,7 +20,7 @@ from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import CONSTANT, FLOAT_PREDICATES, INTEGER_PREDICATES, constant_number
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import checks_indices
+from motet.compiler.ir.program import DROPS, checks_indices
 from motet.compiler.ir.source_names import source_name
 
 Kind = Literal["scan", "sort", "scatter"]
@@ -264,8 +264,12 @@ class _Reader:
             tuple(each.first for each in slices if each), _integer(operation, "dimension"),
             "inclusive" in operation.attributes and ir.BoolAttr(operation.attributes["inclusive"]).value,
             tuple(ir.DenseI64ArrayAttr(operation.attributes["dimension_map"])) if kind == "scatter" else (),
-            (source_name(operation),) if kind == "scatter" and checks_indices(self.function) else (),
+            (source_name(operation),) if self._tells(operation) else (),
         )
+
+    def _tells(self, operation: ir.Operation) -> bool:
+        """Whether an index that is outside is an error of the call."""
+        return operation.name == "tm_tensor.scatter" and DROPS not in operation.attributes and checks_indices(self.function)
 
     def _operand(self, value: ir.Value) -> Operand:
         if value not in self.operands:

@@ -10,11 +10,17 @@ from motet.compiler.frontends.crop_pads import crop_pads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.stablehlo_complex import split_complex_constants
 from motet.compiler.frontends.stablehlo_corrections import correct_stablehlo
+from motet.compiler.frontends.stablehlo_fourier import write_transforms
+from motet.compiler.frontends.stablehlo_linear import read_library_calls, write_solves
+from motet.compiler.frontends.stablehlo_scatters import fill_bodies, flatten_scatters
+from motet.compiler.frontends.stablehlo_sorts import order_sorts
+from motet.compiler.frontends.stablehlo_windows import select_then_scatter
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
-from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.program import OF_EXTENTS, Place, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
@@ -62,18 +68,30 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
         with context, ir.Location.unknown():
             without_sign = _unsigned(module)
             read_devices(module)
+            _refuse_early(module)
+            _tuples(module)
             for each in (InlineCalls(), AnchorOperations()):
                 each.run(module)
             keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
+            split_complex_constants(module)
             correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
+            _assertions(module)
+            select_then_scatter(module)
+            write_transforms(module)
+            read_library_calls(module)
+            write_solves(module)
+            split_complex_constants(module)
             correct_stablehlo(module)
+            flatten_scatters(module)
+            order_sorts(module)
             _drop_barriers(module)
             _concatenations(module)
             _dimension_sizes(module)
             _structured_control_flow(module)
             run_pipeline(module, _TO_LINALG)
+            fill_bodies(module)
             crop_pads(module)
             run_pipeline(module, _LOWER)
             _refuse_left_over(module)
@@ -158,6 +176,50 @@ def _dimension_sizes(module: ir.Module) -> None:
         _replace(op, [create("tensor.from_elements", kind, [number])])
 
 
+def _assertions(module: ir.Module) -> None:
+    """What JAX asserts of symbolic extents becomes an assertion about extents, and so a constraint of calls."""
+    for op in find_operations(module, "stablehlo.custom_call"):
+        if ir.StringAttr(op.attributes["call_target_name"]).value != "shape_assertion":
+            continue
+        said = ir.StringAttr(op.attributes["error_message"]).value if "error_message" in op.attributes else ""
+        ir.Operation.create(
+            "cf.assert", operands=[_scalar(op.operands[0], op)], loc=op.location, ip=ir.InsertionPoint(op),
+            attributes={"msg": ir.StringAttr.get(said.split(". ")[0]), OF_EXTENTS: ir.UnitAttr.get()},
+        )  # fmt: skip
+        op.erase()
+
+
+def _tuples(module: ir.Module) -> None:
+    """Elements of tuples become what the tuples are made of."""
+    for op in find_operations(module, "stablehlo.get_tuple_element"):
+        made = op.operands[0].owner
+        if not isinstance(made, ir.Block) and made.operation.name == "stablehlo.tuple":
+            _replace(op, [made.operation.operands[ir.IntegerAttr(op.attributes["index"]).value]])
+    for op in find_operations(module, "stablehlo.tuple"):
+        if not list(op.results[0].uses):
+            op.erase()
+
+
+def _refuse_early(module: ir.Module) -> None:
+    """Names what upstream's passes die of."""
+    for op in all_operations(module):
+        if not op.name.startswith(("stablehlo.", "chlo.")):
+            continue
+        kinds = [str(value.type) for value in (*op.operands, *op.results)]
+        if any("!quant" in kind for kind in kinds):
+            raise CompileError(
+                f"{op.name}: quantised types, as in {_types(op)}, are not supported; expected integers, with the "
+                "scale and the zero point applied by operations",
+                locate(op.location),
+            )
+        if op.name == "stablehlo.bitcast_convert" and any("complex" in kind for kind in kinds):
+            raise CompileError(
+                f"{op.name}: {_types(op)} is of complex numbers; expected stablehlo.real and stablehlo.imag, and a "
+                "bitcast_convert of each",
+                locate(op.location),
+            )
+
+
 def _refuse_left_over(module: ir.Module) -> None:
     """Names what has no lowering before later passes meet it."""
     left: list[ir.Operation] = []
@@ -169,6 +231,14 @@ def _refuse_left_over(module: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
+    for op in left:
+        if op.name == "stablehlo.custom_call":
+            target = ir.StringAttr(op.attributes["call_target_name"]).value
+            raise CompileError(
+                f"stablehlo.custom_call @{target}: code of a library that the program does not hold; expected "
+                "StableHLO operations",
+                locate(op.location),
+            )
     if left:
         raise CompileError(
             f"{left[0].name}: this operation, with its types {_types(left[0])}, has no lowering to linalg; "

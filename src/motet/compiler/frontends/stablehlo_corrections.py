@@ -5,8 +5,12 @@
     stablehlo.convert %x : f32 to i32          →  … with the nearest number where it is out of range, and 0 for NaN
     stablehlo.logistic %x : tensor<bf16>       →  on f32, rounded once
     chlo.sinh %z : tensor<complex<f32>>        →  -i · stablehlo.sine(i · z)
+    stablehlo.maximum of complex numbers       →  ordered by their real parts, where these are equal by the imaginary
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
     stablehlo.reshape %x, to its own type      →  %x
+    stablehlo.map %x : tensor<2x2xf32>         →  on tensor<4xf32>
+    stablehlo.slice %x [5:5], of no elements   →  stablehlo.slice %x [0:0]
+    stablehlo.dot_general, algorithm = …       →  without an algorithm
 
 Upstream adds i1 without a carry, leaves numbers undefined that an integer type lacks, where XLA has the nearest one,
 reads six bits of an integer's exponent, cancels all digits of sinh near 0, and ends the process for a reshape of an
@@ -134,6 +138,39 @@ def _reshape(_: _Writer, op: ir.Operation) -> ir.Value | None:
     return op.operands[0] if op.operands[0].type == op.results[0].type else None
 
 
+def _slice(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    """Nothing, at the end of a tensor, which is outside of it for upstream."""
+    if 0 not in w.kind.shape or op.operands[0].type == w.kind:
+        return None
+    at = ir.InsertionPoint(op)
+    low = ir.DenseI64ArrayAttr.get([0] * w.kind.rank)
+    if op.attributes["start_indices"] == low:
+        return None
+    sizes = ir.DenseI64ArrayAttr.get(w.kind.shape)
+    ones = ir.DenseI64ArrayAttr.get([1] * w.kind.rank)
+    return ir.Operation.create(
+        "stablehlo.slice", results=[w.kind], operands=[op.operands[0]], loc=op.location, ip=at,
+        attributes={"start_indices": low, "limit_indices": sizes, "strides": ones},
+    ).result  # fmt: skip
+
+
+def _map(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    """Upstream has only maps of one dimension."""
+    if w.kind.rank == 1 or not w.kind.has_static_shape:
+        return None
+
+    def flat(kind: ir.Type) -> ir.Type:
+        return ir.RankedTensorType.get([math.prod(w.kind.shape)], ir.RankedTensorType(kind).element_type)
+
+    operands = [w.create("stablehlo.reshape", [operand], flat(operand.type)) for operand in op.operands]
+    new = ir.Operation.create(
+        "stablehlo.map", results=[flat(w.kind)], operands=operands, regions=1, loc=op.location, ip=ir.InsertionPoint(op),
+        attributes={"dimensions": ir.DenseI64ArrayAttr.get([0])},
+    )  # fmt: skip
+    op.regions[0].blocks[0].append_to(new.regions[0])
+    return w.create("stablehlo.reshape", [new.result], w.kind)
+
+
 def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
     """exp(-x) overflows in f16, and is not exact enough in bf16, where the result is a plain number."""
     if str(w.kind.element_type) not in ("f16", "bf16"):
@@ -158,6 +195,13 @@ def _cosh(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.cosine", [w.complex(w.create("stablehlo.negate", [imaginary]), real)])
 
 
+def _dot_general(_: _Writer, op: ir.Operation) -> ir.Value | None:
+    """An algorithm says how to compute, not what; upstream has no lowering of products with one."""
+    if "algorithm" in op.attributes:
+        del op.attributes["algorithm"]
+    return None
+
+
 def _cbrt(w: _Writer, op: ir.Operation) -> ir.Value | None:
     if not isinstance(w.kind.element_type, ir.ComplexType):
         return None
@@ -169,6 +213,18 @@ def _cbrt(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.complex(*(w.create("stablehlo.multiply", [length, factor]) for factor in factors))
 
 
+def _extremum(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    if not isinstance(w.kind.element_type, ir.ComplexType):
+        return None
+    (x, y), (u, v) = (w.parts(operand) for operand in op.operands)
+    direction = "GT" if op.name == "stablehlo.maximum" else "LT"
+    tied = w.create("stablehlo.and", [w.compare("EQ", x, u), w.compare(direction, y, v)])
+    chosen = w.create("stablehlo.or", [w.compare(direction, x, u), tied])
+    first = w.create("stablehlo.or", [chosen, w.compare("NE", x, x)])
+    first = w.create("stablehlo.or", [first, w.compare("NE", y, y)])
+    return w.create("stablehlo.select", [first, *op.operands], w.kind)
+
+
 _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "chlo.cosh": _cosh,
     "chlo.sinh": _sinh,
@@ -176,6 +232,11 @@ _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "stablehlo.cbrt": _cbrt,
     "stablehlo.convert": _convert,
     "stablehlo.logistic": _logistic,
+    "stablehlo.maximum": _extremum,
+    "stablehlo.minimum": _extremum,
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.map": _map,
+    "stablehlo.slice": _slice,
     "stablehlo.power": _power,
     "stablehlo.reshape": _reshape,
 }

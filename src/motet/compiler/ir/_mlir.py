@@ -86,10 +86,10 @@ def register_torch_dialect(context: ir.Context) -> None:
 
 
 def register_stablehlo(context: ir.Context) -> None:
-    """Make `context` know the `stablehlo` and `chlo` dialects, and the process their passes."""
-    # The torch library, imported for its passes alone: one of them brings `chlo` along, which has no binding.
+    """Make `context` know the `stablehlo`, `chlo` and `tm_tensor` dialects, and the process their passes."""
+    # The torch library, imported for its passes alone: two of them bring dialects along that have no binding.
     from torch_mlir._mlir_libs import _stablehlo, _torchMlir  # noqa: F401  # pyright: ignore
 
     _stablehlo.register_stablehlo_passes()
     _stablehlo.register_dialect(context)
-    run_pipeline(ir.Module.parse("", context=context), "func.func(convert-torch-to-stablehlo)")
+    run_pipeline(ir.Module.parse("", context=context), "func.func(convert-torch-to-stablehlo,convert-torch-to-tmtensor)")

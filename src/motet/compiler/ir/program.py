@@ -40,6 +40,7 @@ UNSIGNED = "motet.unsigned"
 ELEMENT = "motet.element"
 DEVICE = "motet.device"
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
+DROPS = "motet.drops_outside"  # on scatters: an index that is outside of the tensor is no error
 OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
 
 

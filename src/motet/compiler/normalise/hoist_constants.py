@@ -84,19 +84,23 @@ def constant_array(attribute: ir.Attribute) -> np.ndarray:
     if name == "i1":
         return np.array([bool(value) for value in attribute], dtype=np.bool_).reshape(shape)
     if name in DTYPES and not isinstance(attribute, ir.DenseIntElementsAttr) and name not in ("f16", "f32", "f64"):
-        return _printed(str(attribute), DTYPES[name]).reshape(shape)
+        numbers = printed_elements(str(attribute), DTYPES[name])
+        return np.full(shape, numbers[0]) if attribute.is_splat else numbers.reshape(shape)
     return np.array(attribute, copy=True).reshape(shape)
 
 
-def _printed(text: str, dtype: np.dtype[Any]) -> np.ndarray:
+def printed_elements(text: str, dtype: np.dtype[Any]) -> np.ndarray:
     """The elements of a dense attribute as MLIR prints it, for the types that the bindings cannot hand out:
     all as the bytes in hexadecimal, or one by one as decimals or as bits."""
     body = text[text.index("<") + 1 : text.rindex("> :")]
     if body.startswith('"0x'):
         return np.frombuffer(bytes.fromhex(body[3:-1]), dtype)
-    bits = np.dtype(f"u{dtype.itemsize}")
+    real = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+    bits = np.dtype(f"u{real.itemsize}")
+    for bracket in "[](),":
+        body = body.replace(bracket, " ")
     elements = [
-        np.array(int(word, 16), bits).view(dtype) if word.startswith("0x") else np.array(float(word)).astype(dtype)
-        for word in body.replace("[", " ").replace("]", " ").replace(",", " ").split()
+        np.array(int(word, 16), bits).view(real) if word.startswith("0x") else np.array(float(word)).astype(real)
+        for word in body.split()
     ]
-    return np.array(elements, dtype)
+    return np.array(elements, real).view(dtype)

@@ -1,0 +1,205 @@
+"""Writes StableHLO as text in place of one operation: what rewrites of `stablehlo_….py` use.
+
+    w = Text(op)                                        %v0 = stablehlo.iota dim = 0 : tensor<4xi64>
+    a = w.iota((4,), "i64", 0)                     →    %v1 = stablehlo.add %v0, %v0 : tensor<4xi64>
+    w.replace([w.binary("add", a, a)])                  the uses of op's result are %v1's
+
+Shapes are static. Every operation written has the location of the one that it stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from motet.compiler.ir._mlir import ir
+
+_ELEMENT = re.compile(r"tensor<(?:\d+x)*(.*)>")
+
+
+@dataclass(frozen=True)
+class V:
+    """A value that was written: its name, shape and element type."""
+
+    name: str
+    shape: tuple[int, ...]
+    element: str
+
+    @property
+    def kind(self) -> str:
+        return tensor_type(self.shape, self.element)
+
+
+def tensor_type(shape: Sequence[int], element: str) -> str:
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
+
+
+def is_static(op: ir.Operation) -> bool:
+    """Whether all tensors of `op` have static shapes."""
+    kinds = [value.type for value in (*op.operands, *op.results)]
+    return all(isinstance(kind, ir.RankedTensorType) and kind.has_static_shape for kind in kinds)
+
+
+def dimensions(attribute: ir.Attribute, name: str) -> list[int]:
+    """The list `name = [0, 1]` in the text of an attribute of StableHLO, which need not be there."""
+    found = re.search(rf"\b{name} = \[([^\]]*)\]", str(attribute))
+    return [int(word) for word in found[1].split(",") if word.strip()] if found else []
+
+
+def copy_body(block: ir.Block, arguments: Sequence[ir.Value], before: ir.Operation) -> list[ir.Value]:
+    """Copies the operations of `block` before `before`, with `arguments` for its own; returns what it returns."""
+    copies: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
+    *body, last = [entry.operation for entry in block.operations]
+    for operation in body:
+        with ir.InsertionPoint(before):
+            copy = operation.clone()
+        for position, operand in enumerate(operation.operands):
+            copy.operands[position] = copies.get(operand, operand)
+        copies.update(zip(operation.results, copy.results, strict=True))
+    return [copies.get(value, value) for value in last.operands]
+
+
+class Text:
+    """Operations written in place of `op`."""
+
+    def __init__(self, op: ir.Operation) -> None:
+        self.op = op
+        self.operands = [self._operand(number, value) for number, value in enumerate(op.operands)]
+        self._lines: list[str] = []
+
+    def _operand(self, number: int, value: ir.Value) -> V:
+        kind = ir.RankedTensorType(value.type)
+        return V(f"%operand{number}", tuple(kind.shape), str(kind.element_type))
+
+    def line(self, text: str, shape: Sequence[int], element: str) -> V:
+        """One operation with one result; `text` is what follows the equals sign, its type included."""
+        name = f"%v{len(self._lines)}"
+        self._lines.append(f"{name} = {text}")
+        return V(name, tuple(shape), element)
+
+    def lines(self, text: str, kinds: Sequence[V]) -> list[V]:
+        """One operation with the results that `kinds` are like."""
+        name = f"%v{len(self._lines)}"
+        self._lines.append(f"{name}:{len(kinds)} = {text}")
+        return [V(f"{name}#{number}", one.shape, one.element) for number, one in enumerate(kinds)]
+
+    def constant(self, number: float | int | str, shape: Sequence[int], element: str) -> V:
+        text = repr(number) if isinstance(number, float) else str(number)
+        return self.line(f"stablehlo.constant dense<{text}> : {tensor_type(shape, element)}", shape, element)
+
+    def iota(self, shape: Sequence[int], element: str, dimension: int) -> V:
+        return self.line(f"stablehlo.iota dim = {dimension} : {tensor_type(shape, element)}", shape, element)
+
+    def binary(self, name: str, a: V, b: V) -> V:
+        return self.line(f"stablehlo.{name} {a.name}, {b.name} : {a.kind}", a.shape, a.element)
+
+    def unary(self, name: str, a: V, element: str = "") -> V:
+        """An element-wise operation, to another element type where one is given."""
+        result = tensor_type(a.shape, element or a.element)
+        return self.line(f'"stablehlo.{name}"({a.name}) : ({a.kind}) -> {result}', a.shape, element or a.element)
+
+    def compare(self, direction: str, a: V, b: V) -> V:
+        kinds = f"({a.kind}, {b.kind}) -> {tensor_type(a.shape, 'i1')}"
+        return self.line(f"stablehlo.compare {direction}, {a.name}, {b.name} : {kinds}", a.shape, "i1")
+
+    def select(self, condition: V, a: V, b: V) -> V:
+        text = f"stablehlo.select {condition.name}, {a.name}, {b.name} : {condition.kind}, {a.kind}"
+        return self.line(text, a.shape, a.element)
+
+    def convert(self, a: V, element: str) -> V:
+        return a if a.element == element else self.unary("convert", a, element)
+
+    def signless(self, a: V) -> V:
+        """Unsigned integers as signless ones of the same bits."""
+        return self.unary("bitcast_convert", a, a.element[1:]) if a.element.startswith("ui") else a
+
+    def like(self, a: V, element: str) -> V:
+        """`a` as `element`, of which `signless` made it."""
+        return a if a.element == element else self.unary("bitcast_convert", a, element)
+
+    def reshape(self, a: V, shape: Sequence[int]) -> V:
+        if tuple(shape) == a.shape:
+            return a
+        return self.line(f"stablehlo.reshape {a.name} : ({a.kind}) -> {tensor_type(shape, a.element)}", shape, a.element)
+
+    def transpose(self, a: V, order: Sequence[int]) -> V:
+        if list(order) == list(range(len(a.shape))):
+            return a
+        shape = [a.shape[axis] for axis in order]
+        kinds = f"({a.kind}) -> {tensor_type(shape, a.element)}"
+        return self.line(f"stablehlo.transpose {a.name}, dims = {list(order)} : {kinds}", shape, a.element)
+
+    def broadcast(self, a: V, shape: Sequence[int], axes: Sequence[int]) -> V:
+        kinds = f"({a.kind}) -> {tensor_type(shape, a.element)}"
+        return self.line(f"stablehlo.broadcast_in_dim {a.name}, dims = {list(axes)} : {kinds}", shape, a.element)
+
+    def slice(self, a: V, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] = ()) -> V:
+        steps = strides or [1] * len(a.shape)
+        ranges = ", ".join(f"{start}:{end}:{step}" for start, end, step in zip(starts, ends, steps, strict=True))
+        shape = [max(0, -(-(end - start) // step)) for start, end, step in zip(starts, ends, steps, strict=True)]
+        kinds = f"({a.kind}) -> {tensor_type(shape, a.element)}"
+        return self.line(f"stablehlo.slice {a.name} [{ranges}] : {kinds}", shape, a.element)
+
+    def along(self, a: V, axis: int, start: int, end: int) -> V:
+        """The elements `start` to `end` of one dimension."""
+        starts, ends = [0] * len(a.shape), list(a.shape)
+        starts[axis], ends[axis] = start, end
+        return self.slice(a, starts, ends)
+
+    def pad(self, a: V, number: V, low: Sequence[int], high: Sequence[int]) -> V:
+        shape = [lower + size + upper for lower, size, upper in zip(low, a.shape, high, strict=True)]
+        inner = [0] * len(shape)
+        text = f"stablehlo.pad {a.name}, {number.name}, low = {list(low)}, high = {list(high)}, interior = {inner}"
+        kinds = f"({a.kind}, {number.kind}) -> {tensor_type(shape, a.element)}"
+        return self.line(f"{text} : {kinds}", shape, a.element)
+
+    def concatenate(self, values: Sequence[V], axis: int) -> V:
+        shape = list(values[0].shape)
+        shape[axis] = sum(value.shape[axis] for value in values)
+        names, kinds = ", ".join(v.name for v in values), ", ".join(v.kind for v in values)
+        text = f"stablehlo.concatenate {names}, dim = {axis} : ({kinds}) -> {tensor_type(shape, values[0].element)}"
+        return self.line(text, shape, values[0].element)
+
+    def reverse(self, a: V, axis: int) -> V:
+        return self.line(f"stablehlo.reverse {a.name}, dims = [{axis}] : {a.kind}", a.shape, a.element)
+
+    def dot(self, a: V, b: V, contracted: tuple[int, int]) -> V:
+        """The product over one dimension of each; the dimensions of `a` stand first."""
+        left, right = contracted
+        shape = [*a.shape[:left], *a.shape[left + 1 :], *b.shape[:right], *b.shape[right + 1 :]]
+        kinds = f"({a.kind}, {b.kind}) -> {tensor_type(shape, a.element)}"
+        text = f"stablehlo.dot_general {a.name}, {b.name}, contracting_dims = [{left}] x [{right}] : {kinds}"
+        return self.line(text, shape, a.element)
+
+    def flat(self, a: V) -> V:
+        return self.reshape(a, (prod(a.shape),))
+
+    def replace(
+        self, results: Sequence[V], finish: Callable[[list[ir.Operation]], None] | None = None
+    ) -> list[ir.Operation]:
+        """Puts what was written before the operation, lets `finish` fill in what text cannot say, and erases the
+        operation; returns what was written."""
+        operands = ", ".join(f"{value.name}: {value.kind}" for value in self.operands)
+        kinds = ", ".join(value.kind for value in results)
+        body = "\n".join([*self._lines, f"return {', '.join(value.name for value in results)} : {kinds}"])
+        text = f"func.func private @written({operands}) -> ({kinds}) {{\n{body}\n}}"
+        module = ir.Module.parse(text, self.op.context)
+        block = module.body.operations[0].regions[0].blocks[0]
+        for argument, operand in zip(block.arguments, self.op.operands, strict=True):
+            argument.replace_all_uses_with(operand)
+        *written, last = [entry.operation for entry in block.operations]
+        for new in written:
+            new.move_before(self.op)
+            new.location = self.op.location
+        for result, value in zip(self.op.results, list(last.operands), strict=True):
+            result.replace_all_uses_with(value)
+        last.erase()
+        if finish is not None:
+            finish(written)
+        self.op.erase()
+        return written
+
+
+__all__ = ["Text", "V", "copy_body", "dimensions", "is_static", "tensor_type"]

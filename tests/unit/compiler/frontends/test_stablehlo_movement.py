@@ -1,0 +1,105 @@
+"""Sorts, scatters, Fourier transforms and solves of StableHLO, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import motet
+
+_PROGRAM = """
+func.func @sorts(%x: tensor<5x7xf32>, %y: tensor<5x7xui8>) -> (tensor<5x7xui8>, tensor<5x7xf32>) {
+  %0:2 = "stablehlo.sort"(%x, %y) <{dimension = 1 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<ui8>, %d: tensor<ui8>):
+    %1 = stablehlo.compare GT, %c, %d : (tensor<ui8>, tensor<ui8>) -> tensor<i1>
+    %2 = stablehlo.compare EQ, %c, %d : (tensor<ui8>, tensor<ui8>) -> tensor<i1>
+    %3 = stablehlo.compare LT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    %4 = stablehlo.and %2, %3 : tensor<i1>
+    %5 = stablehlo.or %1, %4 : tensor<i1>
+    stablehlo.return %5 : tensor<i1>
+  }) : (tensor<5x7xf32>, tensor<5x7xui8>) -> (tensor<5x7xf32>, tensor<5x7xui8>)
+  return %0#1, %0#0 : tensor<5x7xui8>, tensor<5x7xf32>
+}
+func.func @scatters(%x: tensor<4x5x3xf32>, %i: tensor<6x2xi32>, %u: tensor<6x2x3xf32>) -> tensor<4x5x3xf32> {
+  %0 = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [1, 2], inserted_window_dims = [0], scatter_dims_to_operand_dims = [1, 0],
+    index_vector_dim = 1>, indices_are_sorted = false, unique_indices = false}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %1 = stablehlo.subtract %a, %b : tensor<f32>
+    stablehlo.return %1 : tensor<f32>
+  }) : (tensor<4x5x3xf32>, tensor<6x2xi32>, tensor<6x2x3xf32>) -> tensor<4x5x3xf32>
+  return %0 : tensor<4x5x3xf32>
+}
+func.func @transforms(%z: tensor<3x74xcomplex<f64>>, %x: tensor<2x45xf64>)
+    -> (tensor<3x74xcomplex<f64>>, tensor<2x45xf64>) {
+  %0 = stablehlo.fft %z, type = FFT, length = [3, 74] : (tensor<3x74xcomplex<f64>>) -> tensor<3x74xcomplex<f64>>
+  %1 = stablehlo.fft %x, type = RFFT, length = [45] : (tensor<2x45xf64>) -> tensor<2x23xcomplex<f64>>
+  %2 = stablehlo.multiply %1, %1 : tensor<2x23xcomplex<f64>>
+  %3 = stablehlo.fft %2, type = IRFFT, length = [45] : (tensor<2x23xcomplex<f64>>) -> tensor<2x45xf64>
+  return %0, %3 : tensor<3x74xcomplex<f64>>, tensor<2x45xf64>
+}
+func.func @solves(%a: tensor<2x5x5xf64>, %b: tensor<2x3x5xf64>) -> (tensor<2x3x5xf64>, tensor<2x5x5xf64>) {
+  %0 = stablehlo.cholesky %a, lower = true : tensor<2x5x5xf64>
+  %1 = "stablehlo.triangular_solve"(%0, %b) <{left_side = false, lower = true, unit_diagonal = false,
+    transpose_a = #stablehlo<transpose TRANSPOSE>}> : (tensor<2x5x5xf64>, tensor<2x3x5xf64>) -> tensor<2x3x5xf64>
+  return %1, %0 : tensor<2x3x5xf64>, tensor<2x5x5xf64>
+}
+"""
+_REFUSED = """
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.custom_call @my_library(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> motet.Session:
+    return motet.load(motet.compile(_PROGRAM, format="stablehlo"))
+
+
+def test_sort_by_two_keys_orders_signs_of_zero_and_nan(session: motet.Session) -> None:
+    random = np.random.default_rng(3)
+    x = random.choice(np.array([0.0, -0.0, 1.5, -2.0, np.nan, -np.nan, np.inf], np.float32), (5, 7))
+    y = random.integers(126, 130, (5, 7)).astype(np.uint8)
+    bits = x.view(np.int32)
+    total = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    order = np.lexsort((total, -y.astype(np.int32)), axis=1)
+    got_y, got_x = session["sorts"](x, y)
+    np.testing.assert_array_equal(got_y, np.take_along_axis(y, order, 1))
+    np.testing.assert_array_equal(got_x.view(np.int32), np.take_along_axis(bits, order, 1))
+
+
+def test_scatter_leaves_out_elements_outside(session: motet.Session) -> None:
+    random = np.random.default_rng(4)
+    x, u = (random.standard_normal(shape).astype(np.float32) for shape in ((4, 5, 3), (6, 2, 3)))
+    i = np.array([[0, 1], [4, 2], [-1, 0], [2, 4], [0, 1], [7, -3]], np.int32)
+    want = x.copy()
+    for (column, row), update in zip(i, u, strict=True):
+        for step in range(2):
+            if 0 <= row < 4 and 0 <= column + step < 5:
+                want[row, column + step] -= update[step]
+    np.testing.assert_array_equal(session["scatters"](x, i, u), want)
+
+
+def test_transforms_of_composite_and_prime_lengths(session: motet.Session) -> None:
+    random = np.random.default_rng(5)
+    z = random.standard_normal((3, 74)) + 1j * random.standard_normal((3, 74))
+    x = random.standard_normal((2, 45))
+    got, back = session["transforms"](z, x)
+    np.testing.assert_allclose(got, np.fft.fft2(z), atol=1e-11)
+    np.testing.assert_allclose(back, np.fft.irfft(np.fft.rfft(x) ** 2, 45), atol=1e-11)
+
+
+def test_solve_with_a_cholesky_factor(session: motet.Session) -> None:
+    random = np.random.default_rng(6)
+    root, b = random.standard_normal((2, 5, 5)), random.standard_normal((2, 3, 5))
+    a = root @ root.swapaxes(1, 2) + 5 * np.eye(5)
+    x, factor = session["solves"](a, b)
+    np.testing.assert_allclose(np.tril(factor), np.linalg.cholesky(a), atol=1e-12)
+    np.testing.assert_allclose(x @ np.linalg.cholesky(a).swapaxes(1, 2), b, atol=1e-12)
+
+
+def test_custom_call_is_refused_by_its_name() -> None:
+    with pytest.raises(motet.CompileError, match="@my_library"):
+        motet.compile(_REFUSED, format="stablehlo")
