@@ -24,6 +24,7 @@ from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
 from motet.compiler.frontends.onnx_data import DataFiles
 from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
+from motet.compiler.frontends.onnx_domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
 from motet.compiler.frontends.onnx_sequences import resolve_sequences
@@ -49,8 +50,10 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
     operators and types that are unknown or have no lowering, and for missing external data.
     """
     model = read_model(data, file, files)
+    strip_zip_maps(model)
     check_types(model)
     inline_functions(model)
+    write_domains(model)
     check_operators(model)
     refuse_distrusted(model)
     simplify(model)
@@ -121,8 +124,7 @@ def check_operators(model: OnnxModel) -> None:
             )
         if domain and onnx.defs.has(node.op_type, opsets[domain], domain):
             raise model.error(
-                f"{where}: operator {node.op_type} of domain {domain!r} is not supported; expected operators of "
-                "'ai.onnx'"
+                f"{where}: operator {node.op_type} of domain {domain!r} is not supported: {reason(node)}"
             )
         if not onnx.defs.has(node.op_type, opsets[domain], domain):
             raise model.error(
