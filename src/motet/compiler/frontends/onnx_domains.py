@@ -14,6 +14,9 @@ import warnings
 from typing import TYPE_CHECKING
 
 from motet.compiler.frontends import (
+    onnx_contrib,
+    onnx_contrib_attention,
+    onnx_contrib_quantised,
     onnx_ml,
     onnx_ml_trees,
     onnx_ml_vectors,
@@ -31,7 +34,7 @@ _OPSET = 21  # of the default domain, where a model imports only others
 _RULES: dict[str, dict[str, Rule]] = {
     "ai.onnx.ml": {**onnx_ml.RULES, **onnx_ml_trees.RULES, **onnx_ml_vectors.RULES},
     "ai.onnx.preview.training": onnx_training.RULES,
-    "com.microsoft": {},
+    "com.microsoft": {**onnx_contrib.RULES, **onnx_contrib_attention.RULES, **onnx_contrib_quantised.RULES},
 }
 # Why there is no rule for one.
 _REFUSED = {
