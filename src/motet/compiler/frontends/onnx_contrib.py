@@ -157,11 +157,11 @@ def _fused_product(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] |
     w, operands = Writer(node, facts), list(node.input[:2])
     if any(facts.rank(name) is None for name in operands):
         return None
-    if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
-        raise refused(node, facts, "with transBatchA or transBatchB", "Transpose before it")
-    for place, flag in enumerate(("transA", "transB")):
+    for place, side in enumerate("AB"):
         rank = facts.rank(operands[place]) or 0
-        if attribute(node, flag, 0) and rank > 1:
+        if attribute(node, f"transBatch{side}", 0) and rank > 2:  # the first axis goes behind the batch
+            operands[place] = w.add("Transpose", operands[place], perm=[*range(1, rank - 1), 0, rank - 1])
+        if attribute(node, f"trans{side}", 0) and rank > 1:
             operands[place] = transposed(w, operands[place], rank)
     value, alpha = w.add("MatMul", *operands), attribute(node, "alpha", 1.0)
     return done(w, {0: value if alpha == 1 else w.add("Mul", value, number(w, alpha, node.input[0]))})

@@ -200,8 +200,27 @@ def _leaky(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return done(w, {0: _narrow(w, value, node.input[3], given(node, 4))})
 
 
+def _recurrent(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """DynamicQuantizeLSTM: an LSTM by the weights that its bytes are, whose operands stay floats."""
+    weights: list[str] = []
+    for place, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        value = constant(node, facts, place, "weights").astype(np.float32)
+        factor, shift = (constant(node, facts, number, "scales and zero points") for number in (scale, zero))
+        factor, shift = (each.reshape(each.shape[0], 1, -1).astype(np.float32) for each in (factor, shift))
+        real = np.ascontiguousarray(((value - shift) * factor).transpose(0, 2, 1))
+        weights.append(facts.constant(node, "weights", real))
+    inputs = [node.input[0], *weights, *node.input[3:8]]
+    while not inputs[-1]:
+        inputs.pop()
+    w = Writer(node, facts)
+    results = w.add_all("LSTM", len(node.output), *inputs)
+    w.nodes[-1].attribute.extend(node.attribute)
+    return done(w, dict(enumerate(results)))
+
+
 RULES: dict[str, Rule] = {
-    "DequantizeLinear": _moved, "DynamicQuantizeMatMul": _dynamic_product, "MatMulIntegerToFloat": _integer_to_float,
+    "DequantizeLinear": _moved, "DynamicQuantizeLSTM": _recurrent,
+    "DynamicQuantizeMatMul": _dynamic_product, "MatMulIntegerToFloat": _integer_to_float,
     "MatMulNBits": _packed_product, "QGemm": _gemm, "QLinearAdd": _between_two, "QLinearAveragePool": _of_one,
     "QLinearConcat": _concat, "QLinearConv": _convolution, "QLinearGlobalAveragePool": _of_one,
     "QLinearLeakyRelu": _leaky, "QLinearMul": _between_two, "QLinearReduceMean": _mean, "QLinearSigmoid": _of_one,
