@@ -291,7 +291,8 @@ def constant(node: onnx.NodeProto, facts: Facts, place: int, what: str) -> Any:
 
 
 RULES: dict[str, Rule] = {
-    "BiasGelu": _gelu, "BiasSoftmax": _bias_softmax, "CDist": _distances, "EmbedLayerNormalization": _embed_normalization,
+    "BiasGelu": _gelu, "BiasSoftmax": _bias_softmax, "CDist": _distances,
+    "EmbedLayerNormalization": _embed_normalization,
     "ExpandDims": _expand_dims, "FastGelu": _gelu, "FusedConv": _fused, "FusedGemm": _fused,
     "FusedMatMul": _fused_product, "Gelu": _gelu, "GridSample": _moved, "LayerNormalization": _layer_normalization,
     "NhwcMaxPool": _pool_last, "Pad": _moved, "QuickGelu": _quick_gelu,

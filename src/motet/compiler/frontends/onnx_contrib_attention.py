@@ -2,7 +2,7 @@
 
     Attention(x, weights, bias)      →  heads of x · weights + bias, and what follows
     MultiHeadAttention(q, k, v)      →  Softmax(q · kᵀ · scale + masks) · v by heads
-    GroupQueryAttention(q, k, v, …)  →  the same, each head of k and v for several of q, causal, after the keys of before
+    GroupQueryAttention(q, k, v, …)  →  the same, each head of k and v for several of q, causal, after earlier keys
     RotaryEmbedding(x, places)       →  x · cos + turned x · sin
 
 Masks are added as `mask_filter_value`; what comes later is left out by the lowest number there is.
@@ -11,6 +11,7 @@ Masks are added as `mask_filter_value`; what comes later is left out by the lowe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,7 +125,7 @@ def _attention(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
         product = w.add("Add", product, node.input[2])
     ends = np.cumsum([0, *sizes]).tolist()
     query, key, value = (
-        _heads(w, w.slice(product, 2, begin, end), heads) for begin, end in zip(ends, ends[1:], strict=False)
+        _heads(w, w.slice(product, 2, begin, end), heads) for begin, end in pairwise(ends)
     )
     present = ""
     if past := given(node, 4):
@@ -151,7 +152,7 @@ def _several_heads(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] |
     if None in found or (given(node, 3) and given(node, 3) not in facts.shapes):
         return None
     if found[0] != 3 or found[1] not in (3, 4) or given(node, 8):
-        raise refused(node, facts, f"of operands of {found} axes, or with a shared buffer", "three of 3 axes, not packed")
+        raise refused(node, facts, f"of operands of {found} axes, or with a shared buffer", "3 of 3 axes, not packed")
     w = Writer(node, facts)
     if given(node, 3):
         names = _biased(w, names, [rank == 3 for rank in found])

@@ -94,8 +94,8 @@ def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return None
     if node.input[0] or not shapes or any(shape is None for shape in shapes):
         raise facts.model.error(
-            f"node {node.name!r}: Scan of operator set 8 is supported without lengths of sequences, for extents that are "
-            "known when compiling; convert it to operator set 9 or later"
+            f"node {node.name!r}: Scan of operator set 8 is supported without lengths of sequences, for extents that "
+            "are known when compiling; convert it to operator set 9 or later"
         )
     known = [shape for shape in shapes if shape is not None]
     batch, turns, states = known[0][0], known[-1][1], len(known) - count

@@ -3,14 +3,14 @@
     y = com.microsoft.FusedMatMul[transB=1](a, b)        →  t = Transpose(b); y = MatMul(a, t)
     r = ai.onnx.ml.LinearRegressor[coefficients](x)      →  m = MatMul(x, c); r = Add(m, i)
 
-Those of `ai.onnx.ml` (scikit-learn's models), of `com.microsoft` (what onnxruntime's optimiser and quantiser write, also
-where they name ONNX's own domain, in which there is no such operator) and of `ai.onnx.preview.training`. Types are
+Those of `ai.onnx.ml` (scikit-learn's models), of `com.microsoft` (what onnxruntime's optimiser and quantiser write,
+also where they name ONNX's own domain, in which there is no such operator) and of `ai.onnx.preview.training`. Types are
 inferred anew where an operator needs those of what another one gave.
 """
 
 from __future__ import annotations
 
-import warnings
+import logging
 from typing import TYPE_CHECKING
 
 from motet.compiler.frontends import (
@@ -30,6 +30,7 @@ from motet.compiler.frontends.onnx_writing import Facts, Rule, copy, element_typ
 if TYPE_CHECKING:
     import onnx
 
+_log = logging.getLogger("motet")
 _OPSET = 21  # of the default domain, where a model imports only others
 _RULES: dict[str, dict[str, Rule]] = {
     "ai.onnx.ml": {**onnx_ml.RULES, **onnx_ml_trees.RULES, **onnx_ml_vectors.RULES},
@@ -51,9 +52,9 @@ def strip_zip_maps(model: OnnxModel) -> None:
     for node in graph.node:
         if node.domain != "ai.onnx.ml" or node.op_type != "ZipMap":
             continue
-        warnings.warn(
-            f"{model.file}: {node.output[0]!r} is a tensor, not a list of maps: ZipMap {node.name!r} is left out; convert "
-            "with options={'zipmap': False} to have this written in the model", stacklevel=2,
+        _log.warning(
+            "%s: %r is a tensor, not a list of maps: ZipMap %r is left out; convert with options={'zipmap': False} to "
+            "have this written in the model", model.file, node.output[0], node.name,
         )  # fmt: skip
         if node.output[0] in results:
             results[node.output[0]].type.Clear()

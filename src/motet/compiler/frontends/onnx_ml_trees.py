@@ -43,7 +43,7 @@ _POSTS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 @dataclass
 class _Forest:
     """Nodes of all trees by number: the feature and the value it is compared with, how, where that leads to, whether
-    NaN leads to `yes`; weights of leaves by result, NaN where a leaf has none; values of MEMBER nodes, padded by NaN."""
+    NaN leads to `yes`; weights of leaves by result, NaN where a leaf has none; values of MEMBER nodes, padded."""
 
     features: np.ndarray
     splits: np.ndarray
@@ -269,7 +269,8 @@ def _regressor(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     if facts.rank(node.input[0]) is None:
         return None
     w, results = Writer(node, facts), attribute(node, "n_targets", 1)
-    found = _aggregated(w, _by_name(node, facts, "target", results), attribute(node, "aggregate_function", b"SUM").decode())
+    how = attribute(node, "aggregate_function", b"SUM").decode()
+    found = _aggregated(w, _by_name(node, facts, "target", results), how)
     dtype = dtype_of(float_kind(w, node.input[0]))
     found = _with_base(w, found, numbers(node, "base_values"), dtype)
     return w.done([w.cast(transformed(w, found, post_transform(node), dtype), onnx.TensorProto.FLOAT)])

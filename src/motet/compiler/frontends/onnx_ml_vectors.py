@@ -107,8 +107,8 @@ def _decisions(m: _Machine, counts: np.ndarray, classes: int) -> str:
     pairs = _pairs(classes)
     if factors.shape[1] != total or len(rho) != len(pairs) or len(counts) != classes:
         raise facts.model.error(
-            f"node {node.name!r}: SVMClassifier of {classes} classes and {total} vectors: its lists do not fit; expected "
-            f"{(classes - 1) * total} coefficients and {len(pairs)} rho"
+            f"node {node.name!r}: SVMClassifier of {classes} classes and {total} vectors: its lists do not fit; "
+            f"expected {(classes - 1) * total} coefficients and {len(pairs)} rho"
         )
     table = np.zeros((total, len(pairs)))
     for number, (i, j) in enumerate(pairs):
@@ -133,7 +133,7 @@ def _votes(m: _Machine, decisions: str, classes: int) -> str:
 
 
 def _probabilities(m: _Machine, decisions: str, classes: int) -> str:
-    """That of a pair by a sigmoid; onnxruntime moves it towards itself until an error is below 0.0025, libsvm does not."""
+    """That of a pair by a sigmoid; onnxruntime stops up to 0.0025 before it, libsvm does not."""
     w = m.w
     scaled = w.add("Mul", decisions, m.number(numbers(w.node, "prob_a")))
     single = w.add("Sigmoid", w.add("Neg", w.add("Add", scaled, m.number(numbers(w.node, "prob_b")))))

@@ -44,14 +44,18 @@ def _hashed(w: Writer, count: str, stream: int) -> str:
     chosen = np.random.RandomState((_seed(w.node) + stream) % (1 << 32))
     factor, *shifts = (int(item) for item in chosen.randint(1 << 20, _PRIME, 4))
     place = w.add("Mod", w.add("Range", _number(w, 0), count, _number(w, 1)), _number(w, _PRIME))
-    value = w.add("Mod", w.add("Add", w.add("Mul", place, _number(w, factor)), _number(w, shifts[0])), _number(w, _PRIME))
+    value = _mixed(w, place, factor, shifts[0])
     for shift in shifts[1:]:
         square = w.add("Mul", value, w.add("Add", value, _number(w, shift)))
         value = w.add("Mod", square, _number(w, _PRIME))
-        value = w.add("Mod", w.add("Add", w.add("Mul", value, _number(w, factor)), _number(w, shift)), _number(w, _PRIME))
+        value = _mixed(w, value, factor, shift)
     high = w.add("Div", value, _number(w, 1 << 8))  # what float32 has of it: nothing becomes 1
     wide = w.add("Add", w.cast(high, onnx.TensorProto.FLOAT), _number(w, 0.5))
     return w.add("Mul", wide, _number(w, 2.0**-23))
+
+
+def _mixed(w: Writer, value: str, factor: int, shift: int) -> str:
+    return w.add("Mod", w.add("Add", w.add("Mul", value, _number(w, factor)), _number(w, shift)), _number(w, _PRIME))
 
 
 def _uniform(w: Writer, shape: Sequence[int] | None, like: str) -> str:

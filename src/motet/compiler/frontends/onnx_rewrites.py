@@ -444,6 +444,7 @@ _RULES: dict[str, Rule] = {
     **onnx_quantised.RULES,
     **onnx_quantised_convolutions.RULES, **onnx_random.RULES, **onnx_recurrent.RULES, **onnx_reductions.RULES,
     **onnx_resize.RULES, **onnx_sampling.RULES,
+    **onnx_resize.RULES, **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "CumSum": _cum_sum,
     "Gemm": _gemm,
     "Hardmax": _hardmax, "LpPool": _lp_pool, "MaxPool": _max_pool,

@@ -72,5 +72,6 @@ def test_operators_of_other_domains_are_named() -> None:
                               [helper.make_tensor_value_info("y", F, [4])])
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)]
     data = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
-    with pytest.raises(CompileError, match=r"node 'node': operator CategoryMapper of domain 'ai.onnx.ml' is not supported: it maps strings"):
+    what = r"node 'node': operator CategoryMapper of domain 'ai.onnx.ml' is not supported: it maps strings"
+    with pytest.raises(CompileError, match=what):
         load_onnx(data, "m.onnx")
