@@ -87,7 +87,8 @@ def test_fused_operators() -> None:
 
 
 def test_fused_attention() -> None:
-    x, weights, bias, mask = floats(2, 4, 8), floats(8, 24), floats(24), np.array([[1] * 3 + [0], [1, 1, 0, 0]], np.int32)
+    x, weights, bias = floats(2, 4, 8), floats(8, 24), floats(24)
+    mask = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)
     q, k, v, past = floats(2, 2, 8), floats(2, 2, 4), floats(2, 2, 4), [floats(2, 1, 3, 4) for _ in range(2)]
     nodes = [
         Node("Attention", [x, weights, bias, mask], {"num_heads": 2, "unidirectional": 1}, CONTRIB),
@@ -154,7 +155,7 @@ def test_random_numbers_are_those_of_the_seed() -> None:
     ]  # fmt: skip
     model, given = model_of(nodes)
     model.opset_import.append(onnx.helper.make_opsetid("", 22))
-    for number in (3, 4):
+    for number in (4, 5):
         model.graph.input[number].type.tensor_type.shape.dim[1].dim_param = f"n{number}"
     dropped, kept, uniform, normal, drawn, hashed, classes = run(model, given)
     mask = np.random.RandomState(5).uniform(0, 1, x.shape) >= 0.25
@@ -173,8 +174,10 @@ def test_random_numbers_are_those_of_the_seed() -> None:
 def test_known_conditions_and_batched_scans() -> None:
     """A branch whose result has another rank than the other one, and Scan of operator set 8, backwards."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    branches = [helper.make_graph([helper.make_node(op, ["x"], [op])], op, [],
-                                  [helper.make_empty_tensor_value_info(op)]) for op in ("Squeeze", "Identity")]  # fmt: skip
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [helper.make_empty_tensor_value_info(op)])
+        for op in ("Squeeze", "Identity")
+    ]
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Gather", ["s", "zero"], ["d"]),
              helper.make_node("Equal", ["d", "one"], ["c"]),
              helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])]  # fmt: skip
@@ -200,6 +203,21 @@ def test_known_conditions_and_batched_scans() -> None:
     sums = start[:, None] + np.cumsum(x[:, ::-1], 1)
     np.testing.assert_allclose(all_, sums, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(last, sums[:, -1], rtol=1e-5, atol=1e-6)
+
+
+def test_optional_tensors_are_tensors() -> None:
+    helper = onnx.helper
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [4]))
+    nodes = [helper.make_node("OptionalGetElement", ["x"], ["y"]), helper.make_node("OptionalHasElement", ["x"], ["h"]),
+             helper.make_node("Optional", [], ["none"], type=kind.optional_type.elem_type),
+             helper.make_node("OptionalHasElement", ["none"], ["n"])]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("x", kind)],
+                              [helper.make_empty_tensor_value_info(name) for name in "yhn"])  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    x = floats(4)
+    same, has, none = run(model, {"x": x})
+    np.testing.assert_array_equal(same, x)
+    assert (has, none) == (True, False)
 
 
 @pytest.mark.parametrize(("node", "what"), [

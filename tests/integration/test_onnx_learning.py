@@ -146,7 +146,8 @@ def test_maps_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize(("node", "what"), [
     (Node("LinearClassifier", [X], {"coefficients": WEIGHTS, "intercepts": [0.5, 1.0],
-                                   "classlabels_strings": ["a", "b"]}, ML, 2), "LinearClassifier with labels of strings is not supported; expected classlabels_ints"),
+                                   "classlabels_strings": ["a", "b"]}, ML, 2),
+     "LinearClassifier with labels of strings is not supported; expected classlabels_ints"),
     (Node("LinearRegressor", [X], {"coefficients": WEIGHTS, "targets": 4}, ML), "6 coefficients and 0 intercepts"),
     (_forest(X, "SUM", nodes_truenodeids=[1, 0, 0, 0, 0, 1, 0, 0]), "its nodes lead in a circle"),
     (_forest(X, "SUM", nodes_truenodeids=[1, 9, 0, 0, 0, 1, 0, 0]), "it names a node that there is not"),

@@ -5,10 +5,10 @@ without an initializer), then large constants as parameters. Nothing is converte
 an operator has no lowering at the model's own. Large initializers never pass through text: they leave the graph
 as arrays, mapped from the file where that is possible, and stay arrays.
 
-The way: `onnx_model` reads, `onnx_distrusted` refuses what there is no way for, `onnx_simplify` folds constants on the
-graph, `onnx_sequences` resolves sequences, `onnx_rewrites` and the files of its rules write with other operators what
-the wheel's lowering lacks or gets wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup`
-removes what is left behind.
+The way: `onnx_model` reads, `onnx_domains` writes operators of other domains with ONNX's own, `onnx_distrusted` refuses
+what there is no way for, `onnx_simplify` folds constants on the graph, `onnx_sequences` resolves sequences,
+`onnx_rewrites` and the files of its rules write with other operators what the wheel's lowering lacks or gets wrong,
+`onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup` removes what is left behind.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_u
 from motet.compiler.frontends.onnx_domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
+from motet.compiler.frontends.onnx_optionals import resolve_optionals
 from motet.compiler.frontends.onnx_sequences import resolve_sequences
 from motet.compiler.frontends.onnx_simplify import simplify, static_shapes
 from motet.compiler.frontends.onnx_writing import element_types
@@ -51,6 +52,7 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
     """
     model = read_model(data, file, files)
     strip_zip_maps(model)
+    resolve_optionals(model)
     check_types(model)
     inline_functions(model)
     write_domains(model)
