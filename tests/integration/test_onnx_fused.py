@@ -205,6 +205,17 @@ def test_known_conditions_and_batched_scans() -> None:
     np.testing.assert_allclose(last, sums[:, -1], rtol=1e-5, atol=1e-6)
 
 
+def test_products_along_axes() -> None:
+    x = floats(2, 7, 5)
+    nodes = [Node("ReduceProd", [x, np.array(axes)], {"keepdims": keep}, fixed=(1,))
+             for axes, keep in (([1], 1), ([-1, 0], 0), ([0, 1, 2], 1))]  # fmt: skip
+    model, given = model_of(nodes)
+    model.opset_import.append(onnx.helper.make_opsetid("", 18))
+    expected = [x.prod(1, keepdims=True), x.prod((0, 2)), x.prod(keepdims=True)]
+    for found, wanted in zip(run(model, given), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_optional_tensors_are_tensors() -> None:
     helper = onnx.helper
     kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [4]))
