@@ -5,11 +5,11 @@ without an initializer), then large constants as parameters. Nothing is converte
 an operator has no lowering at the model's own. Large initializers never pass through text: they leave the graph
 as arrays, mapped from the file where that is possible, and stay arrays.
 
-The way: `onnx_model` reads, `onnx_distrusted` refuses what there is no way for, `onnx_short_types` stores 8-bit
-floats and the like as bytes, `onnx_simplify` folds constants on the
-graph, `onnx_sequences` resolves sequences, `onnx_rewrites` and the files of its rules write with other operators what
-the wheel's lowering lacks or gets wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup`
-removes what is left behind.
+The way: `onnx_model` reads, `onnx_domains` writes operators of other domains with ONNX's own, `onnx_distrusted` refuses
+what there is no way for, `onnx_short_types` stores 8-bit floats and the like as bytes, `onnx_simplify` folds constants
+on the graph, `onnx_sequences` resolves sequences, `onnx_rewrites` and the files of its rules write with other operators
+what the wheel's lowering lacks or gets wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and
+`onnx_cleanup` removes what is left behind.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
 from motet.compiler.frontends.onnx_data import DataFiles
 from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
+from motet.compiler.frontends.onnx_domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
+from motet.compiler.frontends.onnx_optionals import resolve_optionals
 from motet.compiler.frontends.onnx_sequences import resolve_sequences
 from motet.compiler.frontends.onnx_short_types import store_short_types
 from motet.compiler.frontends.onnx_simplify import simplify, static_shapes
@@ -51,8 +53,11 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
     operators and types that are unknown or have no lowering, and for missing external data.
     """
     model = read_model(data, file, files)
+    strip_zip_maps(model)
+    resolve_optionals(model)
     check_types(model)
     inline_functions(model)
+    write_domains(model)
     check_operators(model)
     refuse_distrusted(model)
     store_short_types(model)
@@ -124,8 +129,7 @@ def check_operators(model: OnnxModel) -> None:
             )
         if domain and onnx.defs.has(node.op_type, opsets[domain], domain):
             raise model.error(
-                f"{where}: operator {node.op_type} of domain {domain!r} is not supported; expected operators of "
-                "'ai.onnx'"
+                f"{where}: operator {node.op_type} of domain {domain!r} is not supported: {reason(node)}"
             )
         if not onnx.defs.has(node.op_type, opsets[domain], domain):
             raise model.error(

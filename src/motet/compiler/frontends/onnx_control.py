@@ -1,6 +1,7 @@
 """Writes control flow that the wheel's lowering does not know without.
 
-- If, whose branches only give values from outside, becomes Where;
+- If, whose branches only give constants and values from outside, becomes Where;
+- Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch;
 - Loop, whose number of turns is known and that nothing ends before, becomes its turns, one after the other.
 """
 
@@ -24,9 +25,9 @@ def _choice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     w = Writer(node, facts)
     chosen: list[str] = []
     branches = [attribute(node, name, None) for name in ("then_branch", "else_branch")]
-    if any(inner.op_type != "Identity" for branch in branches for inner in branch.node):
+    if any(inner.op_type not in ("Constant", "Identity") for branch in branches for inner in branch.node):
         return None
-    values = [{inner.output[0]: inner.input[0] for inner in branch.node} for branch in branches]
+    values = [{n.output[0]: _constant_or_input(n, facts) for n in branch.node} for branch in branches]
     for results in zip(*(branch.output for branch in branches), strict=True):
         first, second = (_source(result.name, known) for result, known in zip(results, values, strict=True))
         shapes = [facts.shapes.get(name) for name in (first, second)]
@@ -34,6 +35,22 @@ def _choice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
             return None
         chosen.append(w.add("Where", node.input[0], first, second))
     return w.done(chosen)
+
+
+def _constant_or_input(inner: onnx.NodeProto, facts: Facts) -> str:
+    """What an Identity reads, or, as one of the model's constants, what a Constant has."""
+    import onnx
+
+    if inner.op_type == "Identity":
+        return inner.input[0]
+    item = inner.attribute[0]
+    value = onnx.helper.get_attribute_value(item)
+    array = onnx.numpy_helper.to_array(value) if item.name == "value" else np.array(value)
+    if item.name.startswith(("value_float", "value_int")):
+        array = array.astype(np.float32 if "float" in item.name else np.int64)
+    name = facts.constant(inner, "value", array)
+    facts.shapes[name] = array.shape
+    return name
 
 
 def _source(name: str, known: dict[str, str]) -> str:
@@ -69,6 +86,47 @@ def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
 
 
+def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of operator set 8: lengths of sequences, then states and operands, all of which begin with the batch."""
+    inner, count = attribute(node, "body", None), attribute(node, "num_scan_inputs", 0)
+    shapes = [facts.shapes.get(name) for name in node.input[1:]]
+    if facts.version > 8:
+        return None
+    if node.input[0] or not shapes or any(shape is None for shape in shapes):
+        raise facts.model.error(
+            f"node {node.name!r}: Scan of operator set 8 is supported without lengths of sequences, for extents that "
+            "are known when compiling; convert it to operator set 9 or later"
+        )
+    known = [shape for shape in shapes if shape is not None]
+    batch, turns, states = known[0][0], known[-1][1], len(known) - count
+    if not batch or not turns or batch * turns * sum(1 for _ in all_nodes(inner)) > NODES:
+        raise facts.model.error(f"node {node.name!r}: Scan of {batch} batches of {turns} turns is more than is written "
+                                f"out; expected {NODES} nodes; convert it to operator set 9 or later")  # fmt: skip
+    w, backwards = Writer(node, facts), attribute(node, "directions", [0] * count)
+    rows = [_row(w, inner, number, (states, turns, backwards)) for number in range(batch)]
+    return w.done([w.add("Concat", *parts, axis=0) for parts in zip(*rows, strict=True)])
+
+
+def _row(w: Writer, inner: onnx.GraphProto, number: int, form: tuple[int, int, list[int]]) -> list[str]:
+    """The results for one element of the batch, each of which has an axis for it, of extent 1."""
+    states, turns, backwards = form
+    own = [w.over("Squeeze", w.slice_of(name, 0, number), [0]) for name in w.node.input[1:]]
+    values, collected = own[:states], [list[str]() for _ in inner.output[states:]]
+    for turn in range(turns):
+        slices = [
+            w.over("Squeeze", w.slice_of(value, 0, turns - 1 - turn if back else turn), [0])
+            for value, back in zip(own[states:], backwards, strict=True)
+        ]
+        names = {value.name: given for value, given in zip(inner.input, [*values, *slices], strict=True)}
+        _turn(w, inner, names, number * turns + turn)
+        results = [names.get(value.name, value.name) for value in inner.output]
+        values = results[:states]
+        for found, result in zip(collected, results[states:], strict=True):
+            found.append(w.over("Unsqueeze", result, [0]))
+    scanned = [w.add("Concat", *found, axis=0) for found in collected]
+    return [w.over("Unsqueeze", value, [0]) for value in (*values, *scanned)]
+
+
 def _goes_on(inner: onnx.GraphProto, facts: Facts) -> bool:
     """Whether the condition of a body is the one that it begins with, or always true."""
     known = {n.output[0]: n.input[0] for n in inner.node if n.op_type in ("Identity", "Cast")}
@@ -99,4 +157,4 @@ def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
             _rename(inner, names)
 
 
-RULES: dict[str, Rule] = {"If": _choice, "Loop": _loop}
+RULES: dict[str, Rule] = {"If": _choice, "Loop": _loop, "Scan": _batches}

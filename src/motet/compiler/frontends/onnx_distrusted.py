@@ -46,10 +46,6 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _scan(node: onnx.NodeProto, version: int) -> str | None:
-    return "of operator set 8, whose operands are batches," if version < 9 else None
-
-
 def _max_pool(node: onnx.NodeProto, version: int) -> str | None:
     if len(node.output) > 1 and node.output[1]:
         return "with indices as a result"
@@ -73,6 +69,7 @@ UNKNOWN: dict[str, str] = {
     "CumProd": "it has no lowering; for positive numbers write it as Exp of CumSum of Log",
     "DFT": _COMPLEX,
     "DeformConv": "it has no lowering; write it with GridSample and MatMul",
+    "ImageDecoder": "images are decoded before a call; give it the pixels",
     "MaxUnpool": "it has no lowering; write it with ScatterElements",
     "NonMaxSuppression": _OF_DATA,
     "NonZero": _OF_DATA,
@@ -85,5 +82,4 @@ RULES: dict[str, Callable[[Any, int], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
     "MaxPool": _max_pool,
-    "Scan": _scan,
 }

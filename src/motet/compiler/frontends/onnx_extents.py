@@ -305,6 +305,8 @@ def _number(value: int) -> ir.Attribute:
 
 def _split(node: _Node) -> None:
     """The parts are all there is."""
+    if not node.operands[0].rank:
+        return  # not known, as that of a result of an If is not; what cannot lower is refused later
     place = _Place(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
     parts = _parts(node)
     if parts is not None and place.is_dynamic:
@@ -402,12 +404,14 @@ def _einsum(node: _Node) -> None:
 
 def _gather_elements(node: _Node) -> None:
     data, indices = node.operands[0], node.operands[1]
-    _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
+    if data.rank:
+        _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
 
 
 def _scatter_elements(node: _Node) -> None:
     data, indices, updates = node.operands[:3]
-    _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
+    if data.rank:
+        _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
     for axis in range(indices.rank):
         _assert_equal(_Place(indices, axis), _Place(updates, axis))
 

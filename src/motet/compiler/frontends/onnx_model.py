@@ -95,6 +95,7 @@ def read_model(data: Content | Path, file: str, files: DataFiles | None = None) 
             location,
         ) from error
     _check_parsed(proto, location)
+    proto.ir_version = max(proto.ir_version, 4)  # from which on constants are no inputs, and known to inference
     if files is None and isinstance(data, Path):
         files = DataFiles(str(data))
     model = OnnxModel(proto, file, files=files)

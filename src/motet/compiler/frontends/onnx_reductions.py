@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends import onnx_reduced_products
 from motet.compiler.frontends.onnx_simplify import attribute
 from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
 
@@ -53,4 +54,4 @@ def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.add("Add", total, most if keep else _reduced(w, "ReduceMax", most, keep))])
 
 
-RULES: dict[str, Rule] = {"ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp}
+RULES: dict[str, Rule] = {**onnx_reduced_products.RULES, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp}

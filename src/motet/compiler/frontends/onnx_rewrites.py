@@ -36,6 +36,7 @@ from motet.compiler.frontends import (
     onnx_products,
     onnx_quantised,
     onnx_quantised_convolutions,
+    onnx_random,
     onnx_recurrent,
     onnx_reductions,
     onnx_resize,
@@ -441,13 +442,10 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
-    **onnx_linear_quantisation.RULES, **onnx_quantised.RULES,
-    **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_reductions.RULES, **onnx_resize.RULES,
-    **onnx_sampling.RULES,
+    **onnx_linear_quantisation.RULES, **onnx_quantised.RULES, **onnx_quantised_convolutions.RULES, **onnx_random.RULES,
+    **onnx_recurrent.RULES, **onnx_reductions.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "CumSum": _cum_sum,
-    "Gemm": _gemm,
-    "Hardmax": _hardmax, "LpPool": _lp_pool, "MaxPool": _max_pool,
+    "Gemm": _gemm, "Hardmax": _hardmax, "LpPool": _lp_pool, "MaxPool": _max_pool,
     "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
-    "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
-    "Selu": _selu,
+    "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice, "Selu": _selu,
 }

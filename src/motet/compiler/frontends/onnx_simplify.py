@@ -1,6 +1,7 @@
 """Simplifies an ONNX graph before it is imported, where ONNX says it more simply than linalg does.
 
 - what has no elements becomes a constant;
+- an If whose condition is known becomes its branch;
 - shapes of static values and everything computed from constants alone become constants;
 - batch normalisation with constant statistics goes into the weights of the convolution before it,
   or becomes one multiplication and one addition;
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import each_body, reads, separate_bodies
+from motet.compiler.frontends.onnx_branches import inline_branches
 from motet.compiler.frontends.onnx_empty import fold_empty
 from motet.compiler.frontends.onnx_evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx_model import OnnxModel
@@ -42,6 +44,7 @@ def _simplify(model: OnnxModel) -> None:
         changed |= fold_constants(model)
         changed |= fold_shapes(model)
         changed |= fold_extents(model)
+        changed |= inline_branches(model)
         changed |= fold_gemm_weights(model)
         changed |= fold_batch_normalization(model)
         if not changed:

@@ -139,6 +139,12 @@ class Writer:
             return self.reshape(value, shape)
         return self.add("Reshape", value, self.add("Shape", other))
 
+    def slice_of(self, value: str, axis: int, place: int) -> str:
+        """The slice at `place`, along an axis of extent 1, in any operator set: numbers are attributes before 10."""
+        if self.facts.version >= 10:
+            return self.slice(value, axis, place, place + 1)
+        return self.add("Slice", value, axes=[axis], starts=[place], ends=[place + 1])
+
     def slice(self, value: str, axis: int, start: int, stop: int, step: int = 1) -> str:
         numbers = [self.constant(np.array([number], np.int64), "slice") for number in (start, stop, axis, step)]
         return self.add("Slice", value, *numbers)
