@@ -90,7 +90,6 @@ UNKNOWN: dict[str, str] = {
     "BitCast": "it has no lowering; give its operand in the other type",
     "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
     "Compress": _OF_DATA,
-    "CumProd": "it has no lowering; for positive numbers write it as Exp of CumSum of Log",
     "DFT": _COMPLEX,
     "DeformConv": "it has no lowering; write it with GridSample and MatMul",
     "MaxUnpool": "it has no lowering; write it with ScatterElements",

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends import (
+    onnx_attention,
     onnx_control,
     onnx_movement,
     onnx_narrow,
@@ -39,6 +40,7 @@ from motet.compiler.frontends import (
     onnx_reductions,
     onnx_resize,
     onnx_sampling,
+    onnx_scans,
 )
 from motet.compiler.frontends.onnx_bodies import each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
@@ -49,15 +51,17 @@ from motet.errors import CompileError
 if TYPE_CHECKING:
     import onnx
 
+_DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
 _LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
 
 
 def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
     within = each_body(model, rewrite_forms)
+    composed = _apply(model, _COMPOSED, {})
     widened = _apply(model, onnx_narrow.RULES, {})
     rewritten = _apply(model, _RULES, _CHECKS)
-    return within or widened or rewritten
+    return within or composed or widened or rewritten
 
 
 def _apply(
@@ -67,7 +71,7 @@ def _apply(
     nodes: list[onnx.NodeProto] = []
     changed = False
     for node in model.proto.graph.node:
-        known = node.domain in ("", "ai.onnx")
+        known = node.domain in _DOMAINS
         if known and (check := checks.get(node.op_type)) is not None:
             check(node, facts)
         rule = rules.get(node.op_type) if known else None
@@ -438,6 +442,8 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
     "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _check_pool),
 }  # fmt: skip
+# What is written with operators that have rules themselves.
+_COMPOSED: dict[str, Rule] = {**onnx_attention.RULES, **onnx_scans.RULES}
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
     **onnx_quantised.RULES,
