@@ -85,18 +85,15 @@ _CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinea
 _TO_NARROW = _CONVERSIONS - {"DequantizeLinear"}
 _NARROW = frozenset({"INT2", "INT4", "UINT2", "UINT4", "FLOAT4E2M1"})
 _OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
-_COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
 UNKNOWN: dict[str, str] = {
     "BitCast": "it has no lowering; give its operand in the other type",
     "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
     "Compress": _OF_DATA,
-    "DFT": _COMPLEX,
     "DeformConv": "it has no lowering; write it with GridSample and MatMul",
     "MaxUnpool": "it has no lowering; write it with ScatterElements",
     "NonMaxSuppression": _OF_DATA,
     "NonZero": _OF_DATA,
     "RoiAlign": "it has no lowering; write it with GridSample and AveragePool",
-    "STFT": _COMPLEX,
     "TensorScatter": "it has no lowering; write it with ScatterND",
     "Unique": _OF_DATA,
 }

@@ -29,6 +29,7 @@ import numpy as np
 from motet.compiler.frontends import (
     onnx_attention,
     onnx_control,
+    onnx_fourier,
     onnx_movement,
     onnx_narrow,
     onnx_norms,
@@ -443,7 +444,7 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _check_pool),
 }  # fmt: skip
 # What is written with operators that have rules themselves.
-_COMPOSED: dict[str, Rule] = {**onnx_attention.RULES, **onnx_scans.RULES}
+_COMPOSED: dict[str, Rule] = {**onnx_attention.RULES, **onnx_fourier.RULES, **onnx_scans.RULES}
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
     **onnx_quantised.RULES,
