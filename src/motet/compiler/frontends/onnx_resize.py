@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx_resize_given import calculated_type, resized_in_call
+from motet.compiler.frontends.onnx_resize_given import calculated_type, narrowed, resized_in_call
 from motet.compiler.frontends.onnx_simplify import attribute
 from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
 from motet.errors import CompileError
@@ -220,7 +220,7 @@ def _written(w: Writer, axes: Sequence[_Axis], said: Filter) -> list[onnx.NodePr
     if outside.any():
         extrapolated = w.constant(np.array(attribute(node, "extrapolation_value", 0.0), kind), "extrapolated")
         value = w.add("Where", w.constant(outside, "outside"), extrapolated, value)
-    return w.done([w.cast(value, facts.types[node.input[0]]) if cast else value])
+    return w.done([narrowed(w, value, wide) if cast else value])
 
 
 def _terms(weights: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -149,15 +149,27 @@ def resized_in_call(node: onnx.NodeProto, facts: Facts, said: Filter) -> list[on
     if outside:
         extrapolated = w.constant(np.array(attribute(node, "extrapolation_value", 0.0), np.float32), "extrapolated")
         value = w.add("Where", outside, w.cast(extrapolated, wide), value)
-    return w.done([w.cast(value, kind) if wide != kind or kind == onnx.TensorProto.BOOL else value])
+    return w.done([value if wide == kind else narrowed(w, value, wide)])
 
 
 def calculated_type(facts: Facts, name: str) -> int:
-    """The type that sums are of: float64 for integers, whose result is cut off."""
+    """The type that sums are of: float64 for integers, to which the result is rounded."""
     import onnx
 
     narrow = facts.types[name] in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT)
     return onnx.TensorProto.FLOAT if narrow else onnx.TensorProto.DOUBLE
+
+
+def narrowed(w: Writer, value: str, wide: int) -> str:
+    """`value`, of type `wide`, in the operand's; integers are rounded, and at most their type's bounds."""
+    import onnx
+
+    kind = w.facts.types[w.node.input[0]]
+    if wide == onnx.TensorProto.DOUBLE:
+        bounds = np.iinfo(w.facts.dtype(w.node.input[0]))
+        low, high = (w.constant(np.array(bound, np.float64), "bound") for bound in (bounds.min, bounds.max))
+        value = w.add("Clip", w.add("Round", value), low, high)
+    return w.cast(value, kind)
 
 
 def _axes(numbers: _Numbers, facts: Facts) -> list[_Given] | None:
