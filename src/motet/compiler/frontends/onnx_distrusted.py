@@ -66,12 +66,6 @@ def _scan(node: onnx.NodeProto, version: int) -> str | None:
     return "of operator set 8, whose operands are batches," if version < 9 else None
 
 
-def _max_pool(node: onnx.NodeProto, version: int) -> str | None:
-    if len(node.output) > 1 and node.output[1]:
-        return "with indices as a result"
-    return None
-
-
 def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
     if node.op_type == "LSTM" and len(node.input) > 7 and node.input[7]:
         return "with peepholes"
@@ -87,19 +81,15 @@ _NARROW = frozenset({"INT2", "INT4", "UINT2", "UINT4", "FLOAT4E2M1"})
 _OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
 UNKNOWN: dict[str, str] = {
     "BitCast": "it has no lowering; give its operand in the other type",
-    "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
     "Compress": _OF_DATA,
     "DeformConv": "it has no lowering; write it with GridSample and MatMul",
-    "MaxUnpool": "it has no lowering; write it with ScatterElements",
     "NonMaxSuppression": _OF_DATA,
     "NonZero": _OF_DATA,
     "RoiAlign": "it has no lowering; write it with GridSample and AveragePool",
-    "TensorScatter": "it has no lowering; write it with ScatterND",
     "Unique": _OF_DATA,
 }
 RULES: dict[str, Callable[[Any, int], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
-    "MaxPool": _max_pool,
     "Scan": _scan,
 }

@@ -42,6 +42,7 @@ from motet.compiler.frontends import (
     onnx_resize,
     onnx_sampling,
     onnx_scans,
+    onnx_windows,
 )
 from motet.compiler.frontends.onnx_bodies import each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
@@ -444,7 +445,9 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _check_pool),
 }  # fmt: skip
 # What is written with operators that have rules themselves.
-_COMPOSED: dict[str, Rule] = {**onnx_attention.RULES, **onnx_fourier.RULES, **onnx_scans.RULES}
+_COMPOSED: dict[str, Rule] = {
+    **onnx_attention.RULES, **onnx_fourier.RULES, **onnx_scans.RULES, **onnx_windows.RULES,
+}  # fmt: skip
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
     **onnx_quantised.RULES,
