@@ -82,10 +82,8 @@ _OF_DATA = "the extents of its results depend on data; expected operators whose 
 UNKNOWN: dict[str, str] = {
     "BitCast": "it has no lowering; give its operand in the other type",
     "Compress": _OF_DATA,
-    "DeformConv": "it has no lowering; write it with GridSample and MatMul",
     "NonMaxSuppression": _OF_DATA,
     "NonZero": _OF_DATA,
-    "RoiAlign": "it has no lowering; write it with GridSample and AveragePool",
     "Unique": _OF_DATA,
 }
 RULES: dict[str, Callable[[Any, int], str | None]] = {

@@ -39,6 +39,7 @@ from motet.compiler.frontends import (
     onnx_quantised_convolutions,
     onnx_recurrent,
     onnx_reductions,
+    onnx_regions,
     onnx_resize,
     onnx_sampling,
     onnx_scans,
@@ -446,7 +447,8 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
 }  # fmt: skip
 # What is written with operators that have rules themselves.
 _COMPOSED: dict[str, Rule] = {
-    **onnx_attention.RULES, **onnx_fourier.RULES, **onnx_scans.RULES, **onnx_windows.RULES,
+    **onnx_attention.RULES, **onnx_fourier.RULES, **onnx_regions.RULES, **onnx_scans.RULES,
+    **onnx_windows.RULES,
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
