@@ -29,6 +29,7 @@ import numpy as np
 from motet.compiler.frontends import (
     onnx_attention,
     onnx_control,
+    onnx_determinants,
     onnx_fourier,
     onnx_movement,
     onnx_narrow,
@@ -447,7 +448,7 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
 }  # fmt: skip
 # What is written with operators that have rules themselves.
 _COMPOSED: dict[str, Rule] = {
-    **onnx_attention.RULES, **onnx_fourier.RULES, **onnx_regions.RULES, **onnx_scans.RULES,
+    **onnx_attention.RULES, **onnx_determinants.RULES, **onnx_fourier.RULES, **onnx_regions.RULES, **onnx_scans.RULES,
     **onnx_windows.RULES,
 }  # fmt: skip
 _RULES: dict[str, Rule] = {
