@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MODES = {b"bilinear": "linear", b"linear": "linear", b"nearest": "nearest", b"bicubic": "cubic", b"cubic": "cubic"}
 _CUBIC = -0.75
-_LARGEST, _FAR_OUTSIDE = 1e30, 1e6  # coordinates that are multiplied by an extent, and converted to an index
+_LARGEST = 1e30  # a coordinate that is finite when it is multiplied by an extent
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,6 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     mode = _MODES[attribute(node, "mode", b"linear")]
     padding, aligned = attribute(node, "padding_mode", b"zeros").decode(), bool(attribute(node, "align_corners", 0))
     shape, grid = facts.extents(node.input[0]), facts.extents(node.input[1])
-    if mode == "linear" and padding == "zeros" and aligned and shape is not None and len(shape) == 4:
-        w = Writer(node, facts)  # the wheel's own is right for numbers that an index can be of
-        own = w.add("GridSample", node.input[0], _bounded(w, node.input[1], _FAR_OUTSIDE))
-        w.nodes[-1].attribute.extend(node.attribute)
-        return w.done([own])
     known = [extent for extent in (*(shape or [])[1:], *(grid or [])[1:]) if extent]
     if shape is None or grid is None or node.input[0] not in facts.types or len(known) != len(shape) + len(grid) - 2:
         raise facts.model.error(
@@ -133,7 +128,7 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     points = known[len(shape) - 1 : -1]
     data = w.reshape(w.cast(node.input[0], onnx.TensorProto.FLOAT), [0, channels, math.prod(sizes)])
     flat = w.cast(w.reshape(node.input[1], [0, math.prod(points), len(sizes)]), onnx.TensorProto.FLOAT)
-    flat = _bounded(w, flat, _LARGEST)
+    flat = _bounded(w, flat)
     last = len(sizes) - 1
     along = [
         s.taps(w.over("Squeeze", w.slice(flat, 2, last - axis, last - axis + 1), [2]), size)
@@ -146,11 +141,9 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.cast(w.reshape(total, [0, channels, *points]), facts.types[node.input[0]])])
 
 
-def _bounded(w: Writer, grid: str, bound: float) -> str:
+def _bounded(w: Writer, grid: str) -> str:
     """Coordinates, of which none is larger; those that are no numbers are -1, as PyTorch has it."""
-    kind = np.dtype(np.float32) if w.facts.types.get(grid) is None else w.facts.dtype(grid)
-    bound = min(bound, 60000.0) if kind == np.float16 else bound
-    low, high, least = (w.constant(np.array(number).astype(kind), "bound") for number in (-bound, bound, -1.0))
+    low, high, least = (w.constant(np.array(number, np.float32), "bound") for number in (-_LARGEST, _LARGEST, -1))
     return w.add("Clip", w.add("Where", w.add("IsNaN", grid), least, grid), low, high)
 
 
