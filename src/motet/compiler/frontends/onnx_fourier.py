@@ -53,9 +53,9 @@ class _Rows:
         matrix = np.empty((read, parts, made, 1 if real else 2))
         for part in range(parts):
             rotated = turns * (1j if part else 1)
-            matrix[:, part, :, 0] = rotated.real
+            matrix[:, part, :, 0] = np.real(rotated)
             if not real:
-                matrix[:, part, :, 1] = rotated.imag
+                matrix[:, part, :, 1] = np.imag(rotated)
         value = self.resized(value, count, read) if read < count else value
         flat = self.w.reshape(value, [-1, read * parts])
         found = self.w.add("MatMul", flat, self.number(matrix.reshape(read * parts, -1)))
@@ -89,8 +89,8 @@ class _Rows:
         w, axis = self.w, factors.ndim + 1
         real, imaginary = (w.slice(value, axis, part, part + 1) for part in (0, 1))
         swapped = w.add("Concat", w.add("Neg", imaginary), real, axis=axis)
-        plain = w.add("Mul", value, self.number(factors.real[..., None]))
-        return w.add("Add", plain, w.add("Mul", swapped, self.number(factors.imag[..., None])))
+        plain = w.add("Mul", value, self.number(np.real(factors)[..., None]))
+        return w.add("Add", plain, w.add("Mul", swapped, self.number(np.imag(factors)[..., None])))
 
     def chirped(self, value: str, length: int) -> str:
         """By Bluestein's algorithm."""
@@ -220,7 +220,7 @@ def _dft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     axis_name, axis = _scalar(facts, node, 2)
     if not axis_name:
         axis = attribute(node, "axis", 1) if facts.version < 20 else -2
-    if axis is not None and not -rank <= axis < rank - 1 or axis == -1:
+    if axis is not None and (axis == -1 or not -rank <= axis < rank - 1):
         raise _refused(node, facts, f"axis is one of those before the last of {rank} axes; it is {axis}")
     found: list[tuple[int, _Work]] = []
     for each in range(rank - 1) if axis is None else [axis % rank]:

@@ -89,7 +89,8 @@ def _roi_align(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     f = _floats(node, facts)
     w = f.w
     cells = [attribute(node, "output_height", 1), attribute(node, "output_width", 1)]
-    grids = [attribute(node, "sampling_ratio", 0) or -(-size // cell) + 1 for size, cell in zip(sizes, cells, strict=True)]
+    ratio = attribute(node, "sampling_ratio", 0)
+    grids = [ratio or -(-size // cell) + 1 for size, cell in zip(sizes, cells, strict=True)]
     lines = [_line(f, axis, sizes[axis], cells[axis], grids[axis]) for axis in range(2)]
     rows = w.reshape(w.add("Transpose", f.cast(node.input[0]), perm=[0, 2, 3, 1]), [-1, channels])
     first = f.whole(w.reshape(node.input[2], [-1, 1, 1]))

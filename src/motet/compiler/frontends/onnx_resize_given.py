@@ -121,7 +121,6 @@ class _Numbers:
 
 def resized_in_call(node: onnx.NodeProto, facts: Facts, said: Filter) -> list[onnx.NodeProto] | None:
     """The nodes in place of `node`; None where an extent that changes is not known."""
-    import onnx
 
     w = Writer(node, facts)
     numbers = _Numbers(w, said)

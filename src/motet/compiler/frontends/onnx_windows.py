@@ -45,10 +45,11 @@ def _all(w: Writer, values: Sequence[str]) -> str:
 def _col2im(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     columns, result = facts.extents(node.input[0]), facts.extents(node.output[0])
     image, block = (facts.model.constants.get(name) for name in node.input[1:3])
-    pixels = image.tolist() if image is not None else (result or [None] * 2)[2:]
+    wanted = image.tolist() if image is not None else (result or [None] * 3)[2:]
+    pixels = [extent for extent in wanted if extent is not None]
     channels = (result or [None] * 2)[1]
     taps = int(block.prod()) if block is not None else None
-    if columns is None or columns[1] is None or columns[2] is None or None in pixels:
+    if columns is None or columns[1] is None or columns[2] is None or len(pixels) < len(wanted):
         raise _refused(node, facts, "the extents of its operand and of its result, but for the batch, are known")
     if taps is None and channels:
         taps = columns[1] // channels
