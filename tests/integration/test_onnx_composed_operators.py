@@ -98,6 +98,7 @@ def test_transforms_are_those_of_numpy(cases: list[tuple[tuple[int, ...], int, i
     forms.check(wanted, 1e-4)
 
 
+@pytest.mark.slow
 def test_signals_are_transformed_frame_by_frame() -> None:
     forms = Forms(17)
     forms.add("STFT", [normal(2, 50, 1)], [np.array(7), RNG.random(10).astype(np.float32)])
@@ -183,6 +184,7 @@ def test_linear_attention_decays_and_corrects_its_state() -> None:
     forms.check()
 
 
+@pytest.mark.slow
 def test_images_are_resized_by_what_a_call_gives() -> None:
     forms = Forms(21)
     linear = {"mode": "linear", "axes": [2, 3]}
@@ -198,6 +200,7 @@ def test_images_are_resized_by_what_a_call_gives() -> None:
     forms.check()
 
 
+@pytest.mark.slow
 def test_coordinates_that_are_no_numbers_read_no_element() -> None:
     grid = np.array([[[np.nan, 0], [1e30, 0], [-1e30, 0], [np.inf, 0], [0, 0]]], np.float32)[None]
     forms = Forms(20)
