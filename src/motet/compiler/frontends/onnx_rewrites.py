@@ -5,7 +5,6 @@
   many elements count.
 - MaxPool of padded floats: the wheel pads by the least finite number, which is larger than the infinity that it should
   lose against.
-- Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
 - Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
@@ -27,10 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends import (
-    onnx_attention,
+    onnx_composed,
     onnx_control,
-    onnx_determinants,
-    onnx_fourier,
     onnx_movement,
     onnx_narrow,
     onnx_norms,
@@ -40,11 +37,8 @@ from motet.compiler.frontends import (
     onnx_quantised_convolutions,
     onnx_recurrent,
     onnx_reductions,
-    onnx_regions,
     onnx_resize,
     onnx_sampling,
-    onnx_scans,
-    onnx_windows,
 )
 from motet.compiler.frontends.onnx_bodies import each_body
 from motet.compiler.frontends.onnx_model import OnnxModel
@@ -62,7 +56,7 @@ _LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
 def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
     within = each_body(model, rewrite_forms)
-    composed = _apply(model, _COMPOSED, {})
+    composed = _apply(model, onnx_composed.RULES, {})
     widened = _apply(model, onnx_narrow.RULES, {})
     rewritten = _apply(model, _RULES, _CHECKS)
     return within or composed or widened or rewritten
@@ -256,16 +250,6 @@ def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
 # -- others ----------------------------------------------------------------------------------------
 
 
-def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    alpha = attribute(node, "alpha", 1.0)
-    if (len(node.input) > 2 and node.input[2]) or alpha == 1 or node.input[0] not in facts.types:
-        return None
-    chain = Chain(node).then("Gemm", node.input[1])
-    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
-    factor = np.array(alpha).astype(facts.dtype(node.input[0]))
-    return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
-
-
 def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """Of unsigned integers their sum: the wheel takes their absolute values as those of signed ones."""
     if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
@@ -446,18 +430,12 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = {
     "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _check_pool),
 }  # fmt: skip
-# What is written with operators that have rules themselves.
-_COMPOSED: dict[str, Rule] = {
-    **onnx_attention.RULES, **onnx_determinants.RULES, **onnx_fourier.RULES, **onnx_regions.RULES, **onnx_scans.RULES,
-    **onnx_windows.RULES,
-}  # fmt: skip
 _RULES: dict[str, Rule] = {
     **onnx_control.RULES, **onnx_movement.RULES, **onnx_norms.RULES, **onnx_ordering.RULES, **onnx_products.RULES,
     **onnx_quantised.RULES,
     **onnx_quantised_convolutions.RULES, **onnx_recurrent.RULES, **onnx_reductions.RULES, **onnx_resize.RULES,
     **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "CumSum": _cum_sum,
-    "Gemm": _gemm,
     "Hardmax": _hardmax, "LpPool": _lp_pool, "MaxPool": _max_pool,
     "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice,
