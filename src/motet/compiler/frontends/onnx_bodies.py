@@ -58,16 +58,39 @@ def _inside(model: OnnxModel, node: onnx.NodeProto, graph: onnx.GraphProto) -> t
 
     outer = model.proto.graph
     visible = {info.name: info for info in (*outer.output, *outer.value_info, *outer.input)}
+    declared = dict(visible)
+    for name in set(node.input) & set(model.constants):
+        array = model.constants[name]
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        declared[name] = onnx.helper.make_tensor_value_info(name, kind, array.shape)
     proto = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import, graph=graph)
     own = len(graph.input)
     for value, given in zip(proto.graph.input, _given(node), strict=False):
-        kind = visible[given].type.tensor_type.elem_type if given in visible else 0
+        kind = declared[given].type.tensor_type.elem_type if given in declared else 0
         if not value.type.tensor_type.elem_type and kind:
             value.type.tensor_type.elem_type = kind
+    if node.op_type == "Scan":
+        _give_shapes(node, proto.graph, declared)
     produced = {output for inner in graph.node for output in inner.output} | {value.name for value in graph.input}
     read = {name for inner in graph.node for name in reads(inner)} | {value.name for value in graph.output}
     proto.graph.input.extend(visible[name] for name in sorted(read - produced) if name in visible)
     return replace(model, proto=proto, inner=True), own
+
+
+def _give_shapes(node: onnx.NodeProto, body: onnx.GraphProto, declared: dict[str, onnx.ValueInfoProto]) -> None:
+    """Give inputs of a Scan's body that are declared without a shape those of the states, and of slices of operands."""
+    attributes = {item.name: item for item in node.attribute}
+    states = len(node.input) - attributes["num_scan_inputs"].i
+    axes = list(attributes["scan_input_axes"].ints) if "scan_input_axes" in attributes else []
+    for number, (value, given) in enumerate(zip(body.input, node.input, strict=False)):
+        known = given in declared and declared[given].type.tensor_type.HasField("shape")
+        if value.type.tensor_type.HasField("shape") or not known:
+            continue
+        extents = list(declared[given].type.tensor_type.shape.dim)
+        if number >= states and extents:
+            extents.pop(axes[number - states] if axes else 0)
+        value.type.tensor_type.shape.dim.extend(extents)
+        value.type.tensor_type.shape.SetInParent()
 
 
 def _given(node: onnx.NodeProto) -> list[str]:

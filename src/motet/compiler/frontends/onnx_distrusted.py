@@ -46,10 +46,6 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-def _max_pool(node: onnx.NodeProto, version: int) -> str | None:
-    if len(node.output) > 1 and node.output[1]:
-        return "with indices as a result"
-    return None
 
 
 def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
@@ -62,24 +58,14 @@ def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
 
 
 _OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
-_COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
 UNKNOWN: dict[str, str] = {
-    "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
     "Compress": _OF_DATA,
-    "CumProd": "it has no lowering; for positive numbers write it as Exp of CumSum of Log",
-    "DFT": _COMPLEX,
-    "DeformConv": "it has no lowering; write it with GridSample and MatMul",
     "ImageDecoder": "images are decoded before a call; give it the pixels",
-    "MaxUnpool": "it has no lowering; write it with ScatterElements",
     "NonMaxSuppression": _OF_DATA,
     "NonZero": _OF_DATA,
-    "RoiAlign": "it has no lowering; write it with GridSample and AveragePool",
-    "STFT": _COMPLEX,
-    "TensorScatter": "it has no lowering; write it with ScatterND",
     "Unique": _OF_DATA,
 }
 RULES: dict[str, Callable[[Any, int], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
-    "MaxPool": _max_pool,
 }

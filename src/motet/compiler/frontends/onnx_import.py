@@ -23,6 +23,7 @@ from motet.compiler.frontends.onnx_indices import keep_outside
 from motet.compiler.frontends.onnx_integers import settle_integers
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_rewrites import rewrite_forms
+from motet.compiler.frontends.onnx_scans import settle_products
 from motet.compiler.frontends.onnx_simplify import simplify
 from motet.compiler.frontends.torch_pads import settle_pads
 from motet.compiler.frontends.torch_recurrences import settle_recurrences
@@ -116,6 +117,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         keep_operators(module, ("torch.operator",))
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
         settle_integers(module)
+        settle_products(module)
         exact_equality(module)
         run_pipeline(module, TO_TORCH)
         settle_views(module)

@@ -1,6 +1,7 @@
 """Writes products and convolutions that the wheel's lowering does not know with those that it does.
 
 - MatMul of a batch and a vector, whose vector becomes a matrix of one column or row;
+- Gemm of two matrices, whose alpha is lost;
 - Einsum without a result in its equation, which gets it, and of scalars, which are multiplied;
 - Conv of volumes in groups, which becomes as many;
 - ConvTranspose with padding that is not the same on both sides, which is cut out of one without; and by filters that
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx_simplify import attribute
-from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx_writing import Chain, Facts, Rule, Writer
 
 if TYPE_CHECKING:
     import onnx
@@ -172,6 +173,16 @@ def _spread(w: Writer, value: str, extents: Sequence[int], axis: int, stride: in
     return w.slice(w.reshape(value, joined), axis, 0, (extents[axis] - 1) * stride + 1)
 
 
+def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    alpha = attribute(node, "alpha", 1.0)
+    if (len(node.input) > 2 and node.input[2]) or alpha == 1 or node.input[0] not in facts.types:
+        return None
+    chain = Chain(node).then("Gemm", node.input[1])
+    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
+    factor = np.array(alpha).astype(facts.dtype(node.input[0]))
+    return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
+
+
 RULES: dict[str, Rule] = {
-    "Conv": _convolution, "ConvTranspose": _transposed_convolution, "Einsum": _einsum, "MatMul": _matmul,
+    "Conv": _convolution, "ConvTranspose": _transposed_convolution, "Einsum": _einsum, "Gemm": _gemm, "MatMul": _matmul,
 }  # fmt: skip

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx_resize_given import calculated_type, narrowed, resized_in_call
 from motet.compiler.frontends.onnx_simplify import attribute
 from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
 from motet.errors import CompileError
@@ -40,7 +41,7 @@ class _Axis:
 
 
 @dataclass(frozen=True)
-class _Filter:
+class Filter:
     """What the attributes of a node say of every axis."""
 
     transform: str
@@ -54,7 +55,7 @@ class _Filter:
         """Where in the input the elements of the result lie."""
         x, size, width = np.arange(axis.count, dtype=np.float64), axis.size, axis.scale * axis.size
         if self.transform == "align_corners":
-            return x * (size - 1) / (axis.count - 1) if axis.count > 1 else x
+            return x * (size - 1) / (width - 1) if width != 1 else 0 * x
         if self.transform == "asymmetric":
             return x / axis.scale
         if self.transform == "tf_crop_and_resize":
@@ -103,7 +104,7 @@ def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     given = [*node.input, "", "", ""]
     scales, sizes = (given[1], "") if legacy else (given[2], given[3])
     transform = "asymmetric" if legacy else attribute(node, "coordinate_transformation_mode", b"half_pixel").decode()
-    said = _Filter(
+    said = Filter(
         transform, attribute(node, "mode", b"nearest").decode(),
         "floor" if legacy else attribute(node, "nearest_mode", b"round_prefer_floor").decode(),
         attribute(node, "cubic_coeff_a", -0.75), bool(attribute(node, "antialias", 0)),
@@ -113,28 +114,27 @@ def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
         return None
     if not legacy and _is_known(node, facts, said, by_sizes=bool(sizes)):
         return None
-    axes = _axes(node, facts, scales, "" if legacy else given[1])
-    whole = node.input[0] in facts.types and facts.dtype(node.input[0]).kind in "iub"
-    if axes is None or (whole and said.mode != "nearest"):
-        raise _refusal(
-            node, facts, said, "is supported for floats, with extents and scales that are known when compiling"
-        )
-    if transform == "align_corners" and scales and any((one.scale * one.size) % 1 for one in axes):
-        raise _refusal(node, facts, said, "is supported by scales that give whole extents; give sizes instead")
+    axes = _axes(node, facts, scales, "" if legacy else given[1], sizes)
+    if axes is None and node.input[0] in facts.types and (made := resized_in_call(node, facts, said)) is not None:
+        return made
+    if axes is None:
+        raise _refusal(node, facts, said, "is supported where the extents of its operand and of its result are known")
     return _written(Writer(node, facts), axes, said)
 
 
-def _refusal(node: onnx.NodeProto, facts: Facts, said: _Filter, what: str) -> CompileError:
+def _refusal(node: onnx.NodeProto, facts: Facts, said: Filter, what: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} with mode {said.mode} and {said.transform} {what}")
 
 
-def _is_known(node: onnx.NodeProto, facts: Facts, said: _Filter, *, by_sizes: bool) -> bool:
+def _is_known(node: onnx.NodeProto, facts: Facts, said: Filter, *, by_sizes: bool) -> bool:
     """Whether the wheel's own lowering is right for the form."""
     import onnx
 
     plain = not (said.antialias or said.exclude or attribute(node, "axes", None))
-    halves = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    if said.mode != "nearest" and facts.types.get(node.input[0]) in halves:
+    wide = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    if said.mode != "nearest" and facts.types.get(node.input[0]) not in wide:
+        return False
+    if attribute(node, "keep_aspect_ratio_policy", b"stretch") != b"stretch":
         return False
     if facts.rank(node.input[0]) != 4 or not plain or (said.mode == "cubic" and said.cubic != -0.75):
         return False
@@ -147,7 +147,7 @@ def _is_known(node: onnx.NodeProto, facts: Facts, said: _Filter, *, by_sizes: bo
     return said.transform in _OWN_BY_SIZES and not shrinks
 
 
-def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str) -> list[_Axis] | None:
+def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str, sizes: str) -> list[_Axis] | None:
     """The axes that change; None where that is not known."""
     before, after = facts.extents(node.input[0]), facts.extents(node.output[0])
     if before is None or after is None:
@@ -158,10 +158,13 @@ def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str) -> list[_Ax
     cropped = attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
     if (scales and factors is None) or (cropped and parts is None):
         return None
+    ratio = _kept_ratio(node, facts, sizes, [before[axis] for axis in named])
+    if ratio is not None and ratio < 0:
+        return None
     found: list[_Axis] = []
     for number, axis in enumerate(named):
         size, count = before[axis], after[axis]
-        factor = None if factors is None else float(factors[number])
+        factor = ratio if factors is None else float(factors[number])
         ends = (0.0, 1.0)
         if cropped and parts is not None:
             ends = float(parts[number]), float(parts[number + len(named)])
@@ -174,15 +177,26 @@ def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str) -> list[_Ax
     return found
 
 
-def _written(w: Writer, axes: Sequence[_Axis], said: _Filter) -> list[onnx.NodeProto]:
+def _kept_ratio(node: onnx.NodeProto, facts: Facts, sizes: str, before: Sequence[int | None]) -> float | None:
+    """The scale of all axes where it is one; negative where it is not known."""
+    policy, array = attribute(node, "keep_aspect_ratio_policy", b"stretch"), facts.model.constants.get(sizes)
+    if policy == b"stretch" or not sizes:
+        return None
+    if array is None or not all(before):
+        return -1.0
+    ratios = [int(size) / extent for size, extent in zip(array, before, strict=True) if extent]
+    return min(ratios) if policy == b"not_larger" else max(ratios)
+
+
+def _written(w: Writer, axes: Sequence[_Axis], said: Filter) -> list[onnx.NodeProto]:
     import onnx
 
     node, facts = w.node, w.facts
     value, rank = node.input[0], facts.rank(node.input[0]) or 0
-    halves = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    narrow = said.mode != "nearest" and facts.types[node.input[0]] in halves
-    kind = np.dtype(np.float32) if narrow else facts.dtype(node.input[0])
-    value = w.cast(value, onnx.TensorProto.FLOAT) if narrow else value
+    wide = facts.types[value] if said.mode == "nearest" else calculated_type(facts, value)
+    kind = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(wide))
+    cast = wide != facts.types[value]
+    value = w.cast(value, wide) if cast else value
     outside = np.zeros([1] * rank, bool)
     for one in axes:
         shape = [1] * rank
@@ -206,7 +220,7 @@ def _written(w: Writer, axes: Sequence[_Axis], said: _Filter) -> list[onnx.NodeP
     if outside.any():
         extrapolated = w.constant(np.array(attribute(node, "extrapolation_value", 0.0), kind), "extrapolated")
         value = w.add("Where", w.constant(outside, "outside"), extrapolated, value)
-    return w.done([w.cast(value, facts.types[node.input[0]]) if narrow else value])
+    return w.done([narrowed(w, value, wide) if cast else value])
 
 
 def _terms(weights: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

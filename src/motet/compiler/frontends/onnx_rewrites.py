@@ -5,7 +5,6 @@
   many elements count.
 - MaxPool of padded floats: the wheel pads by the least finite number, which is larger than the infinity that it should
   lose against.
-- Gemm of two matrices, whose alpha is lost.
 - ReduceL2 of float64, which goes through float32.
 - Slice from beyond the end backwards, which starts at another element, and whole axes of dynamic extent backwards.
 - Hardmax before operator set 13, ReduceMean of integers, ScatterElements of largest and least ones.
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends import (
+    onnx_composed,
     onnx_control,
     onnx_linear_quantisation,
     onnx_movement,
@@ -51,15 +51,17 @@ from motet.errors import CompileError
 if TYPE_CHECKING:
     import onnx
 
+_DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
 _LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
 
 
 def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
     within = each_body(model, rewrite_forms)
+    composed = _apply(model, onnx_composed.RULES, {})
     widened = _apply(model, onnx_narrow.RULES, {})
     rewritten = _apply(model, _RULES, _CHECKS)
-    return within or widened or rewritten
+    return within or composed or widened or rewritten
 
 
 def _apply(
@@ -69,7 +71,7 @@ def _apply(
     nodes: list[onnx.NodeProto] = []
     changed = False
     for node in model.proto.graph.node:
-        known = node.domain in ("", "ai.onnx")
+        known = node.domain in _DOMAINS
         if known and (check := checks.get(node.op_type)) is not None:
             check(node, facts)
         rule = rules.get(node.op_type) if known else None
@@ -248,16 +250,6 @@ def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
 
 
 # -- others ----------------------------------------------------------------------------------------
-
-
-def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    alpha = attribute(node, "alpha", 1.0)
-    if (len(node.input) > 2 and node.input[2]) or alpha == 1 or node.input[0] not in facts.types:
-        return None
-    chain = Chain(node).then("Gemm", node.input[1])
-    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
-    factor = np.array(alpha).astype(facts.dtype(node.input[0]))
-    return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
 
 
 def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -445,7 +437,7 @@ _RULES: dict[str, Rule] = {
     **onnx_linear_quantisation.RULES, **onnx_quantised.RULES, **onnx_quantised_convolutions.RULES, **onnx_random.RULES,
     **onnx_recurrent.RULES, **onnx_reductions.RULES, **onnx_resize.RULES, **onnx_sampling.RULES,
     "AffineGrid": _affine_grid, "AveragePool": _average_pool, "Compress": _compress, "CumSum": _cum_sum,
-    "Gemm": _gemm, "Hardmax": _hardmax, "LpPool": _lp_pool, "MaxPool": _max_pool,
+    "Hardmax": _hardmax, "LpPool": _lp_pool, "MaxPool": _max_pool,
     "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceMean": _reduce_mean,
     "ScatterElements": _scatter_elements, "Sign": _sign, "Slice": _slice, "Selu": _selu,
 }

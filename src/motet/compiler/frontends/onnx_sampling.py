@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MODES = {b"bilinear": "linear", b"linear": "linear", b"nearest": "nearest", b"bicubic": "cubic", b"cubic": "cubic"}
 _CUBIC = -0.75
+_LARGEST = 1e30  # a coordinate that is finite when it is multiplied by an extent
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,6 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     mode = _MODES[attribute(node, "mode", b"linear")]
     padding, aligned = attribute(node, "padding_mode", b"zeros").decode(), bool(attribute(node, "align_corners", 0))
     shape, grid = facts.extents(node.input[0]), facts.extents(node.input[1])
-    if mode == "linear" and padding == "zeros" and aligned and shape is not None and len(shape) == 4:
-        return None  # the wheel's own is right
     known = [extent for extent in (*(shape or [])[1:], *(grid or [])[1:]) if extent]
     if shape is None or grid is None or node.input[0] not in facts.types or len(known) != len(shape) + len(grid) - 2:
         raise facts.model.error(
@@ -129,6 +128,7 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     points = known[len(shape) - 1 : -1]
     data = w.reshape(w.cast(node.input[0], onnx.TensorProto.FLOAT), [0, channels, math.prod(sizes)])
     flat = w.cast(w.reshape(node.input[1], [0, math.prod(points), len(sizes)]), onnx.TensorProto.FLOAT)
+    flat = _bounded(w, flat)
     last = len(sizes) - 1
     along = [
         s.taps(w.over("Squeeze", w.slice(flat, 2, last - axis, last - axis + 1), [2]), size)
@@ -139,6 +139,12 @@ def _grid_sample(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     for term in terms[1:]:
         total = w.add("Add", total, term)
     return w.done([w.cast(w.reshape(total, [0, channels, *points]), facts.types[node.input[0]])])
+
+
+def _bounded(w: Writer, grid: str) -> str:
+    """Coordinates, of which none is larger; those that are no numbers are -1, as PyTorch has it."""
+    low, high, least = (w.constant(np.array(number, np.float32), "bound") for number in (-_LARGEST, _LARGEST, -1))
+    return w.add("Clip", w.add("Where", w.add("IsNaN", grid), least, grid), low, high)
 
 
 def _term(s: _Sampler, data: str, taps: Sequence[_Tap], sizes: Sequence[int], channels: int) -> str:

@@ -156,6 +156,20 @@ class Writer:
         last = self.add("Sub", extent, one)
         return self.add("Gather", value, self.add("Sub", last, self.add("Range", zero, extent, one)), axis=axis)
 
+    def required(self, condition: str, what: str) -> str:
+        """A scalar that is true; where `condition` is not in a call, the call fails and says `what` is required.
+
+        What is read there is out of bounds then, and the name of the node that reads it is what the error shows.
+        """
+        import onnx
+
+        place = self.add("Where", condition, self.constant(np.array(0), "fine"), self.constant(np.array(2), "outside"))
+        result = f"{self.node.name}/required{len(self.nodes)}"
+        table = self.constant(np.array([1, 0]), "table")
+        said = f"{self.node.name}: {what}"
+        self.nodes.append(onnx.helper.make_node("Gather", [table, place], [result], said))
+        return self.cast(result, onnx.TensorProto.BOOL)
+
     def done(self, values: Sequence[str]) -> list[onnx.NodeProto]:
         """The nodes, whose `values` are the results of the node that they take the place of."""
         import onnx
