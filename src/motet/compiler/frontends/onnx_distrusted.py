@@ -46,8 +46,6 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
 
 
-
-
 def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
     if node.op_type == "LSTM" and len(node.input) > 7 and node.input[7]:
         return "with peepholes"
