@@ -17,6 +17,7 @@ from motet.compiler.frontends.gpu.keep_loops import keep_loops
 from motet.compiler.frontends.gpu.lower_launches import lower_launches
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.raising.raise_loops import raise_loops
+from motet.compiler.frontends.value_extents import read_value_extents
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Program
@@ -71,6 +72,8 @@ def normal_form(
             # Where something runs is said by attributes, which the passes below need not keep.
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
+            if placement is None:
+                read_value_extents(module)
             parameters: dict[str, np.ndarray] = dict(given or {})
             for function in _functions(module):
                 _hoist_constants(function, parameters, resources or {}, file)

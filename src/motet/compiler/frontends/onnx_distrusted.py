@@ -27,8 +27,6 @@ def refuse_unknown(model: OnnxModel) -> None:
     narrow = {kind for name, kind in onnx.TensorProto.DataType.items() if name in _NARROW}
     types = element_types(model)
     for node in model.proto.graph.node:
-        if node.op_type == "Compress" and node.input[1] in model.constants:
-            continue
         if node.op_type in _CONVERSIONS and any(types.get(name) in short for name in (*node.input, *node.output)):
             raise model.error(
                 f"node {node.name!r}: {node.op_type} of 8-bit floats is not supported; expected floats of 16 bits "
@@ -84,22 +82,17 @@ def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
 _CONVERSIONS = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
 _TO_NARROW = _CONVERSIONS - {"DequantizeLinear"}
 _NARROW = frozenset({"INT2", "INT4", "UINT2", "UINT4", "FLOAT4E2M1"})
-_OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
 _COMPLEX = "there are no complex numbers; write it as products with matrices of sines and cosines"
 UNKNOWN: dict[str, str] = {
     "BitCast": "it has no lowering; give its operand in the other type",
     "Col2Im": "it has no lowering; write it with ConvTranspose, or Reshape and Pad",
-    "Compress": _OF_DATA,
     "CumProd": "it has no lowering; for positive numbers write it as Exp of CumSum of Log",
     "DFT": _COMPLEX,
     "DeformConv": "it has no lowering; write it with GridSample and MatMul",
     "MaxUnpool": "it has no lowering; write it with ScatterElements",
-    "NonMaxSuppression": _OF_DATA,
-    "NonZero": _OF_DATA,
     "RoiAlign": "it has no lowering; write it with GridSample and AveragePool",
     "STFT": _COMPLEX,
     "TensorScatter": "it has no lowering; write it with ScatterND",
-    "Unique": _OF_DATA,
 }
 RULES: dict[str, Callable[[Any, int], str | None]] = {
     "GRU": _recurrent,

@@ -11,6 +11,8 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
 - argument / result attribute `motet.unsigned`: its integers are unsigned for the caller; in the module they have no
   sign, operations do.
 - argument attribute `motet.strided`: callers may give a tensor of any strides, and have it written.
+- argument attribute `motet.value = ["main.values", 0, "Tile \\"t\\""]`: callers do not give the argument, which holds
+  nothing: its first extent is element 0 of what `main.values` returns of the inputs before it, for the operator named.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
 A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
@@ -26,7 +28,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.artifact.schema import Constraint, Link, LogicalDevice, Plan, Signature
+from motet.artifact.schema import Constraint, Link, LogicalDevice, Plan, Signature, Value
 from motet.compiler.ir._mlir import ir
 
 PARAMETER = "motet.parameter"
@@ -35,7 +37,9 @@ DIMS = "motet.dims"
 DESTINATION = "motet.destination"
 STRIDED = "motet.strided"
 UNSIGNED = "motet.unsigned"
+VALUE = "motet.value"
 DEVICE = "motet.device"
+ONE_KERNEL = "motet.one_kernel"  # on public functions of small tensors: all their work is one kernel
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
 OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
 
@@ -73,6 +77,14 @@ def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
     """The dtype that callers see of an argument or result with these attributes, whose elements are `dtype`."""
     unsigned = attributes is not None and UNSIGNED in attributes
     return f"u{dtype}" if unsigned and dtype in ("i8", "i16", "i32", "i64") else dtype
+
+
+def value_of(attributes: ir.DictAttr | None) -> Value | None:
+    """What decides the first extent of an argument with these attributes, where that is a value."""
+    if attributes is None or VALUE not in attributes:
+        return None
+    function, index, operator = ir.ArrayAttr(attributes[VALUE])
+    return Value(ir.StringAttr(function).value, ir.IntegerAttr(index).value, ir.StringAttr(operator).value)
 
 
 def unsigned(kinds: Iterable[ir.Type]) -> list[int]:
