@@ -35,6 +35,7 @@ _MAKERS = frozenset({
     "tensor.empty", "tensor.splat", "tensor.generate", "tensor.pad", "tensor.extract_slice", "tensor.expand_shape",
     "tensor.reshape",
 })  # fmt: skip
+_PLAIN = ("affine.", "arith.", "linalg.", "math.", "tensor.")  # what upstream's loops are made of
 _FEW = 256  # elements
 _CHEAP = ("arith.", "tensor.extract", "tensor.extract_slice", "tensor.dim", "tensor.from_elements", "affine.apply")
 
@@ -148,7 +149,7 @@ class _Function:
     def _phase(self, value: ir.Value) -> int:
         order = _slice([value])
         behind = [self.added[argument] for argument in _arguments(order, [value]) if argument in self.added]
-        small = all(map(_is_small, order))
+        small = all(_is_small(each) and each.name.startswith(_PLAIN) for each in order)
         for number in range(1 + max(behind, default=-1), len(self.phases)):
             if self.phases[number].small == small:
                 return number
@@ -222,7 +223,10 @@ class _Function:
             if operation.name != "cf.assert" or shapes.numbers.get(operation.operands[0]) is not None:
                 continue
             order = _slice([operation.operands[0]])
-            cheap = all(each in computed or each.name.startswith(_CHEAP) or _is_small(each) for each in order)
+            cheap = all(
+                each in computed or each.name.startswith(_CHEAP) or (each.name.startswith(_PLAIN) and _is_small(each))
+                for each in order
+            )
             behind = [self.added[each] for each in _arguments(order, []) if each in self.added]
             reads = any(each.name == "tensor.extract" for each in order)
             if cheap and reads and max(behind, default=-1) < number:
