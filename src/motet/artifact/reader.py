@@ -27,6 +27,7 @@ from motet.artifact.hashes import hexdigest
 from motet.artifact.parameters import ParameterFile
 from motet.artifact.schema import SCHEMA_VERSION, Manifest, Signature
 from motet.artifact.validation import validate
+from motet.artifact.visible import callable_functions
 from motet.errors import ArtifactError, OutOfMemoryError
 
 _T = TypeVar("_T")
@@ -88,6 +89,11 @@ class Artifact:
     def data(self) -> memoryview:
         """The file's content."""
         return self._data
+
+    @property
+    def callable_functions(self) -> list[Signature]:
+        """The functions that callers see, as they see them."""
+        return callable_functions(self.manifest.functions)
 
     @cached_property
     def functions(self) -> Mapping[str, Signature]:

@@ -24,15 +24,26 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     pass
 
 
+class Value(Struct, frozen=True):
+    """What decides an extent in a call, for `operator`: element `index` of the one result of `function`."""
+
+    function: str
+    index: int
+    operator: str = ""
+
+
 class TensorSpec(Struct, frozen=True):
     """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …). `strided` inputs
-    are tensors with strides of their own, also where they are written: what a memref's layout says."""
+    are tensors with strides of their own, also where they are written: what a memref's layout says. An input with a
+    `value` is not the caller's: it has no elements, and its first extent is that value, which a function computes that
+    takes the inputs before those of its own."""
 
     name: str
     shape: list[Expr]
     dtype: str
     destination: int | None = None  # of a result: the input it is written to, in place
     strided: bool = False
+    value: Value | None = None
 
 
 class Symbol(Struct, frozen=True):

@@ -5,7 +5,7 @@ What passes here can be run without looking again; what depends on symbols is ch
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.plans import check_code, check_plans
@@ -30,6 +30,8 @@ def validate(manifest: Manifest, where: str) -> None:
         _check_signature(signature, f"{where}: function {signature.name!r}")
     for name, signature in manifest.regions.items():
         _check_signature(signature, f"{where}: region {name!r}")
+    for signature in manifest.functions:
+        _check_values(signature, signatures, f"{where}: function {signature.name!r}")
     check_plans(manifest, where)
     for index, parameter in enumerate(manifest.parameters):
         place = f"{where}: parameter {index} ({parameter.key!r})"
@@ -84,6 +86,33 @@ def _check_signature(signature: Signature, where: str) -> None:
         shape = signature.inputs[symbol.input].shape
         if not 0 <= symbol.axis < len(shape) or shape[symbol.axis] != symbol.name:
             raise ArtifactError(f"{place}: not axis {symbol.axis} of input {symbol.input}")
+
+
+def _check_values(signature: Signature, signatures: Mapping[str, Signature], where: str) -> None:
+    """Inputs that stand for values come last and have no elements; what computes them takes inputs before them, and
+    returns numbers."""
+    given = [number for number, spec in enumerate(signature.inputs) if spec.value is None]
+    symbols = {(symbol.input, symbol.axis): symbol.name for symbol in signature.symbols}
+    for number, spec in enumerate(signature.inputs):
+        value, place = spec.value, f"{where}: input {number}"
+        if value is None:
+            continue
+        if given and given[-1] > number:
+            raise ArtifactError(f"{place}: stands for a value; expected to come behind all that calls give")
+        if spec.dtype != "i8" or len(spec.shape) != 2 or spec.shape != [symbols.get((number, 0)), 0]:
+            raise ArtifactError(f"{place}: stands for a value; expected a tensor of nx0xi8")
+        function = signatures.get(value.function)
+        if function is None or any(each.value is not None for each in function.inputs):
+            raise ArtifactError(f"{place}: value of {value.function!r}: no such function of values")
+        taken = [(each.shape, each.dtype) for each in signature.inputs[:number]]
+        if [(each.shape, each.dtype) for each in function.inputs] != taken[: len(function.inputs)]:
+            raise ArtifactError(f"{place}: value of {value.function!r}, whose inputs are not those before it")
+        results = function.results
+        if len(results) != 1 or results[0].dtype != "i64" or results[0].destination is not None:
+            raise ArtifactError(f"{place}: value of {value.function!r}, whose result is not one tensor of i64")
+        shape = results[0].shape
+        if len(shape) != 1 or not isinstance(shape[0], int) or not 0 <= value.index < shape[0]:
+            raise ArtifactError(f"{place}: value {value.index} of {value.function!r}: it returns {shape}")
 
 
 def _check_variant(

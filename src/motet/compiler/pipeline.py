@@ -46,6 +46,7 @@ from motet.compiler.ir.program import (
     Placement,
     Program,
     caller_dtype,
+    value_of,
 )
 from motet.compiler.ir.translate import source_location
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
@@ -529,6 +530,7 @@ def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Co
         TensorSpec(
             _name(attribute, f"arg{index}"), list(shapes.of(argument)),
             caller_dtype(dtype_of(argument.type), attribute), strided=attribute is not None and STRIDED in attribute,
+            value=value_of(attribute),
         )
         for index, (argument, attribute) in enumerate(zip(block.arguments, attributes, strict=True))
         if attribute is None or PARAMETER not in attribute

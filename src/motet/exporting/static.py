@@ -43,6 +43,7 @@ def make_static(
     CallError for extents that do not fit.
     """
     where = f"{artifact.name}: {signature.name}"
+    _refuse_values(signature, where)
     _refuse_strides(signature, where)
     _check_extents(signature, extents, where)
     schedule = _schedule(artifact, signature, variant, where)
@@ -69,6 +70,15 @@ def _refuse_strides(signature: Signature, where: str) -> None:
         if spec.strided:
             raise OptionError(
                 f"{where}: {spec.name} has a strided layout, which needs Motet's runtime; expected a row-major memref"
+            )
+
+
+def _refuse_values(signature: Signature, where: str) -> None:
+    for spec in signature.inputs:
+        if spec.value is not None:
+            raise OptionError(
+                f"{where}: {spec.value.operator}: extents follow from values that a call gives, which needs Motet's "
+                "runtime; expected constants"
             )
 
 

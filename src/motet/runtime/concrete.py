@@ -143,7 +143,7 @@ def check_constraints(signature: Signature, symbols: Mapping[str, int], where: s
         named = [
             f"axis {symbol.axis} of {signature.inputs[symbol.input].name} is {symbols[symbol.name]}"
             for symbol in signature.symbols
-            if symbol.name in used
+            if symbol.name in used and signature.inputs[symbol.input].value is None
         ]
         raise CallError(f"{where}: {text}: {left} and {right}" + (f"; {', '.join(named)}" if named else ""))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
+from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
 from motet.runtime import tensors
 from motet.runtime.concrete import Shape
@@ -106,7 +107,8 @@ class Function:
         self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight,
         recover: Callable[[DeviceLost], bool] | None = None,
     ) -> None:
-        self.signature = signature
+        self._whole = signature  # with inputs that no caller gives
+        self.signature = visible(signature)
         self._make: Make | None = make
         self._pool = pool
         self._in_flight = in_flight
@@ -123,7 +125,12 @@ class Function:
 
     @property
     def name(self) -> str:
-        return self.signature.name
+        return self._whole.name
+
+    @property
+    def count(self) -> int:
+        """How many arguments it takes."""
+        return len(self._where)
 
     @property
     def arena_bytes(self) -> int:
@@ -230,7 +237,7 @@ class Function:
         self._check_count(arguments)
         fallback = _weakly(weakref.WeakMethod(self._call_unprepared_on))
         value, shorter = calls.call(
-            self.signature, self._where, self._instance, arguments, self._given(out), stream, fallback
+            self._whole, self._where, self._instance, arguments, self._given(out), stream, fallback
         )
         if shorter is not None:
             with self._lock:
@@ -246,7 +253,7 @@ class Function:
         from motet.runtime.devices.cuda import calls  # which nobody else needs
 
         self._check_count(arguments)
-        return calls.resident(self.signature, self._where, self._instance, arguments)
+        return calls.resident(self._whole, self._where, self._instance, arguments)
 
     def _call_unprepared(self, *arguments: Any) -> Any:
         """Takes what a prepared callable does not: the arguments, and `out` after them if it was given."""
@@ -258,7 +265,7 @@ class Function:
         return self._call(arguments[:count], arguments[count] if len(arguments) > count else None, stream)
 
     def _prepare(self, arguments: Sequence[Any], out: Any) -> Call:
-        specs = self.signature.inputs
+        specs = self._whole.inputs
         self._check_count(arguments)
         strided: list[tuple[Array, Array]] = []
         inputs: list[Tensor] = []
@@ -300,7 +307,7 @@ class Function:
     def _instance(self, inputs: Sequence[Tensor]) -> tuple[Runnable, bool]:
         """The instance for the extents of `inputs`, and whether it was there."""
         key = tuple(
-            self._extent(inputs[symbol.input], symbol.input, symbol.axis) for symbol in self.signature.symbols
+            self._extent(inputs[symbol.input], symbol.input, symbol.axis) for symbol in self._whole.symbols
         )
         with self._lock:
             if self._make is None:
@@ -309,7 +316,7 @@ class Function:
             if instance is not None:
                 self._instances.move_to_end(key)
                 return instance, True
-            symbols = {symbol.name: value for symbol, value in zip(self.signature.symbols, key, strict=True)}
+            symbols = {symbol.name: value for symbol, value in zip(self._whole.symbols, key, strict=True)}
             instance = self._instances[key] = self._make(symbols)
             if len(self._instances) > _INSTANCES:
                 self._instances.popitem(last=False)
@@ -342,7 +349,7 @@ class Function:
                 self._prepared, self._on_stream, self._out_type = instance.prepared_for_torch, None, np.ndarray
 
     def _extent(self, array: Tensor, index: int, axis: int) -> int:
-        shape = self.signature.inputs[index].shape
+        shape = self._whole.inputs[index].shape
         if array.ndim != len(shape):
             given, expected = tensors.show_shape(array.shape), tensors.show_shape(shape)
             raise CallError(f"{self._where[index]}: shape {given} given, {expected} expected")
@@ -356,7 +363,7 @@ class Function:
         torch = tensors.torch_of(arguments)
         results: list[Tensor] = []
         returned: list[Any] = []
-        for index, (spec, shape) in enumerate(zip(self.signature.results, shapes, strict=True)):
+        for index, (spec, shape) in enumerate(zip(self._whole.results, shapes, strict=True)):
             where = (
                 f'{self.name}: result {index} ("{spec.name}")'
                 if spec.name
@@ -380,7 +387,7 @@ class Function:
         return results, returned
 
     def _given(self, out: Any) -> Sequence[Any]:
-        count = len(self.signature.results)
+        count = len(self._whole.results)
         if out is None:
             return (None,) * count
         if not isinstance(out, (tuple, list)):
@@ -396,7 +403,7 @@ class Function:
         self, inputs: Sequence[Tensor], results: Sequence[Tensor], given: Sequence[Any]
     ) -> None:
         """Raises CallError if memory that is written is read, or written, through another tensor too."""
-        for index, (spec, value) in enumerate(zip(self.signature.results, given, strict=True)):
+        for index, (spec, value) in enumerate(zip(self._whole.results, given, strict=True)):
             own = spec.destination
             if own is None and value is None:
                 continue

@@ -8,7 +8,7 @@ artifact → its devices bound to the machine's → code loaded, parameters mapp
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
+from motet.artifact.visible import value_functions
 from motet.errors import CallError, DeviceLost, OptionError
 from motet.runtime import cpu_features
 from motet.runtime.bound import BoundDevices
@@ -31,6 +32,7 @@ from motet.runtime.function import Function, Runnable
 from motet.runtime.in_flight import MOST, InFlight
 from motet.runtime.on_host import OnHost
 from motet.runtime.selection import HOST, Choice, choose
+from motet.runtime.valued import ValuedFunction
 
 DEFAULT_FUNCTION = "main"
 
@@ -97,17 +99,26 @@ class Session:
             )
             schedules = list(self._variant.schedules.values())
             self._host = OnHost(artifact, self._variant, schedules, self._pool, HostThreads(threads))
-        recover = self._recover if self._bound is not None else None
-        self._functions = {
-            name: Function(
-                signature, functools.partial(self._instance, signature), self._pool, self._in_flight, recover
-            )
-            for name, signature in artifact.functions.items()
-        }
+        self._functions = self._make_functions(self._recover if self._bound is not None else None)
         # As attributes of the object itself they are found faster; the session's own names win.
         self.__dict__.update(
             {name: function for name, function in self._functions.items() if not hasattr(type(self), name)}
         )
+
+    def _make_functions(self, recover: Callable[[DeviceLost], bool] | None) -> dict[str, Function]:
+        """Those that callers see; of the others, they have them."""
+        found: dict[str, Function] = {}
+        signatures = self.artifact.functions
+        hidden = value_functions(signatures.values())
+        for name in sorted(signatures, key=lambda name: name not in hidden):
+            signature = signatures[name]
+            make = functools.partial(self._instance, signature)
+            if any(spec.value is not None for spec in signature.inputs):
+                found[name] = ValuedFunction(signature, make, self._pool, self._in_flight, recover, found)
+            else:
+                found[name] = Function(signature, make, self._pool, self._in_flight, recover)
+        self._hidden = {name: found[name] for name in hidden}
+        return {name: found[name] for name in signatures if name not in hidden}
 
     # -- calling ---------------------------------------------------------------------------------
 
@@ -204,7 +215,7 @@ class Session:
     @property
     def memory(self) -> Memory:
         """What the session holds now."""
-        arena = sum(function.arena_bytes for function in self._functions.values())
+        arena = sum(function.arena_bytes for function in (*self._functions.values(), *self._hidden.values()))
         in_use = self._pool.statistics.in_use
         code = self._bound if self._bound is not None else self._host
         parameters, copied = (code.parameter_bytes, code.copied_bytes) if code is not None else (0, 0)
@@ -223,7 +234,7 @@ class Session:
     def _close(self, interrupted: bool) -> None:
         """`close`; after the user's interrupt what runs is ended and not waited for."""
         self._in_flight.close(wait=not interrupted)
-        for function in self._functions.values():
+        for function in (*self._functions.values(), *self._hidden.values()):
             function.close()
         self._host = None
         if self._bound is not None:
@@ -258,6 +269,6 @@ class Session:
         """Whether another device is in the place of a lost one; then every function is made anew for it."""
         if self._bound is None or not self._bound.recover(lost):
             return False
-        for function in self._functions.values():
+        for function in (*self._functions.values(), *self._hidden.values()):
             function.forget()
         return True

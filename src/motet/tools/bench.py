@@ -106,14 +106,14 @@ def bench_function(
                               "program in several ways; measure without it")
         opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement,
                                       places=place or [])
-        signature = choose_function(opened.artifact.manifest.functions, function, file)
+        signature = choose_function(opened.artifact.callable_functions, function, file)
         arrays = given if input else random_inputs(signature, file)
         check_inputs(signature, arrays, file)
         _compare(opened.artifact, bindings, signature.name, arrays, threads, repeat, number, min_time, json)
         return
     session, opened = start_session(file, format=format, devices=device or [], threads=threads,
                                     placement=placement, places=place or [])
-    signature = choose_function(opened.artifact.manifest.functions, function, file)
+    signature = choose_function(opened.artifact.callable_functions, function, file)
     arrays = given if input else random_inputs(signature, file)
     check_inputs(signature, arrays, file)
     if verify:

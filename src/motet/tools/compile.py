@@ -95,7 +95,8 @@ def compile_program(
     if prove:
         _print_proofs(artifact)
     save(artifact, path, "external" if parameters == "external" else "embedded")
-    typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {', '.join(artifact.functions)}")
+    names = ", ".join(each.name for each in artifact.callable_functions)
+    typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {names}")
 
 
 def _print_proofs(artifact: Artifact) -> None:

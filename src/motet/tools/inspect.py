@@ -203,7 +203,7 @@ def _lines(artifact: Artifact, file: str, measured: Measured | None) -> list[str
 
     manifest = artifact.manifest
     lines = [f"{file}: {show_bytes(len(artifact.data))}, made by {manifest.producer}", "", "functions"]
-    lines += [f"  {show_signature(signature)}" for signature in manifest.functions]
+    lines += [f"  {show_signature(signature)}" for signature in artifact.callable_functions]
     if manifest.parameters:
         size = show_bytes(_parameter_bytes(artifact))
         place = manifest.external_parameters or "the artifact"

@@ -188,7 +188,8 @@ class _Reader:
         elif name == "tensor.dim":
             axis = int(self.numbers.get(operation.operands[1], -1))
             self.extents[operation.results[0]] = (operation.operands[0], axis)
-        else:
+        elif not name.startswith(("affine.", "arith.")) or not isinstance(operation.results[0].type, ir.IndexType):
+            # What is calculated are extents: results are as long as what is read.
             raise Unreadable(f"operation {name}")
 
     def _like(self, value: ir.Value, number: float | int | None) -> Operand:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from motet.compiler.external_data import State
 from motet.compiler.frontends.kinds import kind_of, text_of
+from motet.compiler.frontends.value_extents import read_value_extents
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
@@ -53,5 +54,6 @@ def _load_onnx(
     program = load_onnx(source, file, DataFiles(path, states) if path else None)
     with program.module.context as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
+        read_value_extents(program.module)
         program.placement = place(program.module)
     return program

@@ -17,6 +17,7 @@ from motet.compiler.frontends.gpu.keep_loops import keep_loops
 from motet.compiler.frontends.gpu.lower_launches import lower_launches
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.raising.raise_loops import raise_loops
+from motet.compiler.frontends.value_extents import read_value_extents
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Program
@@ -74,6 +75,8 @@ def normal_form(
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
             store_short_elements(module, NATIVE, resources)
+            if placement is None:
+                read_value_extents(module)
             parameters = {key: _stored(array) for key, array in (given or {}).items()}
             for function in _functions(module):
                 _hoist_constants(function, parameters, resources or {}, file)

@@ -21,8 +21,6 @@ def refuse_unknown(model: OnnxModel) -> None:
     """Raise CompileError for the first node of an operator that has no lowering, or whose lowering ends the process.
     To be called when nodes of constants are folded, and types known."""
     for node in model.proto.graph.node:
-        if node.op_type == "Compress" and node.input[1] in model.constants:
-            continue
         if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
             raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {UNKNOWN[node.op_type]}")
     each_body(model, refuse_unknown)
@@ -55,13 +53,8 @@ def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
     return None if named == usual * (len(named) // len(usual)) else f"with activations other than {known}"
 
 
-_OF_DATA = "the extents of its results depend on data; expected operators whose results' extents follow from shapes"
 UNKNOWN: dict[str, str] = {
-    "Compress": _OF_DATA,
     "ImageDecoder": "images are decoded before a call; give it the pixels",
-    "NonMaxSuppression": _OF_DATA,
-    "NonZero": _OF_DATA,
-    "Unique": _OF_DATA,
 }
 RULES: dict[str, Callable[[Any, int], str | None]] = {
     "GRU": _recurrent,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_tensors import DYNAMIC, Kind, create, kind_of, know_operations
+from motet.compiler.frontends.onnx_writing import REQUIRE
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import constant_index, extent_of
@@ -137,6 +138,25 @@ class _Place:
 
 def _builtin(operand: _Operand) -> ir.Value:
     return create("torch_c.to_builtin_tensor", operand.kind.builtin, [operand.value])
+
+
+# -- what a call may not give
+
+
+def _where(node: _Node) -> None:
+    """Where that stands for an assertion (`Numbers.require`); else its operands broadcast."""
+    name = next((name for name in names_of(node.op.location) if REQUIRE in name), "")
+    if not name:
+        _broadcast(node)
+        return
+    source, said = name.split(REQUIRE, 1)
+    operator, text = said.split(": ", 1)
+    place = ir.Location.fused([ir.Location.name(source)], ir.StringAttr.get(operator))
+    with place:
+        condition = create("tensor.extract", node.operands[0].kind.scalar, [_builtin(node.operands[0])])
+        _assert(condition, text)
+    node.op.results[0].replace_all_uses_with(node.op.operands[1])
+    node.op.erase()
 
 
 # -- broadcasting
@@ -417,7 +437,7 @@ def _scatter_elements(node: _Node) -> None:
 
 
 def _assert_inside(indices: _Operand, data: _Operand, along: int) -> None:
-    for axis in range(data.rank):
+    for axis in range(data.rank if data.rank == indices.rank else 0):
         own, other = _Place(indices, axis), _Place(data, axis)
         if axis != along and (own.is_dynamic or other.is_dynamic):
             said = f"{own} must be at most {other}"
@@ -472,5 +492,5 @@ _RULES: dict[str, Callable[[_Node], None]] = {
     "GatherND": _gather_nd, "Gemm": _gemm, "LayerNormalization": _follow, "MatMul": _matmul,
     "PRelu": _follow, "Reshape": _reshape, "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd,
     "Slice": _slice,
-    "Split": _split,
+    "Split": _split, "Where": _where,
 }  # fmt: skip

@@ -28,6 +28,9 @@ import numpy as np
 from motet.compiler.frontends import (
     onnx_composed,
     onnx_control,
+    onnx_counted,
+    onnx_given,
+    onnx_given_shapes,
     onnx_linear_quantisation,
     onnx_movement,
     onnx_narrow,
@@ -58,10 +61,11 @@ _LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
 def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrite the graph of `model`, whose types are inferred, and its bodies in place; whether anything changed."""
     within = each_body(model, rewrite_forms)
+    given = _apply(model, {**onnx_given.RULES, **onnx_given_shapes.RULES, **onnx_counted.RULES}, {})
     composed = _apply(model, onnx_composed.RULES, {})
     widened = _apply(model, onnx_narrow.RULES, {})
     rewritten = _apply(model, _RULES, _CHECKS)
-    return within or composed or widened or rewritten
+    return within or given or composed or widened or rewritten
 
 
 def _apply(

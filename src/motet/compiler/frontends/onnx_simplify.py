@@ -84,7 +84,8 @@ def infer_shapes(model: OnnxModel) -> None:
         reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
         raise model.error(f"types or shapes do not fit each other: {reason}") from error
     del model.proto.graph.value_info[:]
-    model.proto.graph.value_info.extend(inferred.graph.value_info)
+    outputs = {value.name for value in model.proto.graph.output}  # which say of themselves what they are
+    model.proto.graph.value_info.extend(value for value in inferred.graph.value_info if value.name not in outputs)
     _refine_outputs(model.proto.graph, inferred.graph)
 
 

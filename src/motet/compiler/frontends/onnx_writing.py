@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import onnx
 
 
+REQUIRE = "/require "  # in the name of a node: the operator and what it asserts follow
+
+
 @dataclass
 class Facts:
     """What is known of a model's values by name: shapes whose every extent is known, element types, ranks."""
@@ -22,6 +26,25 @@ class Facts:
     shapes: dict[str, tuple[int, ...]]
     types: dict[str, int]
     ranks: dict[str, int]
+
+    @functools.cached_property
+    def of_data(self) -> set[str]:
+        """Values that follow from elements of what a call gives, not from extents and constants alone."""
+        graph = self.model.proto.graph
+        made = {name for node in graph.node for name in node.output}
+        found = {value.name for value in graph.input}
+        for node in graph.node:
+            read = [] if node.op_type in ("Shape", "Size") else [name for name in node.input if name]
+            outer = {name for name in read if name not in made and name not in self.model.constants}
+            bodies = any(item.HasField("g") for item in node.attribute)
+            if bodies or outer or not found.isdisjoint(read):
+                found.update(node.output)
+        return found - set(self.model.constants)
+
+    @functools.cached_property
+    def asserted(self) -> set[str]:
+        """Values that are asserted to fit: what reads them was rewritten before."""
+        return {name for node in self.model.proto.graph.node if REQUIRE in node.name for name in node.output}
 
     @property
     def version(self) -> int:

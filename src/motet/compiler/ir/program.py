@@ -13,6 +13,8 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
 - argument / result attribute `motet.element = "f8E4M3FN"`: its elements are of this short type for the caller; in the
   module they are bytes (`ir/short_types.py`).
 - argument attribute `motet.strided`: callers may give a tensor of any strides, and have it written.
+- argument attribute `motet.value = ["main.values", 0, "Tile \\"t\\""]`: callers do not give the argument, which holds
+  nothing: its first extent is element 0 of what `main.values` returns of the inputs before it, for the operator named.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
 A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
@@ -28,7 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.artifact.schema import Constraint, Link, LogicalDevice, Plan, Signature
+from motet.artifact.schema import Constraint, Link, LogicalDevice, Plan, Signature, Value
 from motet.compiler.ir._mlir import ir
 
 PARAMETER = "motet.parameter"
@@ -38,7 +40,9 @@ DESTINATION = "motet.destination"
 STRIDED = "motet.strided"
 UNSIGNED = "motet.unsigned"
 ELEMENT = "motet.element"
+VALUE = "motet.value"
 DEVICE = "motet.device"
+ONE_KERNEL = "motet.one_kernel"  # on public functions of small tensors: all their work is one kernel
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
 DROPS = "motet.drops_outside"  # on scatters: an index that is outside of the tensor is no error
 OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it becomes a constraint of calls
@@ -79,6 +83,14 @@ def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
         dtype = ir.StringAttr(attributes[ELEMENT]).value
     unsigned = attributes is not None and UNSIGNED in attributes
     return f"u{dtype}" if unsigned and dtype in ("i2", "i4", "i8", "i16", "i32", "i64") else dtype
+
+
+def value_of(attributes: ir.DictAttr | None) -> Value | None:
+    """What decides the first extent of an argument with these attributes, where that is a value."""
+    if attributes is None or VALUE not in attributes:
+        return None
+    function, index, operator = ir.ArrayAttr(attributes[VALUE])
+    return Value(ir.StringAttr(function).value, ir.IntegerAttr(index).value, ir.StringAttr(operator).value)
 
 
 def unsigned(kinds: Iterable[ir.Type]) -> list[int]:

@@ -87,6 +87,8 @@ def _resolve(
     value = build.cast(source, build.type(extents))
     if any(len(before) != 1 for before, _ in groups):
         value = build.reassociate("tensor.collapse_shape", value, build.type(merged), [before for before, _ in groups])
+    split = [_of_parts([target[axis] for axis in after], own) for (_, after), own in zip(groups, merged, strict=True)]
+    value = build.cast(value, build.type(split))
     if any(len(after) != 1 for _, after in groups):
         given = [build.index(elements[axis]) for axis, extent in enumerate(target) if not isinstance(extent, int)]
         value = build.reassociate(
@@ -96,6 +98,11 @@ def _resolve(
     shapes.tensors[result] = tuple(target)
     operation.results[0].replace_all_uses_with(result)
     operation.erase()
+
+
+def _of_parts(parts: Sequence[Expr], merged: Expr) -> Expr:
+    """The extent of a dimension that is split into `parts`: a number where all of them are."""
+    return merged if len(parts) == 1 else prod_static(parts)
 
 
 class _Builder:

@@ -18,7 +18,7 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
-from motet.compiler.ir.program import DESTINATION, PARAMETER
+from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
 from motet.compiler.partition.roles import ALIASES, Role, is_unit_reshape
@@ -59,6 +59,8 @@ class _Outliner:
         self.block = function.regions[0].blocks[0]
         self.terminator = self.block.operations[len(self.block.operations) - 1].operation
         self.grouping: Grouping = group_block(self.block, SEPARATE_SIBLINGS not in module.operation.attributes)
+        if ONE_KERNEL in function.attributes:
+            self.grouping = _one_group(self.grouping, self.block)
         self.parameters = _parameters(function, self.block)
         self.replaced: dict[ir.Value, ir.Value] = {}
         self.settled: set[ir.Value] = set()
@@ -79,7 +81,7 @@ class _Outliner:
         results = [
             result for member in group.operations for result in member.results
             if member.name == "func.call" or any(
-                use.owner.operation not in members and self._leaves(use.owner.operation, members)
+                self._around(use.owner.operation) not in members and self._leaves(use.owner.operation, members)
                 for use in result.uses
             )
         ]
@@ -166,6 +168,12 @@ class _Outliner:
                 self._settle(operand)
             owner.move_before(self.terminator)
 
+    def _around(self, operation: ir.Operation) -> ir.Operation:
+        """The operation of the function's block that `operation` is, or is inside of."""
+        while operation.parent is not None and operation.parent.operation != self.function:
+            operation = operation.parent.operation
+        return operation
+
     def _leaves(self, user: ir.Operation, members: set[ir.Operation]) -> bool:
         """Whether a use by `user` needs the value outside the kernel: a view that is only copied into this
         kernel does not."""
@@ -191,7 +199,7 @@ class _Outliner:
             done.add(operation)
             for value in captured_values(operation):
                 owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
-                if owner is not None and (owner in members or self._is_copied(owner)):
+                if owner is not None and (owner in members or self._is_copied_for(owner, operation)):
                     visit(owner)
                 elif value not in arguments and not _is_inside(value, operation):
                     arguments.append(value)
@@ -200,6 +208,11 @@ class _Outliner:
         for operation in group.operations:
             visit(operation)
         return ordered
+
+    def _is_copied_for(self, operation: ir.Operation, reader: ir.Operation) -> bool:
+        """Operations over whole tensors read these as they are in memory."""
+        whole = reader.name.startswith("tm_tensor.") and self.grouping.roles.get(operation) is Role.ALIAS
+        return not whole and self._is_copied(operation)
 
     def _is_copied(self, operation: ir.Operation) -> bool:
         role = self.grouping.roles.get(operation)
@@ -227,6 +240,13 @@ class _Outliner:
             ]
             for operation in dead:
                 operation.erase()
+
+
+def _one_group(grouping: Grouping, block: ir.Block) -> Grouping:
+    """All operations of a block together: a kernel for each of many small ones takes longer to compile and to run."""
+    operations = [entry.operation for entry in block.operations][:-1]
+    group = Group(Role.OPAQUE, operations)
+    return Grouping([group] if operations else [], grouping.roles, dict.fromkeys(operations, group))
 
 
 def _parameters(function: ir.Operation, block: ir.Block) -> set[ir.Value]:

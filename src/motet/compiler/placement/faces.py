@@ -11,7 +11,7 @@ from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import substitute
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, value_of
 from motet.compiler.scheduling.shapes import Shapes
 
 
@@ -25,6 +25,7 @@ def face(function: ir.Operation, constraints: Sequence[Constraint]) -> Signature
         TensorSpec(
             _name(attributes, f"arg{index}"), list(shapes.of(argument)),
             caller_dtype(dtype_of(argument.type), attributes), strided=STRIDED in attributes,
+            value=value_of(attributes),
         )
         for index, (argument, attributes) in enumerate(
             zip(block.arguments, _dictionaries(function, "arg_attrs", len(block.arguments)), strict=True)

@@ -214,6 +214,8 @@ class Shapes:
                 self.tensors[result] = self.tensors[origin]
             elif operation.name == "tensor.extract_slice":
                 self._read_slice(operation, result, kind)
+            elif operation.name == "tensor.reshape":
+                self._read_reshape(operation, result)
             elif operation.name == "tensor.pad" and operation.operands[0] in self.tensors:
                 self._read_pad(operation, result, kind)
             elif operation.name == "tensor.concat":
@@ -259,6 +261,14 @@ class Shapes:
         if len(shape) == kind.rank:
             self.tensors[result] = self._declared(result, tuple(shape))
 
+    def _read_reshape(self, operation: ir.Operation, result: ir.Value) -> None:
+        given = operation.operands[1].owner
+        if not isinstance(given, ir.Block) and given.name == "tensor.from_elements":
+            extents = [self.numbers.get(element) for element in given.operands]
+            known = tuple(extent for extent in extents if extent is not None)
+            if len(known) == len(extents):
+                self.tensors[result] = self._declared(result, known)
+
     def _read_pad(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType) -> None:
         given = iter(list(operation.operands)[1:])
         low, high = (
@@ -299,6 +309,8 @@ class Shapes:
 
     def of(self, value: ir.Value) -> tuple[Expr, ...]:
         """The extents of tensor `value`; a `CompileError` where they depend on data."""
+        if value not in self.tensors and ir.RankedTensorType(value.type).has_static_shape:
+            return tuple(ir.RankedTensorType(value.type).shape)
         if value not in self.tensors:
             raise CompileError(
                 f"a tensor of type {value.type} whose extents depend on data;"

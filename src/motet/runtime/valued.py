@@ -1,0 +1,79 @@
+"""Functions some of whose extents are decided by values: a call computes these first, then runs with such extents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import Signature, TensorSpec, Value
+from motet.errors import CallError
+from motet.runtime.device_array import DeviceArray
+from motet.runtime.devices.host.memory import Pool
+from motet.runtime.function import Function, Make, show_signature
+from motet.runtime.in_flight import InFlight
+from motet.runtime.trace import Traced
+
+_MOST = 1 << 48  # no extent is larger
+
+
+class ValuedFunction(Function):
+    """A function with inputs that stand for values: `functions` compute these, by name."""
+
+    def __init__(
+        self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight, recover: Any,
+        functions: Mapping[str, Function],
+    ) -> None:
+        super().__init__(signature, make, pool, in_flight, recover)
+        self._functions = functions
+        self._taken = [spec for spec in signature.inputs if spec.value is None]
+        self._added = [(spec, spec.value) for spec in signature.inputs if spec.value is not None]
+
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
+        """See `Function.__call__`."""
+        return super().__call__(*self._completed(arguments), out=out, stream=stream)
+
+    def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
+        """See `Function.profile`; what computes the values is not among it."""
+        return super().profile(*self._completed(arguments), out=out)
+
+    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
+        """See `Function.trace`; what computes the values is not in it."""
+        return super().trace(*self._completed(arguments), out=out)
+
+    def _completed(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """`arguments`, and those that stand for values."""
+        if len(arguments) != len(self._taken):
+            raise CallError(
+                f"{self.name}: {len(arguments)} arguments given, {len(self._taken)} expected: "
+                f"{show_signature(self.signature)}"
+            )
+        complete = list(arguments)
+        computed: dict[str, Any] = {}
+        for spec, value in self._added:
+            if value.function not in computed:
+                function = self._functions[value.function]
+                computed[value.function] = self._compute(function, complete)
+            complete.append(self._stand_in(spec, value, int(computed[value.function][value.index])))
+        return complete
+
+    def _compute(self, function: Function, arguments: Sequence[Any]) -> Any:
+        """The values that `function` computes, in host memory. Its errors are this function's."""
+        try:
+            result = function(*arguments[: function.count])
+        except CallError as error:
+            raise CallError(str(error).replace(f"{function.name}: ", f"{self.name}: ", 1)) from None
+        if isinstance(result, DeviceArray):
+            return result.numpy()
+        if isinstance(result, np.ndarray):
+            return result
+        return result.get() if hasattr(result, "get") else result.cpu().numpy()  # of CuPy, of PyTorch
+
+    def _stand_in(self, spec: TensorSpec, value: Value, number: int) -> Any:
+        """A tensor without elements whose first extent is `number`."""
+        if not 0 <= number <= _MOST:
+            bound = "at least 0" if number < 0 else "at most 2^48"
+            raise CallError(f"{self.name}: {value.operator}: an extent or a place is {number}; expected {bound}")
+        return np.empty((number, 0), np.int8)
+
