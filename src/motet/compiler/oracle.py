@@ -19,7 +19,7 @@ from motet.compiler.ir._mlir import execution_engine, func, ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory, scans_to_loops
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.guard_divisions import guard_divisions
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import PARAMETER, Program, value_of
 from motet.compiler.ir.translate import foreign_operations, source_location
 from motet.errors import CallError, CompileError
 
@@ -74,6 +74,36 @@ def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) ->
     The module stays as it is. Raises `CallError` for inputs that do not fit the function's types and
     `CompileError` for an operation that upstream cannot lower.
     """
+    return _run(program, function, _completed(program, function, inputs))
+
+
+def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """`inputs`, and those that stand for values, which other functions compute (`frontends/value_extents.py`)."""
+    complete = list(inputs)
+    computed: dict[str, np.ndarray] = {}
+    for attributes in _attributes(program.module, function):
+        value = value_of(attributes)
+        if value is None:
+            continue
+        if value.function not in computed:
+            taken = [one for one in _attributes(program.module, value.function) if PARAMETER not in one]
+            (computed[value.function],) = _run(program, value.function, complete[: len(taken)])
+        complete.append(np.empty((int(computed[value.function][value.index]), 0), np.int8))
+    return complete
+
+
+def _attributes(module: ir.Module, function: str) -> list[ir.DictAttr]:
+    """The attributes of the arguments of a function; none where it is not there, or its arguments have none."""
+    for operation in module.body.operations:
+        if isinstance(operation, func.FuncOp) and operation.sym_name.value == function:
+            given = [*operation.arg_attrs] if "arg_attrs" in operation.attributes else []
+            return [ir.DictAttr(one) for one in given] or [ir.DictAttr.get({}, module.context)] * len(
+                operation.type.inputs
+            )
+    return []
+
+
+def _run(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     with program.module.context, ir.Location.unknown():
         module = _clone(program.module)
         entry = _enter(module, function)

@@ -139,7 +139,7 @@ def test_what_is_no_tensor_is_named(value):
     ("value", "dtype", "message"),
     [
         (np.zeros(2), "f32", "dtype f64 given, f32 expected"),
-        (np.zeros(2, np.complex64), "f32", "dtype complex64 given, f32 expected"),
+        (np.zeros(2, np.complex64), "f32", "dtype complex<f32> given, f32 expected"),
         (np.zeros(2, ">f4"), "f32", "byte order '>' given"),
         (np.zeros(2, np.uint16), "bf16", "dtype ui16 given, bf16 expected"),
         (np.zeros(2, np.int8), "i1", "dtype i8 given, i1 expected"),

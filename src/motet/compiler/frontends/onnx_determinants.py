@@ -23,6 +23,8 @@ def _determinant(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
 
     extents, kind = facts.extents(node.input[0]), facts.types.get(node.input[0])
     size = (extents or [None])[-1]
+    if extents is not None and len(extents) > 1 and size is None and extents[-2] is None:
+        return None  # the wheel's lowering refuses, in a call, what it needs other pivots for
     if extents is None or len(extents) < 2 or size is None or size > _LARGEST or kind is None or 0 in extents:
         raise facts.model.error(
             f"node {node.name!r}: Det is supported for matrices of at most {_LARGEST} rows, whose number is known when "

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 def refuse_unknown(model: OnnxModel) -> None:
     """Raise CompileError for the first node of an operator that has no lowering, or whose lowering ends the process.
     To be called when nodes of constants are folded, and types known."""
+    unknown = {**UNKNOWN, **_UNKNOWN_INSIDE} if model.inner else UNKNOWN
     for node in model.proto.graph.node:
-        if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
-            raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {UNKNOWN[node.op_type]}")
+        if node.op_type == "Compress" and node.input[1] in model.constants:
+            continue
+        if node.op_type in unknown and node.domain in ("", "ai.onnx"):
+            raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {unknown[node.op_type]}")
     each_body(model, refuse_unknown)
 
 
@@ -53,6 +56,8 @@ def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
     return None if named == usual * (len(named) // len(usual)) else f"with activations other than {known}"
 
 
+_COUNTED = "the extents of its results depend on data, in the body of another node; expected it outside"
+_UNKNOWN_INSIDE = dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _COUNTED)
 UNKNOWN: dict[str, str] = {
     "ImageDecoder": "images are decoded before a call; give it the pixels",
 }
