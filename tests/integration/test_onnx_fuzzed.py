@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import motet
-from motet.errors import CallError
+from motet.errors import CallError, CompileError
 
 F32 = onnx.TensorProto.FLOAT
 INF = float("inf")
@@ -85,6 +85,7 @@ def test_constant_filters_of_one_pixel_are_transposed() -> None:
 
 @pytest.mark.parametrize(("op", "case"), [
     ("Conv", "group"), ("Einsum", "letter"), ("ScatterND", "index"), ("Gather", "one"), ("Slice", "declared"),
+    ("TopK", "count"),
 ])  # fmt: skip
 def test_calls_that_an_operator_does_not_allow_are_refused(op: str, case: str) -> None:
     node, ones = onnx.helper.make_node, np.ones
@@ -101,9 +102,43 @@ def test_calls_that_an_operator_does_not_allow_are_refused(op: str, case: str) -
                 [ones((1, 2)), np.array([-1])], [ones((1, 2)), np.array([-2])]),
         "declared": (node(op, ["x", "a", "b", "c"], ["y"]), [("x", F32, [1, "n"])], numbers,
                      [ones((1, 15))], [ones((1, 8))]),
+        "count": (node(op, ["x", "k"], ["y", ""]), [("x", F32, [2, "n"])], {"k": np.array([3])},
+                  [ones((2, 3))], [ones((2, 2))]),
     }[case]  # fmt: skip
     declared = [1, 6] if case == "declared" else None
     session = _compiled([made], inputs, [("y", F32, declared)], constants)
     session(*(a.astype(np.int64 if a.dtype == np.int64 else np.float32) for a in right))
     with pytest.raises(CallError):
         session(*(a.astype(np.int64 if a.dtype == np.int64 else np.float32) for a in wrong))
+
+
+def test_integers_are_pooled_over_their_least_number_and_softplus_of_float64_is_exact() -> None:
+    node = onnx.helper.make_node
+    signed = np.array([[[-6, -9, -1]]], np.int8)
+    unsigned = np.array([200, 7, 9, 255, 3], np.uint8).reshape(1, 1, 5, 1)
+    wide = np.array([-800.0, -40.0, -1.0, 0.0, 19.0, 25.2, 40.0, 800.0, INF, -INF])
+    kinds = [("s", onnx.TensorProto.INT8, signed), ("u", onnx.TensorProto.UINT8, unsigned),
+             ("x", onnx.TensorProto.DOUBLE, wide)]
+    nodes = [
+        node("MaxPool", ["s"], ["r0"], kernel_shape=[2], pads=[1, 1]),
+        node("MaxPool", ["u"], ["r1"], kernel_shape=[3, 1]), node("Softplus", ["x"], ["r2"]),
+    ]
+    session = _compiled(
+        nodes, [(name, kind, array.shape) for name, kind, array in kinds],
+        [(f"r{number}", kind, None) for number, (_, kind, _) in enumerate(kinds)], {},
+    )
+    least, most, softplus = session(signed, unsigned, wide)
+    np.testing.assert_array_equal(least, [[[-6, -6, -1, -1]]])
+    np.testing.assert_array_equal(most.reshape(-1), [200, 255, 255])
+    np.testing.assert_allclose(softplus, np.logaddexp(wide, 0), 1e-15)
+
+
+@pytest.mark.parametrize("node", [
+    onnx.helper.make_node("Reshape", ["x", "extents"], ["y"]), onnx.helper.make_node("Gather", ["x", "places"], ["y"]),
+    onnx.helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=1), onnx.helper.make_node("Flatten", ["x"], ["y"]),
+], ids=lambda node: node.op_type)  # fmt: skip
+def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(node: onnx.NodeProto) -> None:
+    constants = {"extents": np.array([0, -1, 0]), "places": np.zeros((1, 1, 0), np.int64)}
+    used = {name: constants[name] for name in node.input if name in constants}
+    with pytest.raises(CompileError, match=f"{node.op_type} of a tensor without elements .* expected static extents"):
+        _compiled([node], [("x", F32, [1, "n", 0, 4])], [("y", F32, None)], used)
