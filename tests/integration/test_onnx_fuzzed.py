@@ -102,8 +102,8 @@ def test_calls_that_an_operator_does_not_allow_are_refused(op: str, case: str) -
                 [ones((1, 2)), np.array([-1])], [ones((1, 2)), np.array([-2])]),
         "declared": (node(op, ["x", "a", "b", "c"], ["y"]), [("x", F32, [1, "n"])], numbers,
                      [ones((1, 15))], [ones((1, 8))]),
-        "count": (node(op, ["x", "k"], ["y", ""]), [("x", F32, [2, "n"])], {"k": np.array([3])},
-                  [ones((2, 3))], [ones((2, 2))]),
+        "count": (node(op, ["x", "k"], ["y", "places"], axis=0), [("x", F32, ["n", 2])], {"k": np.array([3])},
+                  [ones((3, 2))], [ones((2, 2))]),
     }[case]  # fmt: skip
     declared = [1, 6] if case == "declared" else None
     session = _compiled([made], inputs, [("y", F32, declared)], constants)
@@ -142,3 +142,24 @@ def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(n
     used = {name: constants[name] for name in node.input if name in constants}
     with pytest.raises(CompileError, match=f"{node.op_type} of a tensor without elements .* expected static extents"):
         _compiled([node], [("x", F32, [1, "n", 0, 4])], [("y", F32, None)], used)
+
+
+def test_gathers_along_one_element_keep_their_order_and_name_the_index_that_was_given() -> None:
+    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    x = np.arange(6, dtype=np.float32).reshape(2, 1, 3)
+    flags, letters = np.array([[True, False]]), np.array([[200], [7]], np.uint8)
+    places, place = np.array([[0, -1], [-1, 0]], np.int32), np.array(-1)
+    nodes = [
+        node("Gather", ["x", "places"], ["r0"], "rows", axis=1), node("Gather", ["flags", "place"], ["r1"]),
+        node("Gather", ["letters", "places"], ["r2"], axis=-1),
+    ]
+    inputs = [("x", F32, ["n", 1, 3]), ("flags", kinds.BOOL, [1, "m"]), ("letters", kinds.UINT8, ["n", 1]),
+              ("places", kinds.INT32, [2, "k"]), ("place", kinds.INT64, [])]
+    results = [("r0", F32, None), ("r1", kinds.BOOL, None), ("r2", kinds.UINT8, None)]
+    session = _compiled(nodes, inputs, results, {})
+    for found, wanted in zip(session(x, flags, letters, places, place), (
+        np.take(x, places, 1), flags[0], np.take(letters, places, 1),
+    ), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(CallError, match=r'Gather "rows": index -2 is outside of an axis of extent 1'):
+        session(x, flags, letters, np.array([[0, 0], [0, -2]], np.int32), place)

@@ -1,21 +1,21 @@
 """Writes what ONNX says of extents that only a call knows, where the wheel's lowering takes them for granted.
 
 Operands that broadcast are stretched (`onnx_broadcasts`); parts of Split, what is gathered and scattered, and the like
-are asserted to fit (`onnx_fits`).
+are asserted to fit (`onnx_fits`); indices along one element are looked at (`onnx_single_gathers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from motet.compiler.frontends import onnx_broadcasts, onnx_fits
+from motet.compiler.frontends import onnx_broadcasts, onnx_fits, onnx_single_gathers
 from motet.compiler.frontends.onnx_model import OnnxModel
 from motet.compiler.frontends.onnx_places import Extents, Node
 from motet.compiler.frontends.onnx_tensors import know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
-_RULES: dict[str, Callable[[Node], None]] = onnx_broadcasts.RULES | onnx_fits.RULES
+_RULES: dict[str, Callable[[Node], None]] = onnx_broadcasts.RULES | onnx_fits.RULES | onnx_single_gathers.RULES
 
 
 def symbolic_shapes(model: OnnxModel) -> Extents:
