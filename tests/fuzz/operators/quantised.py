@@ -8,7 +8,7 @@ import numpy as np
 from tests.fuzz.dtypes import DTYPES
 from tests.fuzz.operators.products import matrix_product
 from tests.fuzz.registry import Attributes, Operands, drawn, given, meaning
-from tests.fuzz.tracked import Invalid, Tracked, Undefined, divide, exact, integer, multiply, step
+from tests.fuzz.tracked import Invalid, Tracked, divide, exact, integer, multiply, step
 
 if TYPE_CHECKING:
     from tests.fuzz.drawing import Drawer
