@@ -37,4 +37,5 @@ def misses(found: Array, wanted: Tracked) -> Array:
         value = found.astype(np.float64)
         same = (value == wanted.value) | (np.isnan(value) & np.isnan(wanted.value))
         close = np.abs(value - wanted.value) <= wanted.error
-    return ~(same | close | wanted.unknown)
+        overflown = np.isinf(value) & (np.signbit(value) == np.signbit(wanted.value))
+    return ~(same | close | np.where(wanted.overflows, overflown, wanted.unknown))

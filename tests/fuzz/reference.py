@@ -34,7 +34,7 @@ def calculate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Tracked]:
     known = {name: exact(array, NAMES[array.dtype]) for name, array in (*feeds.items(), *graph.constants.items())}
     with np.errstate(all="ignore"):
         for node in graph.nodes:
-            operands = [known[name] if name else None for name in node.inputs]
+            operands = [known[name].as_operand() if name else None for name in node.inputs]
             try:
                 results = evaluate(node.op, node.attributes, operands)
             except Undefined:

@@ -87,6 +87,22 @@ def test_whole_numbers_are_exact_and_steps_near_them_undecided() -> None:
     assert step(third, np.floor, "f32").unknown.tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("f32", 3e38), ("f64", 1.7e308), ("f16", 6e4)])
+def test_what_overflows_is_an_infinity_as_a_result_and_unknown_to_its_readers(dtype: str, size: float) -> None:
+    large = exact(np.array([size, -size], DTYPES[dtype]), dtype)
+    product = multiply(large, exact(np.array([4.0, 4.0], DTYPES[dtype]), dtype))
+    assert not misses(np.array([np.inf, -np.inf], DTYPES[dtype]), product).any()
+    assert misses(np.array([-np.inf, np.nan], DTYPES[dtype]), product).all()
+    assert not misses(np.zeros(2, DTYPES[dtype]), add(product.as_operand(), large)).any()
+
+
+def test_an_infinity_times_what_may_have_underflowed_is_unknown() -> None:
+    tiny = exact(np.array([1e-45, 1e-45], np.float32), "f32")
+    product = multiply(tiny, exact(np.array([0.4, 3.0], np.float32), "f32"))
+    infinite = multiply(product, exact(np.array([np.inf, np.inf], np.float32), "f32"))
+    assert misses(np.array([np.nan, np.nan], np.float32), infinite).tolist() == [False, True]
+
+
 def test_results_that_are_nan_or_infinite_at_other_places_are_wrong() -> None:
     wanted = exact(np.array([np.nan, np.inf, -np.inf, 1.0], np.float32), "f32")
     assert not misses(np.array([np.nan, np.inf, -np.inf, 1.0], np.float32), wanted).any()

@@ -30,7 +30,8 @@ class Undefined(Invalid):
 
 @dataclass(frozen=True)
 class Tracked:
-    """`value` is float64 for floats; `error` float64, finite; `unknown` says where every result is right."""
+    """`value` is float64 for floats; `error` float64; `unknown` says where every result is right, but an infinity alone
+    where `error` is infinite and `value` beyond the range of `dtype`."""
 
     dtype: str
     value: Array
@@ -48,6 +49,18 @@ class Tracked:
     def moved(self, move: Callable[[Array], Array]) -> Tracked:
         """The elements at other places: `move` is done to the values and to all that is known of them."""
         return Tracked(self.dtype, move(self.value), move(self.error), move(self.unknown))
+
+    @property
+    def overflows(self) -> Array:
+        """Where an infinity alone is right, as a result; `as_operand` is unknown."""
+        if not self.is_float:
+            return np.zeros(self.shape, bool)
+        return self.unknown & np.isinf(self.error) & (np.abs(self.value) > LARGEST[self.dtype])
+
+    def as_operand(self) -> Tracked:
+        """As what reads it sees it: an operation that is fused with the next one, as in `fma(a, b, c)`, or computed in
+        a wider type, does not overflow."""
+        return replace(self, error=np.where(np.isinf(self.error), 0.0, self.error))
 
     def low(self) -> Array:
         return self.value - self.error
@@ -71,18 +84,25 @@ def integer(value: Array, dtype: str, unknown: Array | bool = False) -> Tracked:
 
 
 def rounded(
-    dtype: str, value: Array, error: Array | float, unknown: Array | bool, ulps: float = 1.0, absolute: float = 0.0
+    dtype: str, value: Array, error: Array | float, unknown: Array | bool, ulps: float = 1.0, absolute: float = 0.0,
+    overflown: Array | bool = False,
 ) -> Tracked:
-    """`value` after an operation of its own: an error of `ulps` roundings, and of `absolute` of them at 1, is added."""
+    """`value` after an operation of its own: an error of `ulps` roundings, and of `absolute` of them at 1, is added.
+
+    What overflows is an infinity as a result, and unknown to what reads it. `overflown` says where float64 has."""
     value = np.asarray(value, np.float64)
     with np.errstate(all="ignore"):
-        error = np.broadcast_to(np.asarray(error, np.float64), value.shape)
-        spread = np.abs(value) + error
-        error = error + ulps * (ROUNDING[dtype] * spread + TINY[dtype]) + absolute * ROUNDING[dtype]
+        before = np.broadcast_to(np.asarray(error, np.float64), value.shape)
+        spread = np.abs(value) + before
+        error = before + ulps * (ROUNDING[dtype] * spread + TINY[dtype]) + absolute * ROUNDING[dtype]
         finite = np.isfinite(value)
         over = finite & ~(spread * (1 + 2 * ROUNDING[dtype]) < LARGEST[dtype])
-        unknown = np.broadcast_to(np.asarray(unknown, bool), value.shape) | over | (finite & ~np.isfinite(error))
-    return Tracked(dtype, value, np.where(finite & np.isfinite(error), error, 0.0), unknown)
+        unknown = np.broadcast_to(np.asarray(unknown, bool), value.shape)
+        certain = finite & (np.abs(value) - error > LARGEST[dtype] * (1 + 2 * ROUNDING[dtype]))
+        certain = ~unknown & (certain | (np.asarray(overflown) & (before == 0)))
+        unknown = unknown | over | overflown | (finite & ~np.isfinite(error))
+        error = np.where(finite & np.isfinite(error), error, 0.0)
+    return Tracked(dtype, value, np.where(certain, np.inf, error), unknown)
 
 
 def settled(result: Tracked, *operands: Tracked) -> Tracked:
@@ -118,8 +138,7 @@ def broadcast(*operands: Tracked) -> list[Tracked]:
 
 
 def _overflown(value: Array, *operands: Tracked) -> Array:
-    """Where finite float64 overflow, as `rounded` sees it of other types: an operation that is fused with the next one,
-    as in `fma(a, b, c)`, does not."""
+    """Where finite numbers overflow in float64."""
     found = np.isinf(value)
     for operand in operands:
         found = found & np.isfinite(operand.value)
@@ -131,8 +150,8 @@ def add(a: Tracked, b: Tracked) -> Tracked:
     value = a.value + b.value
     if not a.is_float:
         return integer(value, a.dtype, unknown_of(a, b))
-    unknown = unknown_of(a, b) | _overflown(value, a, b)
-    return settled(rounded(a.dtype, value, a.error + b.error, unknown), a, b)
+    overflown = _overflown(value, a, b)
+    return settled(rounded(a.dtype, value, a.error + b.error, unknown_of(a, b), overflown=overflown), a, b)
 
 
 def subtract(a: Tracked, b: Tracked) -> Tracked:
@@ -140,8 +159,8 @@ def subtract(a: Tracked, b: Tracked) -> Tracked:
     value = a.value - b.value
     if not a.is_float:
         return integer(value, a.dtype, unknown_of(a, b))
-    unknown = unknown_of(a, b) | _overflown(value, a, b)
-    return settled(rounded(a.dtype, value, a.error + b.error, unknown), a, b)
+    overflown = _overflown(value, a, b)
+    return settled(rounded(a.dtype, value, a.error + b.error, unknown_of(a, b), overflown=overflown), a, b)
 
 
 def multiply(a: Tracked, b: Tracked) -> Tracked:
@@ -150,8 +169,14 @@ def multiply(a: Tracked, b: Tracked) -> Tracked:
     if not a.is_float:
         return integer(value, a.dtype, unknown_of(a, b))
     error = _product_error(a.value, a.error, b.value, b.error, np.multiply)
-    unknown = unknown_of(a, b) | _overflown(value, a, b)
-    return settled(rounded(a.dtype, value, error, unknown), a, b)
+    unknown = unknown_of(a, b) | _may_be_nothing(a, b) | _may_be_nothing(b, a)
+    return settled(rounded(a.dtype, value, error, unknown, overflown=_overflown(value, a, b)), a, b)
+
+
+def _may_be_nothing(factor: Tracked, other: Tracked) -> Array:
+    """Where `other` is infinite and `factor`, within its error, 0 or of the other sign: as a product that underflows,
+    which makes the product NaN, or the other infinity."""
+    return np.isinf(other.value) & (factor.error > 0) & (np.abs(factor.value) <= factor.error)
 
 
 def divide(a: Tracked, b: Tracked, ulps: float = 2.0) -> Tracked:
@@ -162,7 +187,7 @@ def divide(a: Tracked, b: Tracked, ulps: float = 2.0) -> Tracked:
     error = np.where(b.error + a.error > 0, (np.abs(a.value) + a.error) / near - np.abs(a.value) / np.abs(b.value), 0.0)
     error = np.where(np.isinf(b.value) & np.isfinite(a.value), 0.0, np.abs(error))
     unknown = unknown_of(a, b) | ((near <= 0) & ~np.isnan(a.value))
-    return rounded(a.dtype, value, error, unknown, ulps)
+    return rounded(a.dtype, value, error, unknown, ulps, overflown=_overflown(value, a, b))
 
 
 def _product_error(a: Array, ea: Array, b: Array, eb: Array, product: Callable[[Array, Array], Array]) -> Array:

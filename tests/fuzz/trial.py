@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from tests.fuzz.graph import Array, Graph
 from tests.fuzz.judge import fault
 from tests.fuzz.languages import LANGUAGES
 from tests.fuzz.reference import calculate
+from tests.fuzz.shapes import types_of
 from tests.fuzz.tracked import Invalid, Tracked, Undefined
 
 from motet.errors import MotetError
@@ -41,17 +43,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Member:
-    """A program of a batch, and where its outcome goes."""
+    """A program of a batch, its right calls with what they return, and where its outcome goes."""
 
     graph: Graph
     outcome: Outcome
+    prepared: Sequence[tuple[calls.Feeds, list[Tracked]]]
 
 
 def try_programs(graphs: Sequence[Graph], language: str, options: Options, say: Say) -> list[Outcome]:
     """The outcome of each program, all compiled together as far as none is refused. `say` is told what is done next,
-    so that whoever waits knows where a crash was."""
+    so that whoever waits knows where a crash was. A program of which no call is defined is not tried."""
     outcomes = [Outcome() for _ in graphs]
-    members = [Member(graph, outcome) for graph, outcome in zip(graphs, outcomes, strict=True)]
+    members: list[Member] = []
+    for graph, outcome in zip(graphs, outcomes, strict=True):
+        with contextlib.suppress(Invalid):
+            types_of(graph)
+            members.append(Member(graph, outcome, [_prepared(graph, number) for number in range(RIGHT_CALLS)]))
     _compile_and_call(members, language, options, say)
     return outcomes
 
@@ -109,7 +116,7 @@ def _call_together(members: Sequence[Member], function: Callable[..., Any], name
     taken. `named` says that the program's language has names of extents."""
     base: list[Array] = []
     for number in range(RIGHT_CALLS):
-        prepared = [_prepared(member.graph, number) for member in members]
+        prepared = [member.prepared[number] for member in members]
         arrays = [array for feeds, _ in prepared for array in feeds.values()]
         base = base or arrays
         given = calls.laid_out(arrays, members[0].graph.seed + number) if number == 1 else arrays

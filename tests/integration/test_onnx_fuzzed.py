@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import motet
-from motet.errors import CallError
+from motet.errors import CallError, CompileError
 
 F32 = onnx.TensorProto.FLOAT
 INF = float("inf")
@@ -107,3 +107,65 @@ def test_calls_that_an_operator_does_not_allow_are_refused(op: str, case: str) -
     session(*(a.astype(np.int64 if a.dtype == np.int64 else np.float32) for a in right))
     with pytest.raises(CallError):
         session(*(a.astype(np.int64 if a.dtype == np.int64 else np.float32) for a in wrong))
+
+
+def test_integers_are_pooled_over_their_least_number_and_softplus_of_float64_is_exact() -> None:
+    node = onnx.helper.make_node
+    signed = np.array([[[-6, -9, -1]]], np.int8)
+    unsigned = np.array([200, 7, 9, 255, 3], np.uint8).reshape(1, 1, 5, 1)
+    wide = np.array([-800.0, -40.0, -1.0, 0.0, 19.0, 25.2, 40.0, 800.0, INF, -INF])
+    kinds = [("s", onnx.TensorProto.INT8, signed), ("u", onnx.TensorProto.UINT8, unsigned),
+             ("x", onnx.TensorProto.DOUBLE, wide)]
+    nodes = [
+        node("MaxPool", ["s"], ["r0"], kernel_shape=[2], pads=[1, 1]),
+        node("MaxPool", ["u"], ["r1"], kernel_shape=[3, 1]), node("Softplus", ["x"], ["r2"]),
+    ]
+    session = _compiled(
+        nodes, [(name, kind, array.shape) for name, kind, array in kinds],
+        [(f"r{number}", kind, None) for number, (_, kind, _) in enumerate(kinds)], {},
+    )
+    least, most, softplus = session(signed, unsigned, wide)
+    np.testing.assert_array_equal(least, [[[-6, -6, -1, -1]]])
+    np.testing.assert_array_equal(most.reshape(-1), [200, 255, 255])
+    np.testing.assert_allclose(softplus, np.logaddexp(wide, 0), 1e-15)
+
+
+@pytest.mark.parametrize("node", [
+    onnx.helper.make_node("Reshape", ["x", "extents"], ["y"]), onnx.helper.make_node("Gather", ["x", "places"], ["y"]),
+    onnx.helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=1), onnx.helper.make_node("Flatten", ["x"], ["y"]),
+], ids=lambda node: node.op_type)  # fmt: skip
+def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(node: onnx.NodeProto) -> None:
+    constants = {"extents": np.array([0, -1, 0]), "places": np.zeros((1, 1, 0), np.int64)}
+    used = {name: constants[name] for name in node.input if name in constants}
+    with pytest.raises(CompileError, match=f"{node.op_type} of a tensor without elements .* expected static extents"):
+        _compiled([node], [("x", F32, [1, "n", 0, 4])], [("y", F32, None)], used)
+
+
+def test_gathers_along_one_element_keep_their_order_and_name_the_index_that_was_given() -> None:
+    node, kinds = onnx.helper.make_node, onnx.TensorProto
+    x = np.arange(6, dtype=np.float32).reshape(2, 1, 3)
+    flags, letters = np.array([[True, False]]), np.array([[200], [7]], np.uint8)
+    places, place = np.array([[0, -1], [-1, 0]], np.int32), np.array(-1)
+    nodes = [
+        node("Gather", ["x", "places"], ["r0"], "rows", axis=1), node("Gather", ["flags", "place"], ["r1"]),
+        node("Gather", ["letters", "places"], ["r2"], axis=-1),
+    ]
+    inputs = [("x", F32, ["n", 1, 3]), ("flags", kinds.BOOL, [1, "m"]), ("letters", kinds.UINT8, ["n", 1]),
+              ("places", kinds.INT32, [2, "k"]), ("place", kinds.INT64, [])]
+    results = [("r0", F32, None), ("r1", kinds.BOOL, None), ("r2", kinds.UINT8, None)]
+    session = _compiled(nodes, inputs, results, {})
+    for found, wanted in zip(session(x, flags, letters, places, place), (
+        np.take(x, places, 1), flags[0], np.take(letters, places, 1),
+    ), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(CallError, match=r'Gather "rows": index -2 is outside of an axis of extent 1'):
+        session(x, flags, letters, np.array([[0, 0], [0, -2]], np.int32), place)
+
+
+def test_more_than_there_are_is_refused_though_only_the_shape_is_asked_for() -> None:
+    node = onnx.helper.make_node
+    nodes = [node("TopK", ["x", "k"], ["v", "places"], axis=0), node("Shape", ["v"], ["y"])]
+    session = _compiled(nodes, [("x", F32, ["n", 2])], [("y", onnx.TensorProto.INT64, None)], {"k": np.array([3])})
+    np.testing.assert_array_equal(session(np.ones((5, 2), np.float32)), [3, 2])
+    with pytest.raises(CallError, match="axis 0 of input 0 must be at least 3"):
+        session(np.ones((2, 2), np.float32))

@@ -7,13 +7,14 @@ whose check fails writes to the status of its command and returns.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 from collections.abc import Sequence
 
 from motet.artifact.schema import STATUS_BYTES
 from motet.errors import CallError
 
-_NAMED = '"'  # what texts of operators with names begin with
+_NAMED = re.compile(r'\w+ ".*"')  # the texts of operators of ONNX; those of MLIR have a dialect as well
 _WORDS = struct.Struct("=3q")
 
 
@@ -47,7 +48,7 @@ class Statuses:
             number, index, extent = _WORDS.unpack_from(data, begin)
             if number:
                 text = texts[number - 1] if 0 < number <= len(texts) else "a check failed"
-                return CallError(f"{self.where}: {text}{_compared(index, extent, text[:1] == _NAMED)}")
+                return CallError(f"{self.where}: {text}{_compared(index, extent, _NAMED.fullmatch(text) is not None)}")
         return None
 
     def raise_at(self, address: int) -> None:
@@ -57,7 +58,7 @@ class Statuses:
 
 
 def _compared(index: int, extent: int, named: bool) -> str:
-    """Indices of operators with names, which are ONNX's, count from the end where they are negative."""
+    """Indices of operators of ONNX count from the end where they are negative."""
     if extent < 0:
         return ""
     return f": index {index - extent if named and index < 0 else index} is outside of an axis of extent {extent}"

@@ -122,8 +122,8 @@ def _batch(attributes: Attributes, operands: Operands) -> list[Tracked]:
     deviation = apply(add(variance, _scalar(attributes.get("epsilon", 1e-5), x.dtype)), np.sqrt, 2)
     # Scales and means may be folded: the error is that of their products, not that of the difference.
     factor = divide(scale, deviation, 4)
-    direct = add(multiply(subtract(x, middle), factor), bias)
-    folded = add(multiply(x, factor), subtract(bias, multiply(middle, factor)))
+    direct = add(multiply(subtract(x, middle), factor), bias).as_operand()
+    folded = add(multiply(x, factor), subtract(bias, multiply(middle, factor))).as_operand()
     same = (direct.value == folded.value) | (np.isnan(direct.value) & np.isnan(folded.value))
     unknown = direct.unknown | folded.unknown | ~(same | (np.isfinite(direct.value) & np.isfinite(folded.value)))
     return [Tracked(x.dtype, direct.value, direct.error + 2 * folded.error, unknown)]

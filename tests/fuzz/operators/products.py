@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tests.fuzz.dtypes import FLOATS
+from tests.fuzz.dtypes import FLOATS, ROUNDING
 from tests.fuzz.registry import Attributes, Operands, Rejected, drawn, given, meaning
 from tests.fuzz.tracked import Array, Invalid, Tracked, Undefined, biased, contract, exact, magnitude, multiply
 
@@ -74,6 +74,10 @@ def _gemm(attributes: Attributes, operands: Operands) -> list[Tracked]:
     alpha, beta = (float(np.float32(attributes.get(name, 1.0))) for name in ("alpha", "beta"))
     if alpha != 1:
         found = multiply(found, exact(np.array(alpha), found.dtype))
+        # Factors may be multiplied by alpha first: then each is rounded, and what they make is not whole any more.
+        scaled = abs(alpha) * magnitude(a, b, matrix_product)
+        more = (a.shape[-1] + 1) * ROUNDING[found.dtype] * scaled
+        found = replace(found, error=np.where(np.isfinite(found.value), found.error + more, found.error))
     if len(operands) > 2 and operands[2] is not None:
         c = operands[2]
         if np.broadcast_shapes(c.shape, found.shape) != found.shape:

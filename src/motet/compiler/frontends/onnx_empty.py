@@ -1,6 +1,7 @@
 """Replaces values without elements by constants, sums of no products by zeros, scatters of no updates by their data.
 
-Lowerings divide by extents, and guess an extent from the number of elements, neither of which 0 allows.
+Lowerings divide by extents, and guess an extent from the number of elements, neither of which 0 allows. Where an extent
+of 0 is next to one that only a call knows, nothing can be replaced, and those operators are refused.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx_model import OnnxModel
+from motet.compiler.frontends.onnx_tensors import DYNAMIC, kind_of
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.source_names import names_of
 
 if TYPE_CHECKING:
     import onnx
 
 _SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
+_REGROUPING = ("DepthToSpace", "Einsum", "Flatten", "Reshape", "SpaceToDepth")
+_INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
 
 def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
@@ -74,3 +81,19 @@ def _keep_data(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> b
 
 def _gives_constant(model: OnnxModel, node: onnx.NodeProto) -> bool:
     return node.op_type == "Identity" and node.input[0] in model.constants
+
+
+def refuse_empty(module: ir.Module, model: OnnxModel) -> None:
+    """Raise CompileError for an operator in `module`, in the dialect `torch`, whose lowering ends the process where an
+    extent is 0 and another one unknown."""
+    old_softmax = ("LogSoftmax", "Softmax") if model.opsets.get("", 0) < 13 else ()  # over all axes from one on
+    refused = {*_REGROUPING, *_INDEXING, *old_softmax}
+    for op in find_operations(module, "torch.operator"):
+        operator = ir.StringAttr(op.attributes["name"]).value.removeprefix("onnx.")
+        kinds = [kind_of(value) for value in (*op.operands, *op.results)] if operator in refused else []
+        if any(kind is not None and 0 in kind.extents and DYNAMIC in kind.extents for kind in kinds):
+            name = next(names_of(op.location), "")
+            raise model.error(
+                f"node {name!r}: {operator} of a tensor without elements is supported for extents that are known when "
+                "compiling; expected static extents"
+            )

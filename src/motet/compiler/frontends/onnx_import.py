@@ -17,6 +17,7 @@ import numpy as np
 from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx_bodies import all_nodes
+from motet.compiler.frontends.onnx_empty import refuse_empty
 from motet.compiler.frontends.onnx_extents import settle_extents, symbolic_shapes
 from motet.compiler.frontends.onnx_functions import expand_functions
 from motet.compiler.frontends.onnx_indices import keep_outside
@@ -115,6 +116,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
     try:
         module = _import(proto, context)
         keep_operators(module, ("torch.operator",))
+        refuse_empty(module, model)
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
         settle_integers(module)
         settle_products(module)

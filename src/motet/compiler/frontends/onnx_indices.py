@@ -5,10 +5,6 @@
 The wheel's lowering linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would be (1, 1), and
 wraps negative indices of ScatterElements once, where its scatter wraps them again. An index out of bounds is replaced
 by the number of indexed elements, which the kernel's own check then reports.
-
-    Gather(x: 1x4, i)       →  Gather(Concat(x, x), i + 1 if i > 0, i − 1 if i < −1)
-
-A Gather along an axis of one element is lowered as if it had no indices, so that none would be looked at: it gets two.
 """
 
 from __future__ import annotations
@@ -36,8 +32,6 @@ def keep_outside(model: OnnxModel) -> bool:
     for node in model.proto.graph.node:
         if node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS:
             nodes += _marked(node, facts)
-        elif node.domain in ("", "ai.onnx") and node.op_type == "Gather":
-            nodes += _checked(node, facts)
         nodes.append(node)
     changed = len(nodes) > len(model.proto.graph.node)
     if changed:
@@ -76,26 +70,6 @@ def _marked(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
     below = w.add("Less", node.input[1], extents)
     inside = w.add("And", below, w.add("Not", w.add("Less", node.input[1], least)))
     node.input[1] = w.add("Where", inside, node.input[1], number)
-    return w.nodes
-
-
-def _checked(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
-    """The nodes that make the operands of a Gather along one element, which reads them then."""
-    import onnx
-
-    extents, axis = facts.extents(node.input[0]), attribute(node, "axis", 0)
-    if not extents or extents[axis] != 1 or 0 in extents or node.input[1] not in facts.types:
-        return []
-    given = facts.model.constants.get(node.input[1])
-    if given is not None and ((given >= -1) & (given <= 0)).all():
-        return []
-    w, kind = Writer(node, facts), onnx.TensorProto.INT64
-    index = w.cast(node.input[1], kind)
-    zero, least = (w.constant(np.array(number, np.int64), "number") for number in (0, -1))
-    index = w.add("Add", index, w.cast(w.add("Less", zero, index), kind))
-    index = w.add("Sub", index, w.cast(w.add("Less", index, least), kind))
-    node.input[0] = w.add("Concat", node.input[0], node.input[0], axis=axis)
-    node.input[1] = index
     return w.nodes
 
 

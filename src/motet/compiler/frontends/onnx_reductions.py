@@ -2,17 +2,20 @@
 
 - ReduceLogSumExp, whose exponentials overflow: the largest element is subtracted before, and added after.
 - ReduceLogSum along axes of one element, of which the wheel's lowering dies.
+- ReduceL1 of unsigned integers, which are taken for signed ones, and ReduceL2 of float64, which goes through float32.
+- ReduceMean of integers, which has no lowering.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from motet.compiler.frontends import onnx_reduced_products
 from motet.compiler.frontends.onnx_simplify import attribute
-from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer
+from motet.compiler.frontends.onnx_writing import Chain, Facts, Rule, Writer
 
 if TYPE_CHECKING:
     import onnx
@@ -54,4 +57,45 @@ def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
     return w.done([w.add("Add", total, most if keep else _reduced(w, "ReduceMax", most, keep))])
 
 
-RULES: dict[str, Rule] = {**onnx_reduced_products.RULES, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp}
+def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of unsigned integers their sum: the wheel takes their absolute values as those of signed ones."""
+    if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
+        return None
+    axes = list(node.input[1:])
+    given = attribute(node, "axes", None)
+    moved = given is not None and facts.version >= 13  # from which on ReduceSum has them as an input
+    if moved:
+        axes = [facts.constant(node, "axes", np.array(given, np.int64))]
+    chain = Chain(node).then("ReduceSum", *axes)
+    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name != "axes" or not moved)
+    return chain.done()
+
+
+def _reduce_l2(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    if facts.types.get(node.input[0]) != onnx.TensorProto.DOUBLE:
+        return None
+    chain = Chain(node).then("ReduceSumSquare", *node.input[1:])
+    chain.nodes[0].attribute.extend(node.attribute)
+    return chain.then("Sqrt").done()
+
+
+def _reduce_mean(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of integers: their sum, divided."""
+    shape, result = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
+    if shape is None or result is None or node.input[0] not in facts.types or 0 in (*shape, *result):
+        return None
+    if facts.dtype(node.input[0]).kind not in "iu":
+        return None
+    count = np.array(math.prod(shape) // math.prod(result), facts.dtype(node.input[0]))
+    chain = Chain(node).then("ReduceSum", *node.input[1:])
+    chain.nodes[0].attribute.extend(node.attribute)
+    return chain.then("Div", facts.constant(node, "count", count)).done()
+
+
+RULES: dict[str, Rule] = {
+    **onnx_reduced_products.RULES,
+    "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMean": _reduce_mean,
+}  # fmt: skip

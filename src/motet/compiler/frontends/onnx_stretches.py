@@ -5,7 +5,7 @@
       %k = arith.muli %i, %moves
       linalg.yield tensor.extract %a[%k]
 
-`onnx_extents` writes one for each operand whose extents the model does not call by the same name. Extents that are
+`onnx_broadcasts` writes one for each operand whose extents the model does not call by the same name. Extents that are
 equal for many values of the inputs' are taken to be equal; those that walk together are compared in every call.
 """
 

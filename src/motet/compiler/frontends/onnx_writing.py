@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx_model import OnnxModel
+from motet.errors import CompileError
 
 if TYPE_CHECKING:
     import onnx
@@ -206,3 +207,8 @@ class Writer:
 
 # The nodes in place of one; None where it stays.
 Rule = Callable[[Any, Facts], "list[Any] | None"]
+
+
+def refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+    """The error of an operator in a form that has no right lowering."""
+    return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")

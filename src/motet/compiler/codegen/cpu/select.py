@@ -17,7 +17,8 @@ def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
     `target` has beyond its base is the base's code."""
     if not gains(kernel, target):
         target = base_of(target)
-    for generator in CLASSES:
+    empty = any(0 in stage.sizes for stage in kernel.stages)
+    for generator in (loops,) if empty else CLASSES:  # the others divide by extents
         code = generator.emit(kernel, target)
         if code is not None:
             return replace(code, updates=find_updates(kernel, code))
