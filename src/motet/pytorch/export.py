@@ -100,11 +100,10 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     _forget_same(program)
     _refuse_changes(program, name)
     settle_branches(program.graph, table)
-    if operator := split_complexes(program, table):
-        raise CompileError(
-            f"{operator} of complex numbers: this operator has no lowering for them; "
-            "calculate with their real and imaginary parts", Location(name),
-        )
+    try:
+        split_complexes(program, table)
+    except CompileError as error:
+        raise CompileError(error.message, Location(name)) from None
     if operator := widen_unsigned(program.graph):
         raise CompileError(
             f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "
