@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+
 from conformance.architectures import Architecture, Built, Inputs, image, token_ids
 
 # What configurations call the same things; each takes those that it has.
@@ -78,7 +79,8 @@ MODELS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("deepseek_v2", "tokens", _MLA),
     ("deepseek_v3", "tokens", {**_MLA, "head_dim": 4}),
     ("gpt_oss", "tokens", {"sliding_window": 4}),
-    ("switch_transformers", "pair", {"expert_capacity": 8}),
+    ("switch_transformers", "masked pair", {"expert_capacity": 8, "num_sparse_encoder_layers": 1,
+                                            "num_sparse_decoder_layers": 1}),
     # state spaces and recurrences
     ("mamba", "tokens", {"state_size": 4, "time_step_rank": 4}),
     ("mamba2", "tokens", {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 4}),
@@ -132,6 +134,8 @@ def _inputs(kind: str) -> Inputs:
         "tokens": {"input_ids": tokens},
         "masked": {"input_ids": tokens, "attention_mask": mask},
         "pair": {"input_ids": tokens, "decoder_input_ids": token_ids(2, 7)},
+        "masked pair": {"input_ids": tokens, "attention_mask": mask, "decoder_input_ids": token_ids(2, 7),
+                        "decoder_attention_mask": torch.ones(2, 7, dtype=torch.int64)},
         "boxes": {"input_ids": tokens, "bbox": torch.cat([corner, corner + 20], -1)},
         "perceived": {"inputs": torch.randn(2, 12, 32)},
         "image": {"pixel_values": image(32)},

@@ -25,15 +25,13 @@ from typing import Any
 
 import torch
 import torch._dynamo.config
+import torch._dynamo.eval_frame
 from torch import fx
 
 from motet.errors import CompileError, OptionError, WorkerCrash
 from motet.pytorch.export import export_module
 from motet.pytorch.transformers import settle_attention
 from motet.runtime.session import Session
-
-# Layers of nn.LSTM, GRU and RNN are part of the graph: Dynamo would leave them to PyTorch.
-torch._dynamo.config.allow_rnn = True
 
 _log = logging.getLogger("motet")
 _VERSION = operator.attrgetter("_version")
@@ -83,6 +81,18 @@ def motet_backend(
         return wrapped(*arguments) if results is None else results
 
     return run
+
+
+def _allow_recurrent_layers() -> None:
+    """Has Dynamo make layers of nn.LSTM, GRU and RNN part of the graph: it would leave them to PyTorch."""
+    torch._dynamo.config.allow_rnn = True
+
+
+# Dynamo looks at the setting before it calls a backend, and has one for all of them: set once this backend is chosen.
+if hasattr(torch._dynamo.eval_frame, "_maybe_fire_backend_init"):
+    motet_backend._dynamo_backend_init = _allow_recurrent_layers  # type: ignore[attr-defined]
+else:  # older versions of torch import this module when it is chosen, and tell it nothing
+    _allow_recurrent_layers()
 
 
 def _boxed(function: Compiled) -> Compiled:

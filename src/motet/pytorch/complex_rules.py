@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -43,16 +44,21 @@ def _split(value: Any) -> Split:
     return Split(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0)
 
 
-def on_both(target: Callable[..., Any]) -> Callable[..., Any]:
-    """`target` for the real parts, and for the imaginary ones."""
+# The arguments that are numbers to be written. They have no imaginary part, unless they are complex.
+_WRITTEN = {"full": (1,), "full_like": (1,), "scalar_tensor": (0,), "fill": (1,), "masked_fill": (2,),
+            "constant_pad_nd": (2,), "where": (1, 2), "scatter": (3,)}
+
+
+def on_both(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
+    """`target`, whose name is `name`, for the real parts, and for the imaginary ones."""
+    written = _WRITTEN.get(name, ())
 
     def part(value: Any, which: int, place: int) -> Any:
         if isinstance(value, Split):
             return value[which]
         if which and isinstance(value, torch.Tensor) and value.dtype.is_floating_point:
             return torch.zeros_like(value)
-        # The number that is written: the fill of a pad, of a mask.
-        return 0.0 if which and place > 1 and isinstance(value, float) else value
+        return 0.0 if which and place in written and isinstance(value, (bool, int, float)) else value
 
     def call(*args: Any, **kwargs: Any) -> Any:
         dtype = kwargs.pop("dtype", None)
@@ -62,12 +68,35 @@ def on_both(target: Callable[..., Any]) -> Callable[..., Any]:
         def take(which: int) -> Any:
             given = [tree_map(lambda leaf, n=n: part(leaf, which, n), arg, is_leaf=_is_split)
                      for n, arg in enumerate(args)]
-            named = {key: tree_map(lambda leaf: part(leaf, which, 0), arg, is_leaf=_is_split)
+            named = {key: tree_map(lambda leaf: part(leaf, which, -1), arg, is_leaf=_is_split)
                      for key, arg in kwargs.items()}
             return target(*given, **named)
 
         re, im = take(0), take(1)
         return [Split(a, b) for a, b in zip(re, im, strict=True)] if isinstance(re, (list, tuple)) else Split(re, im)
+
+    return call
+
+
+def joined(value: Any) -> Any:
+    """The complex tensor or number of two parts; any other value as it is."""
+    if not isinstance(value, Split):
+        return value
+    if not isinstance(value.re, torch.Tensor):
+        return complex(value.re, value.im)
+    return torch.view_as_complex(torch.stack([value.re, value.im], -1))
+
+
+def on_whole(target: Callable[..., Any]) -> Callable[..., Any]:
+    """`target` of complex tensors, in parts."""
+
+    def parted(value: Any) -> Any:
+        is_complex = isinstance(value, torch.Tensor) and value.is_complex()
+        return Split(torch.real(value), torch.imag(value)) if is_complex else value
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given, named = tree_map(joined, (args, kwargs), is_leaf=_is_split)
+        return tree_map(parted, target(*given, **named))
 
     return call
 
@@ -124,9 +153,61 @@ def _log(a: Split) -> Split:
     return Split(torch.log(_abs(a)), torch.atan2(a.im, a.re))
 
 
+def _log1p(a: Split) -> Split:
+    near = torch.log1p(a.re * (2 + a.re) + a.im * a.im) / 2
+    far = _log(Split(1 + a.re, a.im))
+    return Split(torch.where(_abs(a) < 0.5, near, far.re), far.im)
+
+
+def _expm1(a: Split) -> Split:
+    half = torch.sin(a.im / 2)
+    return Split(torch.expm1(a.re) * torch.cos(a.im) - 2 * half * half, torch.exp(a.re) * torch.sin(a.im))
+
+
+def _scaled(function: Callable[[Split], Split], factor: float) -> Callable[[Split], Split]:
+    return lambda a: Split(*(part * factor for part in function(a)))
+
+
+def _sinh(a: Split) -> Split:
+    return Split(torch.sinh(a.re) * torch.cos(a.im), torch.cosh(a.re) * torch.sin(a.im))
+
+
+def _cosh(a: Split) -> Split:
+    return Split(torch.cosh(a.re) * torch.cos(a.im), torch.sinh(a.re) * torch.sin(a.im))
+
+
+def _tanh(a: Split) -> Split:
+    """By powers of e that are at most 1, so that none overflows."""
+    small, cosine = torch.exp(-2 * a.re.abs()), torch.cos(a.im)
+    gap = torch.expm1(-2 * a.re.abs())
+    size = gap * gap + 4 * small * cosine * cosine
+    return Split(-torch.sign(a.re) * torch.expm1(-4 * a.re.abs()) / size, 2 * small * torch.sin(2 * a.im) / size)
+
+
+def _turned(function: Callable[[Split], Split]) -> Callable[[Split], Split]:
+    """-i·f(i·a): sin of sinh, tan of tanh."""
+
+    def call(a: Split) -> Split:
+        found = function(Split(-a.im, a.re))
+        return Split(found.im, -found.re)
+
+    return call
+
+
+def _sigmoid(a: Split) -> Split:
+    half = _tanh(Split(a.re / 2, a.im / 2))
+    return Split((1 + half.re) / 2, half.im / 2)
+
+
+def _var(a: Split, *args: Any, **kwargs: Any) -> Any:
+    return torch.ops.aten.var.correction(a.re, *args, **kwargs) + torch.ops.aten.var.correction(a.im, *args, **kwargs)
+
+
 def _pow(a: Split, exponent: Any) -> Any:
     if isinstance(exponent, float) and exponent.is_integer():
         exponent = int(exponent)
+    if exponent == 0 and isinstance(exponent, int):
+        return Split(torch.ones_like(a.re), torch.zeros_like(a.im))
     if not isinstance(exponent, int) or not 0 < exponent <= 64:
         return _exp(_mul(_log(a), exponent))
     result = a
@@ -193,6 +274,11 @@ def _same(a: Any) -> Any:
 RULES: dict[str, Callable[..., Any]] = {
     "add": _add, "sub": _sub, "rsub": _rsub, "mul": _mul, "div": _div, "true_divide": _div, "reciprocal": _reciprocal,
     "abs": _abs, "angle": lambda a: torch.atan2(a.im, a.re), "exp": _exp, "log": _log, "pow": _pow,
+    "log2": _scaled(_log, 1 / math.log(2)), "log10": _scaled(_log, 1 / math.log(10)), "log1p": _log1p, "expm1": _expm1,
+    "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "sin": _turned(_sinh), "tan": _turned(_tanh),
+    "cos": lambda a: _cosh(Split(-a.im, a.re)), "sigmoid": _sigmoid, "var": _var,
+    "std": lambda a, *args, **kwargs: torch.sqrt(_var(a, *args, **kwargs)),
+    "logical_not": lambda a: (a.re == 0) & (a.im == 0),
     "square": lambda a: _mul(a, a),
     "mm": _product(torch.mm), "bmm": _product(torch.bmm), "mv": _product(torch.mv), "dot": _product(torch.dot),
     "matmul": _product(torch.matmul), "addmm": _addmm, "prod": _prod,
@@ -203,6 +289,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "_conj_copy": _conj, "resolve_neg": _same, "eq": _equal, "ne": lambda a, b: ~_equal(a, b),
     "sgn": lambda a: _div(a, torch.where(_abs(a) == 0, 1.0, _abs(a))),
     "isnan": lambda a: torch.isnan(a.re) | torch.isnan(a.im),
+    "isinf": lambda a: torch.isinf(a.re) | torch.isinf(a.im),
     "isfinite": lambda a: torch.isfinite(a.re) & torch.isfinite(a.im),
     "ones_like": lambda a, **k: Split(torch.ones_like(a.re), torch.zeros_like(a.re)),
     "sqrt": lambda a: _exp(_mul(_log(a), 0.5)), "rsqrt": lambda a: _exp(_mul(_log(a), -0.5)),

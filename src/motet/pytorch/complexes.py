@@ -4,7 +4,8 @@
     %w = aten.mul(%z, %v)            →   %re' = …             %im' = …
     %m = aten.abs(%w)                →   %m = hypot(%re', %im')
 
-Parameters that are complex are split as well. Inputs and results stay complex.
+Parameters that are complex are split as well. Inputs and results stay complex, as do operators without a rule: their
+operands are joined, and their results split.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -23,26 +24,24 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_map
 
+from motet.errors import CompileError
 from motet.pytorch import fourier
-from motet.pytorch.complex_rules import ALIKE, REAL, RULES, Split, on_both
+from motet.pytorch.complex_rules import ALIKE, REAL, RULES, Split, joined, on_both, on_whole
 from motet.pytorch.inlining import Table, add_constant, inline
 
 _TRANSFORMS = (torch.ops.aten._fft_r2c.default, torch.ops.aten._fft_c2c.default, torch.ops.aten._fft_c2r.default)
 
 
-def split_complexes(program: ExportedProgram, table: Table) -> str:
-    """In place, where there is a Fourier transform or a complex constant. The first operator without a rule; empty
-    where all have one."""
+def split_complexes(program: ExportedProgram, table: Table) -> None:
+    """In place, where there are complex numbers."""
     nodes = list(program.graph.nodes)
     if not any(_is_complex(value) for node in nodes for value in _values(node)):
-        return ""
+        return
     pass_ = _Splitter(program, table, {}, {})
     for node in nodes:
-        if operator_ := pass_.visit(node):
-            return operator_
+        pass_.visit(node)
     program.graph.eliminate_dead_code()
     program.graph.lint()
-    return ""
 
 
 def _values(node: fx.Node) -> list[Any]:
@@ -54,6 +53,16 @@ def _is_complex(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in REAL
 
 
+@dataclass(frozen=True)
+class _Called:
+    """A rule as a function of its arguments and of those that have names."""
+
+    rule: Callable[..., Any]
+
+    def __call__(self, arguments: Any, named: Any) -> Any:
+        return self.rule(*arguments, **named)
+
+
 @dataclass
 class _Splitter:
     """`parts` has for each complex node its real and imaginary part, or those of each of its values."""
@@ -63,46 +72,42 @@ class _Splitter:
     parts: dict[fx.Node, Any]
     plans: dict[Any, Any]
 
-    def visit(self, node: fx.Node) -> str:
+    def visit(self, node: fx.Node) -> None:
         is_complex = any(map(_is_complex, _values(node)))
         if node.op == "placeholder":
             if is_complex:
                 self._split_input(node)
-            return ""
-        if node.op == "output":
+        elif node.op == "output":
             node.args = (tuple(self._joined(node, each) for each in node.args[0]),)  # pyright: ignore
-            return ""
-        if not is_complex and not any(each in self.parts for each in node.all_input_nodes):
-            return ""
-        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+        elif not is_complex and not any(each in self.parts for each in node.all_input_nodes):
+            pass
+        elif node.target is torch.ops.aten._assert_tensor_metadata.default:
             self.program.graph.erase_node(node)
-            return ""
-        if node.target is operator.getitem:
+        elif node.target is operator.getitem:
             self.parts[node] = self.parts[node.args[0]][node.args[1]]  # pyright: ignore
-            return ""
-        found = self._transform(node) if node.target in _TRANSFORMS else self._calculate(node)
-        if found is None:
-            return str(node.target)
-        if is_complex:
-            self.parts[node] = found
         else:
-            node.replace_all_uses_with(found)
-        return ""
+            found = self._transform(node) if node.target in _TRANSFORMS else self._calculate(node)
+            if is_complex:
+                self.parts[node] = found
+            else:  # a real tensor like a complex one has an imaginary part that nothing reads
+                node.replace_all_uses_with(found.re if isinstance(found, Split) else found)
 
     def _calculate(self, node: fx.Node) -> Any:
         name = str(node.target).removeprefix("aten.").removeprefix("prims.").split(".")[0]
         rule: Callable[..., Any] | None = RULES.get(name)
         if rule is None and name in ALIKE:
-            rule = on_both(node.target)  # pyright: ignore[reportArgumentType]
-        if rule is None:
-            return None
+            rule = on_both(name, node.target)  # pyright: ignore[reportArgumentType]
         args, kwargs = tree_map(lambda each: self._given(each), (node.args, dict(node.kwargs)))
         kwargs = {key: value for key, value in kwargs.items() if key not in ("device", "layout", "pin_memory")}
-
-        def call(arguments: Any, named: Any) -> Any:
-            return rule(*arguments, **named)
-
-        return inline(node, call, (args, kwargs), self.table)
+        if rule is not None:
+            try:
+                return inline(node, _Called(rule), (args, kwargs), self.table)
+            except (AttributeError, TypeError, ValueError, RuntimeError):
+                pass  # the rule is of other forms of this operator
+        if "linalg" in name:  # the wheel's lowering of some ends the process
+            raise CompileError(f"{node.target} of complex numbers: this operator has no lowering for them; calculate "
+                               "with their real and imaginary parts")
+        return inline(node, _Called(on_whole(node.target)), (args, kwargs), self.table)  # pyright: ignore
 
     def _given(self, value: Any) -> Any:
         if isinstance(value, fx.Node) and value in self.parts:
@@ -162,4 +167,4 @@ class _Splitter:
     def _joined(self, output: fx.Node, each: Any) -> Any:
         if each not in self.parts:
             return each
-        return inline(output, lambda re, im: torch.view_as_complex(torch.stack([re, im], -1)), self.parts[each], {})
+        return inline(output, lambda re, im: joined(Split(re, im)), self.parts[each], {})

@@ -35,6 +35,7 @@ from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
 from motet.pytorch.nothing import make_nothing
+from motet.pytorch.numbers import known_numbers
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 
@@ -62,14 +63,32 @@ def export_module(
     """
     args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (tuple(inputs), {})
     args, kwargs = tree_map(_on_its_own, (args, kwargs))
+    name = type(module).__name__
     try:
-        with torch.no_grad():
-            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+        program = _traced(module, args, kwargs, dynamic_shapes)
+    except CompileError as error:
+        raise CompileError(error.message, Location(name)) from None
     except Exception as error:  # whatever the model's own code raises, and torch's many classes of errors
-        raise CompileError(
-            f"torch.export cannot trace the module: {_why_untraced(error)}", Location(type(module).__name__)
-        ) from error
-    return serialize_program(program, type(module).__name__)
+        raise CompileError(f"torch.export cannot trace the module: {_why_untraced(error)}", Location(name)) from error
+    return serialize_program(program, name)
+
+
+def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
+    """Where tracing depends on numbers in buffers, these are read."""
+    with torch.no_grad():
+        try:
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+        except Exception as error:  # one class of those that torch.export has for it is private
+            if "data-dependent" not in str(error):
+                raise
+            first = error
+        try:
+            with known_numbers(module):
+                return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+        except CompileError:
+            raise
+        except Exception:  # it depends on other numbers as well
+            raise first from None
 
 
 def _on_its_own(value: Any) -> Any:
@@ -100,11 +119,10 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     _forget_same(program)
     _refuse_changes(program, name)
     settle_branches(program.graph, table)
-    if operator := split_complexes(program, table):
-        raise CompileError(
-            f"{operator} of complex numbers: this operator has no lowering for them; "
-            "calculate with their real and imaginary parts", Location(name),
-        )
+    try:
+        split_complexes(program, table)
+    except CompileError as error:
+        raise CompileError(error.message, Location(name)) from None
     if operator := widen_unsigned(program.graph):
         raise CompileError(
             f"{operator} of unsigned integers: the lowering takes them for signed ones; convert them first, "

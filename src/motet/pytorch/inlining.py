@@ -33,7 +33,7 @@ def inline(node: fx.Node, function: Callable[..., Any], arguments: Any, table: T
         return results
 
     values = [each.meta["val"] for each in nodes]
-    with node.meta["val"].fake_mode if hasattr(node.meta["val"], "fake_mode") else _fake_mode(values):
+    with _fake_mode([node.meta.get("val"), *values]):
         traced = make_fx(on_values, decomposition_table=table)(*values)
     return tree_unflatten(copy_into(node, traced, nodes), shapes[-1])
 

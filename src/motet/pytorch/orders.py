@@ -45,7 +45,7 @@ def _scan(x: Any, dim: int, join: Callable[[Any, Any], Any], neutral: float) -> 
 def _accumulated(x: Any, dim: int, dtype: Any, join: Callable[[Any, Any], Any], neutral: float) -> Any:
     if not isinstance(x.shape[dim] if x.ndim else 1, int):
         return NotImplemented
-    kind = dtype or (x.dtype if x.dtype.is_floating_point else torch.int64)
+    kind = dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64)
     wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
     return _scan(x.to(wide), dim, join, neutral).to(kind)
 

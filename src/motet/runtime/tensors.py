@@ -183,7 +183,7 @@ def torch_dtype(dtype: np.dtype[Any], torch: ModuleType) -> Any:
 def to_torch(array: Array, torch: ModuleType) -> Any:
     """`array` as a tensor on the same memory; dtypes that numpy's DLPack lacks pass as bytes or words. `array` itself
     where torch has no dtype of one element per byte, as of `i4`."""
-    if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
+    if array.dtype.kind in "biufc" and array.dtype.isbuiltin == 1:
         return torch.from_dlpack(array)
     words = np.uint8 if array.dtype.itemsize == 1 else np.int16
     kind = torch_dtype(array.dtype, torch)

@@ -325,3 +325,11 @@ def test_parameters_that_have_no_address() -> None:
 
     model, x = Sparse(), torch.randn(5, 3)
     torch.testing.assert_close(torch.compile(model, backend="motet")(x), model(x))
+
+
+def test_recurrent_layers_are_captured_once_the_backend_is_chosen() -> None:
+    with torch._dynamo.config.patch(allow_rnn=False):
+        torch.compile(torch.sin, backend="eager")
+        assert not torch._dynamo.config.allow_rnn
+        torch.compile(torch.sin, backend="motet")
+        assert torch._dynamo.config.allow_rnn

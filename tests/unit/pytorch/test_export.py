@@ -290,3 +290,31 @@ def test_a_view_of_dynamic_extents_is_the_result() -> None:
     check(torch.nn.Linear(6, 4), [x], [[other]], batch)  # of three dimensions: torch makes one of the first two
     check(OfOne(lambda x: (x.view(-1, 6), (x + 1).reshape(x.shape[0], 10, 3), x)), [x], [[other]], batch)
     check(OfOne(lambda x: x.view(x.shape[0], 5, 6)), [x], [[other]], batch)
+
+
+class Strided(torch.nn.Module):
+    """A pad by a number in a buffer, as causal convolutions of sound have."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(4))
+        self.register_buffer("calls", torch.tensor([0]))
+        self.register_buffer("weights", torch.ones(3))
+        self.counts = counts
+
+    def forward(self, x: Any) -> Any:
+        if self.counts:
+            self.calls.add_(1)
+        frames = torch.ceil(x.shape[-1] / self.stride).to(torch.int64)
+        padded = torch.nn.functional.pad(x, (0, int(frames * self.stride - x.shape[-1])))
+        return padded.unflatten(-1, (-1, int(self.stride))).sum(-1) + self.calls
+
+
+def test_numbers_in_buffers_are_known() -> None:
+    module, x = Strided(counts=False), torch.arange(10.0)
+    found = motet.load(motet.compile(module, inputs=[x], cache=False))(x)
+    assert found.tolist() == module(x).tolist() == [6, 22, 17]
+    assert type(module) is Strided
+    assert list(module.state_dict()) == ["stride", "calls", "weights"]
+    with pytest.raises(motet.CompileError, match="the module changes its buffer calls"):
+        motet.compile(Strided(counts=True), inputs=[x], cache=False)

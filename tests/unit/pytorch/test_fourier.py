@@ -61,3 +61,47 @@ class Dynamic(torch.nn.Module):
 def test_batch_of_a_transform_may_differ() -> None:
     torch.manual_seed(4)
     check(Dynamic(), torch.randn(3, 7, 10), torch.randn(5, 7, 10), ({0: torch.export.Dim("batch", min=2, max=9)},))
+
+
+class Written(torch.nn.Module):
+    """Complex results, and numbers written to complex tensors."""
+
+    def forward(self, x: Any) -> Any:
+        z, positive = torch.complex(x, 1 - x), x > 0
+        return (
+            torch.full((3, 4), 3.0, dtype=z.dtype) * torch.nn.functional.pad(z, (1, 2), value=3.0)[:, :4],
+            (torch.full_like(z, 2) - z.masked_fill(positive, 1)) * torch.where(positive, z, 2.0),
+            z.cumprod(1) + z.clone().fill_(5) + torch.where(positive, 1j, z), z.trace(),
+        )  # fmt: skip
+
+
+class Functions(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        z = torch.complex(x, 1 - x)
+        column = torch.zeros(x.shape[0], 1, dtype=torch.int64)
+        return (
+            z.sin(), z.cos(), z.tan(), z.sinh(), z.cosh(), z.tanh(), z.sigmoid(), z.log2(), z.log10(), z.log1p(),
+            z.expm1(), z.sqrt(), z.rsqrt(), z**0, z**2, z**-1, z**0.5, z.var(1), z.std(1), z.logical_not(),
+            (z / 0).isinf(), torch.outer(z[0], z[1]), torch.einsum("ij,kj->ik", z, z.conj()),
+            torch.eye(4, dtype=z.dtype) + z[0], z.scatter(1, column, 7), torch.zeros_like(z, dtype=x.dtype) + x,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("module", [Written(), pytest.param(Functions(), marks=pytest.mark.slow)])
+def test_complex_numbers_match_pytorch(module: Any) -> None:
+    torch.manual_seed(5)
+    x = torch.randn(3, 4)
+    x[0, 0], x[1, 1] = 9.0, 1e-5
+    results = motet.load(motet.compile(module, inputs=[x], cache=False))(x)
+    for place, (found, plain, wanted) in enumerate(zip(results, module(x), module(x.double()), strict=True)):
+        assert (found.dtype, found.shape) == (plain.dtype, plain.shape), place
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), 2e-5, 1e-6, err_msg=str(place))
+
+
+def test_linear_algebra_of_complex_numbers_is_refused() -> None:
+    class Determinant(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.det(torch.complex(x, x))
+
+    with pytest.raises(motet.CompileError, match=r"linalg.* of complex numbers: this operator has no lowering"):
+        motet.compile(Determinant(), inputs=[torch.eye(3)], cache=False)
