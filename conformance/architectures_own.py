@@ -9,10 +9,11 @@ import math
 from typing import Any
 
 import torch
-from conformance.architectures import Architecture, image, token_ids
 from torch import nn
 from torch.export import Dim
 from torch.nn import functional
+
+from conformance.architectures import Architecture, image, token_ids
 
 
 class UNet(nn.Module):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+
 from conformance.architectures import Architecture, Built, Inputs, image, token_ids
 
 # What configurations call the same things; each takes those that it has.

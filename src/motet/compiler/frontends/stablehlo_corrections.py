@@ -164,8 +164,8 @@ def _map(w: _Writer, op: ir.Operation) -> ir.Value | None:
 
     operands = [w.create("stablehlo.reshape", [operand], flat(operand.type)) for operand in op.operands]
     new = ir.Operation.create(
-        "stablehlo.map", results=[flat(w.kind)], operands=operands, regions=1, loc=op.location, ip=ir.InsertionPoint(op),
-        attributes={"dimensions": ir.DenseI64ArrayAttr.get([0])},
+        "stablehlo.map", results=[flat(w.kind)], operands=operands, regions=1, loc=op.location,
+        ip=ir.InsertionPoint(op), attributes={"dimensions": ir.DenseI64ArrayAttr.get([0])},
     )  # fmt: skip
     op.regions[0].blocks[0].append_to(new.regions[0])
     return w.create("stablehlo.reshape", [new.result], w.kind)

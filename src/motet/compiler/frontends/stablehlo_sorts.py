@@ -13,12 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo_writing import Text, V, is_static
+from motet.compiler.frontends.stablehlo_writing import Text, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
 
-_FORM = "expected one comparison of a function of each operand, or several with `or` and `and` as in %a < %b or (%a = %b and …)"
+_FORM = (
+    "expected one comparison of a function of each operand, or several with `or` and `and` as in "
+    "%a < %b or (%a = %b and …)"
+)
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,11 @@ class _Comparison:
 def order_sorts(module: ir.Module) -> None:
     """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is no list of comparisons."""
     for op in find_operations(module, "stablehlo.sort"):
-        if not is_static(op):
-            raise CompileError("stablehlo.sort: a dimension has no static size; expected static shapes", locate(op.location))
+        require_static(op)
         if op.parent.name != "func.func":
             raise CompileError(
-                "stablehlo.sort: it is in the body of a loop or branch; expected sorts outside of control flow, such as a "
-                "loop that is unrolled",
+                "stablehlo.sort: it is in the body of a loop or branch; expected sorts outside of control flow, such "
+                "as a loop that is unrolled",
                 locate(op.location),
             )
         _Sort(op).write()
@@ -226,7 +228,7 @@ def _same(one: ir.Value, other: ir.Value) -> bool:
 
 
 def _without_oddities(value: ir.Value) -> ir.Value | None:
-    """`%x` where `value` is, as JAX writes it, select(%x ≠ %x, NaN, select(%x = 0, 0, %x)), a float in Motet's order."""
+    """`%x` where `value` is select(%x ≠ %x, NaN, select(%x = 0, 0, %x)), as JAX writes a float in Motet's order."""
     outer = _parts(value, "stablehlo.select")
     inner = _parts(outer[2], "stablehlo.select") if outer else None
     if outer is None or inner is None:
