@@ -84,6 +84,8 @@ def tensor(literal: str, kind: str) -> np.ndarray:
     with np.errstate(all="ignore"):
         wide = {"c": np.complex128, "b": np.bool_, "i": dtype, "u": dtype}.get(dtype.kind, np.float64)
         array = np.array(values, wide).astype(dtype) if values else np.zeros(0, dtype)
+    if element == "f8E8M0FNU":  # which has no zero; LLVM reads its smallest number
+        array = np.where(np.array(values) == 0, np.zeros(1, np.uint8).view(dtype), array)
     return np.broadcast_to(array.reshape(()), shape) if array.size == 1 else array.reshape(shape)
 
 
