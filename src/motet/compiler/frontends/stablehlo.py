@@ -12,7 +12,7 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.stablehlo_complex import split_complex_constants
 from motet.compiler.frontends.stablehlo_corrections import correct_stablehlo
-from motet.compiler.frontends.stablehlo_dynamic import extract_from_parts, write_dynamic_reshapes
+from motet.compiler.frontends.stablehlo_dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
 from motet.compiler.frontends.stablehlo_fourier import write_transforms
 from motet.compiler.frontends.stablehlo_linear import read_library_calls, write_solves
 from motet.compiler.frontends.stablehlo_maps import spread_maps
@@ -93,6 +93,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             _concatenations(module)
             write_dynamic_reshapes(module)
             _dimension_sizes(module)
+            compute_with_numbers(module)
             _structured_control_flow(module)
             run_pipeline(module, _TO_LINALG)
             fill_bodies(module)

@@ -8,8 +8,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+
+_ARITHMETIC = {
+    "stablehlo.add": "arith.addi", "stablehlo.subtract": "arith.subi", "stablehlo.multiply": "arith.muli",
+    "stablehlo.divide": "arith.divsi", "stablehlo.maximum": "arith.maxsi", "stablehlo.minimum": "arith.minsi",
+}  # fmt: skip
 
 
 def write_dynamic_reshapes(module: ir.Module) -> None:
@@ -30,6 +37,48 @@ def _number(op: ir.Operation, shape: ir.Value, axis: int) -> ir.Value:
     element = ir.RankedTensorType(shape.type).element_type
     number = _create(op, "tensor.extract", element, [shape, place])
     return number if element == index else _create(op, "arith.index_cast", index, [number])
+
+
+def compute_with_numbers(module: ir.Module) -> None:
+    """Arithmetic on tensors of one integer that follow from extents becomes arithmetic on the integers."""
+    for op in find_operations(module, *_ARITHMETIC, "stablehlo.reshape", "stablehlo.convert"):
+        kind = op.results[0].type
+        element = ir.RankedTensorType(kind).element_type
+        if not isinstance(element, ir.IntegerType) or not element.is_signless or element.width < 32:
+            continue
+        if not any(_is_made_of_numbers(operand) for operand in op.operands):
+            continue
+        numbers = [_only_element(op, operand) for operand in op.operands]
+        known = [number for number in numbers if number is not None]
+        if len(known) != len(numbers) or not ir.RankedTensorType(kind).has_static_shape:
+            continue
+        if prod(ir.RankedTensorType(kind).shape) != 1:
+            continue
+        made = _create(op, _ARITHMETIC[op.name], element, known) if op.name in _ARITHMETIC else known[0]
+        if made.type != element:
+            wider = element.width > ir.IntegerType(made.type).width
+            made = _create(op, "arith.extsi" if wider else "arith.trunci", element, [made])
+        op.results[0].replace_all_uses_with(_create(op, "tensor.from_elements", kind, [made]))
+        op.erase()
+
+
+def _is_made_of_numbers(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name == "tensor.from_elements"
+
+
+def _only_element(op: ir.Operation, value: ir.Value) -> ir.Value | None:
+    """The element of a tensor of one signless integer of at least 32 bits that was made of it, or is constant."""
+    kind = ir.RankedTensorType(value.type)
+    is_word = isinstance(kind.element_type, ir.IntegerType) and kind.element_type.is_signless
+    if isinstance(value.owner, ir.Block) or not is_word or ir.IntegerType(kind.element_type).width < 32:
+        return None
+    owner = value.owner.operation
+    if owner.name == "tensor.from_elements" and len(owner.operands) == 1:
+        return owner.operands[0]
+    if owner.name == "stablehlo.constant" and owner.attributes["value"].is_splat:
+        number = owner.attributes["value"].get_splat_value()
+        return _create(op, "arith.constant", kind.element_type, [], {"value": number})
+    return None
 
 
 def extract_from_parts(module: ir.Module) -> None:

@@ -45,6 +45,18 @@ func.func @reshape(%x: tensor<?xf32>, %y: tensor<?x2xf32>) -> tensor<?x2xf32> {
   %s = stablehlo.add %r, %y : tensor<?x2xf32>
   return %s : tensor<?x2xf32>
 }
+func.func @halves(%x: tensor<?x3xf32>) -> tensor<2x?xf32> {
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x3xf32>) -> tensor<i32>
+  %all = stablehlo.multiply %n, %three : tensor<i32>
+  %half = stablehlo.divide %all, %two : tensor<i32>
+  %a = stablehlo.reshape %two : (tensor<i32>) -> tensor<1xi32>
+  %b = stablehlo.reshape %half : (tensor<i32>) -> tensor<1xi32>
+  %shape = stablehlo.concatenate %a, %b, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %r = stablehlo.dynamic_reshape %x, %shape : (tensor<?x3xf32>, tensor<2xi32>) -> tensor<2x?xf32>
+  return %r : tensor<2x?xf32>
+}
 """
 
 
@@ -73,6 +85,13 @@ def test_maps_of_any_rank_and_with_scalars_from_outside(session: motet.Session) 
 def test_a_reshape_to_the_extent_of_another_tensor(session: motet.Session, rows: int) -> None:
     x, y = np.arange(2 * rows, dtype=np.float32), np.full((rows, 2), 3, np.float32)
     np.testing.assert_array_equal(session.reshape(x, y), x.reshape(rows, 2) + 3)
+
+
+def test_a_reshape_to_extents_that_are_computed(session: motet.Session) -> None:
+    x = np.arange(18, dtype=np.float32).reshape(6, 3)
+    np.testing.assert_array_equal(session.halves(x), x.reshape(2, 9))
+    with pytest.raises(motet.MotetError, match=r"number of elements .* 15 and 14"):
+        session.halves(x[:5])
 
 
 def test_a_reshape_that_does_not_fit_is_refused(session: motet.Session) -> None:
