@@ -5,7 +5,8 @@
 
 `tm_tensor.sort` as Motet takes it keeps the order of what is equal, has -0 equal to 0, and NaN above all numbers. JAX
 makes numbers of its comparisons' operands that are so ordered: these go. Other functions of operands become tensors,
-which are sorted by. Floats in total order are sorted as integers.
+which are sorted by. Floats in total order are sorted as integers. In loops and branches `stablehlo_inner_sorts.py`
+writes them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.compiler.frontends.locations import locate
+from motet.compiler.frontends.stablehlo_inner_sorts import sort_by_exchange
 from motet.compiler.frontends.stablehlo_writing import Text, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
@@ -38,12 +40,6 @@ def order_sorts(module: ir.Module) -> None:
     """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is no list of comparisons."""
     for op in find_operations(module, "stablehlo.sort"):
         require_static(op)
-        if op.parent.name != "func.func":
-            raise CompileError(
-                "stablehlo.sort: it is in the body of a loop or branch; expected sorts outside of control flow, such "
-                "as a loop that is unrolled",
-                locate(op.location),
-            )
         _Sort(op).write()
 
 
@@ -81,6 +77,9 @@ class _Sort:
     def _sort(self, tensors: list[V], place: int, element: str, descending: bool) -> list[V]:
         """`tensors` in the order of the one at `place`."""
         ordered = [tensors[place], *tensors[:place], *tensors[place + 1 :]]
+        if self.op.parent.name != "func.func":
+            made = sort_by_exchange(self.w, ordered, self.dimension, element, descending)
+            return [*made[1 : place + 1], made[0], *made[place + 1 :]]
         kinds = ", ".join(value.kind for value in ordered)
         arguments = ", ".join(f"%{side}{n}: {value.element}" for n, value in enumerate(ordered) for side in "ab")
         scalar = ordered[0].element
