@@ -42,6 +42,7 @@ class Check:
 
     want: np.ndarray
     nearly: bool
+    tolerance: float = 1e-4  # the reference's own
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ def _functions(text: str) -> Iterator[str]:
 def _interpreted_case(name: str, text: str) -> Case:
     if "interpreter." in text or "check.expect_serialized_eq" in text:
         return Case(name, "", (), "needs the reference interpreter's own dialect")
+    if "check.expect_close" in text:
+        return Case(name, "", (), "compares two computed values")
     values: list[tuple[str, str]] = []
     checks: list[Check] = []
     while found := re.search(r"check\.expect_(almost_eq_const|eq_const|almost_eq|eq)\s*", text):
@@ -141,8 +144,11 @@ def _interpreted_case(name: str, text: str) -> Case:
         kind = re.compile(r"[\s}>]*:\s*\(?").match(text, end)
         assert kind is not None
         after = balanced(text, text.index("<", kind.end()))
-        checks.append(Check(tensor(text[dense + 1 : end - 1], text[kind.end() : after]), found[1] == "almost_eq_const"))
+        want = tensor(text[dense + 1 : end - 1], text[kind.end() : after])
         values.append((value[1], text[kind.end() : after]))
+        given = re.compile(r"\s*{tolerance = ([\d.e-]+) : f64}").match(text, after)
+        after = given.end() if given else after
+        checks.append(Check(want, found[1] == "almost_eq_const", float(given[1]) if given else 1e-4))
         text = text[: found.start()] + text[after:]
     kinds = ", ".join(kind for _, kind in values)
     function, last = _checked_function(text)
@@ -219,7 +225,7 @@ def difference(got: np.ndarray, check: Check) -> str:
         wide = np.complex128 if got.dtype.kind == "c" else np.float64
         with np.errstate(all="ignore"):
             precision = float(ml_dtypes.finfo(got.real.dtype).eps)
-            close = 32 * precision * np.maximum(1, np.abs(want.astype(wide))) + 1e-4  # the reference's own tolerance
+            close = 32 * precision * np.maximum(1, np.abs(want.astype(wide))) + check.tolerance
             near = np.abs(got.astype(wide) - want.astype(wide)) <= (close if check.nearly else 0)
             bad = ~(near | _same(got, want))
     if not bad.any():
