@@ -98,8 +98,9 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             run_pipeline(module, _TO_LINALG)
             fill_bodies(module)
             crop_pads(module)
-            extract_from_parts(module)
             run_pipeline(module, _LOWER)
+            if extract_from_parts(module):
+                run_pipeline(module, "canonicalize,cse")
             _refuse_left_over(module)
             for function in public_functions(module):
                 show_unsigned(function, *without_sign[symbol_name(function)])

@@ -81,14 +81,18 @@ def _only_element(op: ir.Operation, value: ir.Value) -> ir.Value | None:
     return None
 
 
-def extract_from_parts(module: ir.Module) -> None:
-    """A constant element of a `tensor.concat` of one dimension is taken from the part that it is in."""
+def extract_from_parts(module: ir.Module) -> bool:
+    """A constant element of a `tensor.concat` of one dimension is taken from the part that it is in. Returns whether
+    there was one."""
+    found = False
     for op in find_operations(module, "tensor.extract"):
         while (part := _part(op)) is not None:
+            found = True
             op.operands[0], place = part
             op.operands[1] = _create(
                 op, "arith.constant", op.operands[1].type, [], {"value": ir.IntegerAttr.get(op.operands[1].type, place)}
             )
+    return found
 
 
 def _part(op: ir.Operation) -> tuple[ir.Value, int] | None:
