@@ -1,24 +1,17 @@
-"""Runs forty functions as JAX users write them through Motet, and compares the results with those of JAX.
-
-    python conformance/jax_functions.py build/jax.tsv
-
-A line of the result is: name, ok | wrong | refused | crash, reason, seconds. Needs the package jax.
-"""
+"""Forty functions as JAX users write them, whose results are compared with those of JAX."""
 
 from __future__ import annotations
 
-import argparse
-import re
-import subprocess
-import sys
-import time
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stablehlo import summary, wait, write, written
+
+from conformance.results import Wrong
+
+DEVICES = "host{cpu=x86-64-v3}"
 
 
 @dataclass(frozen=True)
@@ -29,7 +22,25 @@ class Case:
     tolerance: float = 2e-5
 
 
-def cases() -> list[Case]:
+def cases(suite: str) -> list[str]:
+    """The names of the functions."""
+    return list(_by_name())
+
+
+def check(suite: str, case: str) -> None:
+    """Compiles and runs one of them."""
+    _check(_by_name()[case])
+
+
+@functools.cache
+def _by_name() -> dict[str, Case]:
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    return {case.name: case for case in _functions()}
+
+
+def _functions() -> list[Case]:
     import jax
     import jax.numpy as jnp
     from jax import lax, nn
@@ -117,81 +128,156 @@ def cases() -> list[Case]:
     key = np.array([7, 11], np.uint32)
     image = a(2, 3, 16, 16)
     return [
-        Case("activations", lambda x: [f(x) for f in (nn.gelu, nn.silu, nn.elu, nn.selu, nn.softplus, nn.mish)], (a(33, 7),)),
-        Case("special functions", lambda x: (jax.scipy.special.erf(x), jax.scipy.special.gammaln(x + 3),
-                                             jax.scipy.special.digamma(x + 3), jax.scipy.special.i1e(x)), (np.abs(a(65)),), 1e-4),
+        Case(
+            "activations",
+            lambda x: [f(x) for f in (nn.gelu, nn.silu, nn.elu, nn.selu, nn.softplus, nn.mish)],
+            (a(33, 7),),
+        ),
+        Case(
+            "special functions",
+            lambda x: (
+                jax.scipy.special.erf(x),
+                jax.scipy.special.gammaln(x + 3),
+                jax.scipy.special.digamma(x + 3),
+                jax.scipy.special.i1e(x),
+            ),
+            (np.abs(a(65)),),
+            1e-4,
+        ),
         Case("softmax", lambda x: (nn.softmax(x), nn.log_softmax(x, 0), nn.logsumexp(x, 1)), (a(17, 40),)),
         Case("layer norm", norm, (a(8, 31), a(31))),
         Case("attention", attention, (a(2, 4, 16, 8), a(2, 4, 16, 8, seed=1), a(2, 4, 16, 8, seed=2))),
         Case("einsum", lambda x, y: jnp.einsum("abc,dcb->ad", x, y), (a(5, 6, 7), a(4, 7, 6))),
-        Case("convolution", lambda x, w: conv(x, w, window_strides=(2, 1), rhs_dilation=(1, 2)), (image, a(8, 3, 3, 3))),
+        Case(
+            "convolution", lambda x, w: conv(x, w, window_strides=(2, 1), rhs_dilation=(1, 2)), (image, a(8, 3, 3, 3))
+        ),
         Case("grouped convolution", lambda x, w: conv(x, w, feature_group_count=3), (image, a(6, 1, 3, 3))),
-        Case("transposed convolution", lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"), (a(1, 8, 8, 4), a(3, 3, 4, 6))),
+        Case(
+            "transposed convolution",
+            lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"),
+            (a(1, 8, 8, 4), a(3, 3, 4, 6)),
+        ),
         Case("conv net", conv_net, (image, a(8, 3, 3, 3) / 5, a(16, 8, 3, 3) / 8, a(16, 10))),
-        Case("gradient of a conv net", jax.grad(lambda *p: (conv_net(*p) ** 2).sum(), (1, 2, 3)),
-             (image, a(8, 3, 3, 3) / 5, a(16, 8, 3, 3) / 8, a(16, 10)), 1e-4),
-        Case("average pool", lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 3, 3), (1, 1, 2, 2), "SAME") / 9, (image,)),
+        Case(
+            "gradient of a conv net",
+            jax.grad(lambda *p: (conv_net(*p) ** 2).sum(), (1, 2, 3)),
+            (image, a(8, 3, 3, 3) / 5, a(16, 8, 3, 3) / 8, a(16, 10)),
+            1e-4,
+        ),
+        Case(
+            "average pool",
+            lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 1, 3, 3), (1, 1, 2, 2), "SAME") / 9,
+            (image,),
+        ),
         Case("scan of an RNN", rnn, (a(4, 8), a(8, 8) / 3, a(5, 8), a(10, 4, 5))),
-        Case("gradient of an RNN", jax.grad(lambda *p: (rnn(*p)[1] ** 2).sum(), (0, 1, 2)),
-             (a(4, 8), a(8, 8) / 3, a(5, 8), a(10, 4, 5)), 1e-4),
+        Case(
+            "gradient of an RNN",
+            jax.grad(lambda *p: (rnn(*p)[1] ** 2).sum(), (0, 1, 2)),
+            (a(4, 8), a(8, 8) / 3, a(5, 8), a(10, 4, 5)),
+            1e-4,
+        ),
         Case("while", collatz, (np.int32(27),)),
         Case("fori", sinkhorn, (a(9, 12),)),
-        Case("cond and switch", lambda n, x: (lax.cond(n > 1, jnp.sin, jnp.cos, x), lax.switch(n, [jnp.exp, jnp.tanh, jnp.abs], x)),
-             (np.int32(2), a(9))),
-        Case("associative scan", lambda x: (lax.associative_scan(jnp.multiply, x), lax.cumlogsumexp(x), jnp.cumsum(x)), (a(37),)),
+        Case(
+            "cond and switch",
+            lambda n, x: (lax.cond(n > 1, jnp.sin, jnp.cos, x), lax.switch(n, [jnp.exp, jnp.tanh, jnp.abs], x)),
+            (np.int32(2), a(9)),
+        ),
+        Case(
+            "associative scan",
+            lambda x: (lax.associative_scan(jnp.multiply, x), lax.cumlogsumexp(x), jnp.cumsum(x)),
+            (a(37),),
+        ),
         Case("sort", lambda x: (jnp.sort(x, 0), jnp.argsort(x), jnp.sort(x, descending=True)), (a(13, 19),)),
         Case("sort by two keys", lambda x, y: lax.sort((x, y, x + 1), num_keys=2), (i(5, 50), a(50))),
         Case("top k", lambda x: lax.top_k(x, 5), (a(4, 100),)),
         Case("median and quantile", lambda x: (jnp.median(x), jnp.quantile(x, 0.3, axis=0)), (a(15, 4),)),
         Case("searchsorted", lambda x, y: jnp.searchsorted(jnp.sort(x), y), (a(40), a(9))),
-        Case("at set, add, max", lambda x, j, v: (x.at[j].set(v[0]), x.at[j].add(v), x.at[:, j % 3].max(2.0), x.at[j].mul(v)),
-             (a(10, 4), i(10, 6), a(6, 4))),
+        Case(
+            "at set, add, max",
+            lambda x, j, v: (x.at[j].set(v[0]), x.at[j].add(v), x.at[:, j % 3].max(2.0), x.at[j].mul(v)),
+            (a(10, 4), i(10, 6), a(6, 4)),
+        ),
         Case("segment sum", lambda x, s: jax.ops.segment_sum(x, s, 5), (a(20, 3), i(5, 20))),
         Case("histogram", lambda x: jnp.bincount(x, length=8), (i(8, 100),)),
         Case("gradient of an embedding", jax.grad(lambda e, t: (e[t] ** 2).sum()), (a(30, 8), i(30, 4, 6))),
-        Case("take along axis", lambda x, j: (jnp.take_along_axis(x, j, 1), x[j[0] % 4, j[0]], x[::-1, 1::2]), (a(4, 9), i(9, 4, 5))),
-        Case("dynamic slices", lambda x, n: (lax.dynamic_slice(x, (n, n), (3, 3)), lax.dynamic_update_slice(x, x[:2, :2], (n, 0))),
-             (a(8, 8), np.int32(7))),
-        Case("fft", lambda x: (jnp.fft.fft(x), jnp.abs(jnp.fft.rfft(x)), jnp.fft.irfft(jnp.fft.rfft(x))), (a(3, 60),), 1e-4),
-        Case("fft convolution in 2-D", lambda x, y: jnp.fft.ifft2(jnp.fft.fft2(x) * jnp.fft.fft2(y)).real, (a(16, 20), a(16, 20)), 1e-4),
+        Case(
+            "take along axis",
+            lambda x, j: (jnp.take_along_axis(x, j, 1), x[j[0] % 4, j[0]], x[::-1, 1::2]),
+            (a(4, 9), i(9, 4, 5)),
+        ),
+        Case(
+            "dynamic slices",
+            lambda x, n: (lax.dynamic_slice(x, (n, n), (3, 3)), lax.dynamic_update_slice(x, x[:2, :2], (n, 0))),
+            (a(8, 8), np.int32(7)),
+        ),
+        Case(
+            "fft",
+            lambda x: (jnp.fft.fft(x), jnp.abs(jnp.fft.rfft(x)), jnp.fft.irfft(jnp.fft.rfft(x))),
+            (a(3, 60),),
+            1e-4,
+        ),
+        Case(
+            "fft convolution in 2-D",
+            lambda x, y: jnp.fft.ifft2(jnp.fft.fft2(x) * jnp.fft.fft2(y)).real,
+            (a(16, 20), a(16, 20)),
+            1e-4,
+        ),
         Case("cholesky", jnp.linalg.cholesky, (spd,), 1e-4),
-        Case("triangular solve", lambda m, b: jax.scipy.linalg.solve_triangular(jnp.tril(m), b, lower=True), (spd, a(6, 3)), 1e-4),
-        Case("random bits and uniform", lambda k: (jr.bits(k, (7,)), jr.uniform(k, (5, 3)), jr.randint(jr.wrap_key_data(k), (9,), 0, 100)), (key,)),
-        Case("random normal and dropout", lambda k, x: (jr.normal(k, (11,)), jnp.where(jr.bernoulli(jr.split(k)[0], 0.7, x.shape), x, 0)),
-             (key, a(6, 8)), 1e-4),
-        Case("random permutation and categorical", lambda k, x: (jr.permutation(k, 20), jr.categorical(k, x)), (key, a(5, 9))),
+        Case(
+            "triangular solve",
+            lambda m, b: jax.scipy.linalg.solve_triangular(jnp.tril(m), b, lower=True),
+            (spd, a(6, 3)),
+            1e-4,
+        ),
+        Case(
+            "random bits and uniform",
+            lambda k: (jr.bits(k, (7,)), jr.uniform(k, (5, 3)), jr.randint(jr.wrap_key_data(k), (9,), 0, 100)),
+            (key,),
+        ),
+        Case(
+            "random normal and dropout",
+            lambda k, x: (jr.normal(k, (11,)), jnp.where(jr.bernoulli(jr.split(k)[0], 0.7, x.shape), x, 0)),
+            (key, a(6, 8)),
+            1e-4,
+        ),
+        Case(
+            "random permutation and categorical",
+            lambda k, x: (jr.permutation(k, 20), jr.categorical(k, x)),
+            (key, a(5, 9)),
+        ),
         Case("vmap of a matrix product", jax.vmap(lambda x, y: jnp.dot(x, y).sum(0), (0, 2)), (a(5, 3, 4), a(4, 6, 5))),
-        Case("jvp and hessian", lambda x: (jax.jvp(lambda x: jnp.sin(x) * x, (x,), (x,)), jax.hessian(lambda x: (x**3).sum())(x)), (a(7),)),
+        Case(
+            "jvp and hessian",
+            lambda x: (jax.jvp(lambda x: jnp.sin(x) * x, (x,), (x,)), jax.hessian(lambda x: (x**3).sum())(x)),
+            (a(7),),
+        ),
         Case("training step of an MLP", mlp_step, (weights, a(16, 20), i(10, 16)), 1e-4),
-        Case("training step of a transformer", transformer_step, (model, zeros, zeros, np.float32(1), i(50, 2, 12)), 2e-3),
-    ]  # fmt: skip
+        Case(
+            "training step of a transformer", transformer_step, (model, zeros, zeros, np.float32(1), i(50, 2, 12)), 2e-3
+        ),
+    ]
 
 
-def run_case(case: Case) -> tuple[str, str]:
+def _check(case: Case) -> None:
     import jax
 
     import motet
 
     function = jax.jit(case.function)
-    text = function.lower(*case.inputs).as_text()
+    lowered = function.lower(*case.inputs)
     wanted = [np.asarray(value) for value in jax.tree.leaves(function(*case.inputs))]
-    try:
-        artifact = motet.compile(text.encode(), format="stablehlo", devices="host{cpu=x86-64-v3}", cache=False)
-        # What a function does not read is no argument of the exported program.
-        kept = sorted(function.lower(*case.inputs).compile()._executable._kept_var_idx)  # pyright: ignore
-        leaves = jax.tree.leaves(case.inputs)
-        results = motet.load(artifact, threads=1)(*(np.asarray(leaves[number]) for number in kept))
-    except motet.WorkerCrash as error:
-        return "crash", str(error)
-    except motet.MotetError as error:
-        return "refused", str(error)
+    artifact = motet.compile(lowered.as_text().encode(), format="stablehlo", devices=DEVICES, cache=False)
+    # What a function does not read is no argument of the exported program.
+    kept = sorted(lowered.compile()._executable._kept_var_idx)  # pyright: ignore
+    leaves = jax.tree.leaves(case.inputs)
+    results = motet.load(artifact, threads=1)(*(np.asarray(leaves[number]) for number in kept))
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     if len(results) != len(wanted):
-        return "wrong", f"{len(results)} results, expected {len(wanted)}"
+        raise Wrong(f"{len(results)} results, expected {len(wanted)}")
     for number, (got, want) in enumerate(zip(results, wanted, strict=True)):
         if found := difference(np.asarray(got), want, case.tolerance):
-            return "wrong", f"result {number}: {found}"
-    return "ok", ""
+            raise Wrong(f"result {number}: {found}")
 
 
 def difference(got: np.ndarray, want: np.ndarray, tolerance: float) -> str:
@@ -206,46 +292,3 @@ def difference(got: np.ndarray, want: np.ndarray, tolerance: float) -> str:
         return ""
     place = tuple(int(number) for number in np.argwhere(bad)[0])
     return f"{int(bad.sum())} of {bad.size} elements differ; at {list(place)} {got[place]}, expected {want[place]}"
-
-
-def run_child(results: Path, only: str) -> None:
-    there = written(results)
-    for case in cases():
-        if case.name in there or not re.search(only, case.name):
-            continue
-        results.with_suffix(".begun").write_text(case.name)
-        begin = time.perf_counter()
-        try:
-            verdict, reason = run_case(case)
-        except Exception as error:  # an error that Motet does not name is a defect of Motet
-            verdict, reason = "crash", f"{type(error).__name__}: {error}"
-        write(results, case.name, verdict, reason, time.perf_counter() - begin)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--only", default="", help="a regular expression that names match")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    try:
-        import jax
-    except ImportError:
-        sys.exit("error: the package jax is not installed; install it to run these functions")
-    jax.config.update("jax_platforms", "cpu")
-    if given.child:
-        run_child(given.results, given.only)
-        return
-    given.results.parent.mkdir(parents=True, exist_ok=True)
-    begun = given.results.with_suffix(".begun")
-    names = [case.name for case in cases() if re.search(given.only, case.name)]
-    while missing := [name for name in names if name not in written(given.results)]:
-        begun.write_text(missing[0])
-        reason = wait(subprocess.Popen([sys.executable, *sys.argv, "--child"]), begun)
-        if (name := begun.read_text()) not in written(given.results):
-            write(given.results, name, "crash", reason, 0.0)
-    print(f"jax: {summary(given.results)}")
-
-
-if __name__ == "__main__":
-    main()

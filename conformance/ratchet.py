@@ -14,7 +14,7 @@ PASSING = Path(__file__).parent / "passing"
 def passing(suite: str) -> list[str]:
     """The cases of `suite` that passed when the list was last written."""
     path = PASSING / f"{suite}.txt"
-    return path.read_text(encoding="utf-8").split() if path.exists() else []
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def tenth(cases: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ import motet
 from motet.artifact.dtypes import DTYPES
 from motet.errors import CallError
 
-FLOATS = ("f8E4M3FN", "f8E5M2FNUZ", "f8E8M0FNU", "f6E3M2FN")
+FLOATS = ("f8E4M3FN", "f8E4M3", "f8E3M4", "f8E4M3B11FNUZ", "f8E5M2FNUZ", "f8E8M0FNU", "f6E3M2FN")
 INTEGERS = ("i4", "ui2")
 
 

@@ -29,6 +29,9 @@ _READ_ONLY = 1
 _KINDS = {0: "int", 1: "uint", 2: "float", 6: "bool"}
 _EXTENDED = {
     (4, 16): np.dtype(ml_dtypes.bfloat16),
+    (7, 8): np.dtype(ml_dtypes.float8_e3m4),
+    (8, 8): np.dtype(ml_dtypes.float8_e4m3),
+    (9, 8): np.dtype(ml_dtypes.float8_e4m3b11fnuz),
     (10, 8): np.dtype(ml_dtypes.float8_e4m3fn),
     (11, 8): np.dtype(ml_dtypes.float8_e4m3fnuz),
     (12, 8): np.dtype(ml_dtypes.float8_e5m2),

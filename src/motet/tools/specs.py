@@ -30,7 +30,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Relative and absolute tolerance of a comparison: what reordering a long sum may cost in that type.
 TOLERANCES: dict[str, tuple[float, float]] = {
     "f64": (1e-9, 1e-11), "f32": (1e-4, 1e-5), "f16": (1e-2, 1e-3), "bf16": (5e-2, 1e-2),
-    **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ", "f6E2M3FN"), (2e-1, 1e-1)),
+    **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ", "f8E4M3", "f8E3M4", "f8E4M3B11FNUZ", "f6E2M3FN"), (2e-1, 1e-1)),
     **dict.fromkeys(("f8E5M2", "f8E5M2FNUZ", "f6E3M2FN", "f4E2M1FN"), (4e-1, 2e-1)), "f8E8M0FNU": (1.0, 0.0),
 }  # fmt: skip
 

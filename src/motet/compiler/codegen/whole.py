@@ -270,7 +270,8 @@ class _Reader:
 
     def _tells(self, operation: ir.Operation) -> bool:
         """Whether an index that is outside is an error of the call."""
-        return operation.name == "tm_tensor.scatter" and DROPS not in operation.attributes and checks_indices(self.function)
+        checked = operation.name == "tm_tensor.scatter" and DROPS not in operation.attributes
+        return checked and checks_indices(self.function)
 
     def _operand(self, value: ir.Value) -> Operand:
         if value not in self.operands:

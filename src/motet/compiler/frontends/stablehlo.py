@@ -12,8 +12,10 @@ from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.stablehlo_complex import split_complex_constants
 from motet.compiler.frontends.stablehlo_corrections import correct_stablehlo
+from motet.compiler.frontends.stablehlo_dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
 from motet.compiler.frontends.stablehlo_fourier import write_transforms
 from motet.compiler.frontends.stablehlo_linear import read_library_calls, write_solves
+from motet.compiler.frontends.stablehlo_maps import spread_maps
 from motet.compiler.frontends.stablehlo_scatters import fill_bodies, flatten_scatters
 from motet.compiler.frontends.stablehlo_sorts import order_sorts
 from motet.compiler.frontends.stablehlo_windows import select_then_scatter
@@ -75,6 +77,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
             split_complex_constants(module)
+            spread_maps(module)
             correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
             _assertions(module)
@@ -88,12 +91,16 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             order_sorts(module)
             _drop_barriers(module)
             _concatenations(module)
+            write_dynamic_reshapes(module)
             _dimension_sizes(module)
+            compute_with_numbers(module)
             _structured_control_flow(module)
             run_pipeline(module, _TO_LINALG)
             fill_bodies(module)
             crop_pads(module)
             run_pipeline(module, _LOWER)
+            if extract_from_parts(module):
+                run_pipeline(module, "canonicalize,cse")
             _refuse_left_over(module)
             for function in public_functions(module):
                 show_unsigned(function, *without_sign[symbol_name(function)])

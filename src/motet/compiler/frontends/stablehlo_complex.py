@@ -37,6 +37,6 @@ def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
             "stablehlo.constant", results=[real], loc=op.location, ip=at,
             attributes={"value": ir.DenseElementsAttr.get(np.ascontiguousarray(part), type=real)},
         ).result
-        for part in (numbers.real, numbers.imag)
+        for part in (np.real(numbers), np.imag(numbers))
     ]  # fmt: skip
     return ir.Operation.create("stablehlo.complex", results=[kind], operands=parts, loc=op.location, ip=at).result

@@ -3,12 +3,12 @@
     stablehlo.add %a, %b : tensor<i1>          →  stablehlo.or %a, %b
     stablehlo.power %x, %n : tensor<i32>       →  math.ipowi %x, %n / 2, squared, times %x where %n is odd
     stablehlo.convert %x : f32 to i32          →  … with the nearest number where it is out of range, and 0 for NaN
+    stablehlo.reduce_precision %x, to e5m0     →  … with an infinity for NaN
     stablehlo.logistic %x : tensor<bf16>       →  on f32, rounded once
     chlo.sinh %z : tensor<complex<f32>>        →  -i · stablehlo.sine(i · z)
     stablehlo.maximum of complex numbers       →  ordered by their real parts, where these are equal by the imaginary
     stablehlo.cbrt %z : tensor<complex<f32>>   →  the cube root of |z|, at a third of its angle
     stablehlo.reshape %x, to its own type      →  %x
-    stablehlo.map %x : tensor<2x2xf32>         →  on tensor<4xf32>
     stablehlo.slice %x [5:5], of no elements   →  stablehlo.slice %x [0:0]
     stablehlo.dot_general, algorithm = …       →  without an algorithm
 
@@ -26,6 +26,8 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
 _LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
+_INFINITIES = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
+_WHOLE = "motet.corrected"  # marks operations that are as they are to be
 _SAFE = "motet.in_range"  # marks numbers that are converted as they are
 
 
@@ -134,6 +136,23 @@ def _convert(w: _Writer, op: ir.Operation) -> ir.Value | None:
     return w.create("stablehlo.select", [high, w.constant(number, 2**bits - 1), number], w.kind)
 
 
+def _reduce_precision(w: _Writer, op: ir.Operation) -> ir.Value | None:
+    """A NaN that is left no mantissa is an infinity, as the specification has it."""
+    if ir.IntegerAttr(op.attributes["mantissa_bits"]).value or _WHOLE in op.attributes:
+        return None
+    (source,) = op.operands
+    element = w.kind.element_type
+    infinity = _INFINITIES[str(element)]
+    word = w.of(ir.IntegerType.get_signless(element.width))
+    bits = w.create("stablehlo.bitcast_convert", [source], word)
+    sign_and_exponent = w.constant(bits, infinity | 1 << (element.width - 1))
+    endless = w.create("stablehlo.bitcast_convert", [w.create("stablehlo.and", [bits, sign_and_exponent])], w.kind)
+    names = ("exponent_bits", "mantissa_bits")
+    given = {name: op.attributes[name] for name in names}
+    reduced = w.create(op.name, [source], w.kind, **given, **{_WHOLE: ir.UnitAttr.get()})
+    return w.create("stablehlo.select", [w.compare("NE", source, source), endless, reduced], w.kind)
+
+
 def _reshape(_: _Writer, op: ir.Operation) -> ir.Value | None:
     return op.operands[0] if op.operands[0].type == op.results[0].type else None
 
@@ -152,23 +171,6 @@ def _slice(w: _Writer, op: ir.Operation) -> ir.Value | None:
         "stablehlo.slice", results=[w.kind], operands=[op.operands[0]], loc=op.location, ip=at,
         attributes={"start_indices": low, "limit_indices": sizes, "strides": ones},
     ).result  # fmt: skip
-
-
-def _map(w: _Writer, op: ir.Operation) -> ir.Value | None:
-    """Upstream has only maps of one dimension."""
-    if w.kind.rank == 1 or not w.kind.has_static_shape:
-        return None
-
-    def flat(kind: ir.Type) -> ir.Type:
-        return ir.RankedTensorType.get([math.prod(w.kind.shape)], ir.RankedTensorType(kind).element_type)
-
-    operands = [w.create("stablehlo.reshape", [operand], flat(operand.type)) for operand in op.operands]
-    new = ir.Operation.create(
-        "stablehlo.map", results=[flat(w.kind)], operands=operands, regions=1, loc=op.location, ip=ir.InsertionPoint(op),
-        attributes={"dimensions": ir.DenseI64ArrayAttr.get([0])},
-    )  # fmt: skip
-    op.regions[0].blocks[0].append_to(new.regions[0])
-    return w.create("stablehlo.reshape", [new.result], w.kind)
 
 
 def _logistic(w: _Writer, op: ir.Operation) -> ir.Value | None:
@@ -235,8 +237,8 @@ _RULES: dict[str, Callable[[_Writer, ir.Operation], ir.Value | None]] = {
     "stablehlo.maximum": _extremum,
     "stablehlo.minimum": _extremum,
     "stablehlo.dot_general": _dot_general,
-    "stablehlo.map": _map,
     "stablehlo.slice": _slice,
     "stablehlo.power": _power,
+    "stablehlo.reduce_precision": _reduce_precision,
     "stablehlo.reshape": _reshape,
 }

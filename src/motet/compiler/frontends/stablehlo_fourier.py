@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo_writing import Text, V, is_static
+from motet.compiler.frontends.stablehlo_writing import Text, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
@@ -29,8 +29,7 @@ Pair = tuple[V, V]
 def write_transforms(module: ir.Module) -> None:
     """Rewrites each `stablehlo.fft`, in place."""
     for op in find_operations(module, "stablehlo.fft"):
-        if not is_static(op):
-            raise CompileError("stablehlo.fft: a dimension has no static size; expected static shapes", locate(op.location))
+        require_static(op)
         _Transform(op).write()
 
 
@@ -63,7 +62,7 @@ class _Transform:
             for axis in reversed(axes):
                 pair = self._along(pair, axis, sign)
                 if kind == "RFFT" and axis == axes[-1]:
-                    pair = self._each(pair, lambda part: w.along(part, axis, 0, lengths[-1] // 2 + 1))
+                    pair = self._each(pair, lambda part: w.along(part, axes[-1], 0, lengths[-1] // 2 + 1))
         if sign > 0:
             scale = w.constant(float(prod(lengths)), pair[0].shape, pair[0].element)
             pair = self._each(pair, lambda part: w.binary("divide", part, scale))
@@ -117,9 +116,10 @@ class _Transform:
         if a == 1:
             if length > _LARGEST_PRIME:
                 raise CompileError(
-                    f"stablehlo.fft: the length has the prime factor {length}; expected factors up to {_LARGEST_PRIME}; "
-                    "pad the tensor", locate(self.op.location),
-                )  # fmt: skip
+                    f"stablehlo.fft: the length has the prime factor {length}; "
+                    f"expected factors up to {_LARGEST_PRIME}; pad the tensor",
+                    locate(self.op.location),
+                )
             return self._product(pair, _roots(length, length, length, sign))
         # x[i · b + j] → X[k + a · l]: over i first, then over j.
         b = length // a
@@ -136,7 +136,7 @@ class _Transform:
         real, imaginary = (
             self.w.constant(np.array2string(part, separator=",", threshold=part.size + 1, floatmode="unique",
                                             formatter={"float_kind": lambda x: f"{x:.17e}"}), roots.shape, element)
-            for part in (roots.real, roots.imag)
+            for part in (np.real(roots), np.imag(roots))
         )  # fmt: skip
         return real, imaginary
 

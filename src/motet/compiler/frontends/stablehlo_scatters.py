@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo_writing import Text, V, copy_body, dimensions, is_static, tensor_type
+from motet.compiler.frontends.stablehlo_writing import Text, V, copy_body, dimensions, require_static, tensor_type
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DROPS
@@ -27,16 +27,13 @@ _BODY = "motet.body"
 def flatten_scatters(module: ir.Module) -> None:
     """Rewrites each `stablehlo.scatter`, in place; what it becomes is complete after `fill_bodies`."""
     for op in find_operations(module, "stablehlo.scatter"):
-        if not is_static(op):
-            raise CompileError(
-                "stablehlo.scatter: a dimension has no static size; expected static shapes", locate(op.location)
-            )
+        require_static(op)
         _Scatter(module, op).write()
 
 
 def fill_bodies(module: ir.Module) -> None:
     """Gives scatters their bodies, which are operations on scalars now."""
-    functions = {function.name.value: function for function in module.body.operations if isinstance(function, func.FuncOp)}
+    functions = {entry.name.value: entry for entry in module.body.operations if isinstance(entry, func.FuncOp)}
     for op in find_operations(module, "tm_tensor.scatter"):
         if _BODY not in op.attributes:
             continue
@@ -89,6 +86,7 @@ def _loop(op: ir.Operation, body: ir.Block) -> None:
       }}
       scf.yield %made : {kind}
     }}"""
+
     def fill(written: list[ir.Operation]) -> None:
         insert = find_operations(written[-1], "tensor.insert")[0]
         before = [entry.operation for entry in insert.block.operations]
@@ -100,7 +98,7 @@ def _loop(op: ir.Operation, body: ir.Block) -> None:
 
 @dataclass
 class _Numbers:
-    """The dimension numbers, as StableHLO calls them; `rows` are the dimensions of the tensor that a row consists of."""
+    """The dimension numbers, as StableHLO calls them; `rows` are the tensor's dimensions that a row consists of."""
 
     window: list[int]
     inserted: list[int]
@@ -118,11 +116,13 @@ class _Scatter:
         self.w = Text(op)
         said = op.attributes["scatter_dimension_numbers"]
         names = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims")
-        lists = [dimensions(said, name) for name in (*names, "scatter_dims_to_operand_dims")]
+        window, inserted, batch, index_batch = (dimensions(said, name) for name in names)
+        indexed = dimensions(said, "scatter_dims_to_operand_dims")
         vector = str(said).partition("index_vector_dim = ")[2].split(",")[0].rstrip("> ")
         self.shape = self.w.operands[0].shape
         self.updates = self.w.operands[self.count + 1].shape
-        self.n = _Numbers(*lists, int(vector or 0), [])  # a number of 0 is not printed
+        # A number of 0 is not printed.
+        self.n = _Numbers(window, inserted, batch, index_batch, indexed, int(vector or 0), [])
         self.windowed = [d for d in range(len(self.shape)) if d not in (*self.n.inserted, *self.n.batch)]
         self.sizes = dict(zip(self.windowed, (self.updates[d] for d in sorted(self.n.window)), strict=True))
         for d in reversed(range(len(self.shape))):

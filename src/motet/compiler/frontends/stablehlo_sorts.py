@@ -5,7 +5,8 @@
 
 `tm_tensor.sort` as Motet takes it keeps the order of what is equal, has -0 equal to 0, and NaN above all numbers. JAX
 makes numbers of its comparisons' operands that are so ordered: these go. Other functions of operands become tensors,
-which are sorted by. Floats in total order are sorted as integers.
+which are sorted by. Floats in total order are sorted as integers. In loops and branches `stablehlo_inner_sorts.py`
+writes them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo_writing import Text, V, is_static
+from motet.compiler.frontends.stablehlo_inner_sorts import sort_by_exchange
+from motet.compiler.frontends.stablehlo_writing import Text, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
 
-_FORM = "expected one comparison of a function of each operand, or several with `or` and `and` as in %a < %b or (%a = %b and …)"
+_FORM = (
+    "expected one comparison of a function of each operand, or several with `or` and `and` as in "
+    "%a < %b or (%a = %b and …)"
+)
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,7 @@ class _Comparison:
 def order_sorts(module: ir.Module) -> None:
     """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is no list of comparisons."""
     for op in find_operations(module, "stablehlo.sort"):
-        if not is_static(op):
-            raise CompileError("stablehlo.sort: a dimension has no static size; expected static shapes", locate(op.location))
-        if op.parent.name != "func.func":
-            raise CompileError(
-                "stablehlo.sort: it is in the body of a loop or branch; expected sorts outside of control flow, such as a "
-                "loop that is unrolled",
-                locate(op.location),
-            )
+        require_static(op)
         _Sort(op).write()
 
 
@@ -79,6 +77,9 @@ class _Sort:
     def _sort(self, tensors: list[V], place: int, element: str, descending: bool) -> list[V]:
         """`tensors` in the order of the one at `place`."""
         ordered = [tensors[place], *tensors[:place], *tensors[place + 1 :]]
+        if self.op.parent.name != "func.func":
+            made = sort_by_exchange(self.w, ordered, self.dimension, element, descending)
+            return [*made[1 : place + 1], made[0], *made[place + 1 :]]
         kinds = ", ".join(value.kind for value in ordered)
         arguments = ", ".join(f"%{side}{n}: {value.element}" for n, value in enumerate(ordered) for side in "ab")
         scalar = ordered[0].element
@@ -226,7 +227,7 @@ def _same(one: ir.Value, other: ir.Value) -> bool:
 
 
 def _without_oddities(value: ir.Value) -> ir.Value | None:
-    """`%x` where `value` is, as JAX writes it, select(%x ≠ %x, NaN, select(%x = 0, 0, %x)), a float in Motet's order."""
+    """`%x` where `value` is select(%x ≠ %x, NaN, select(%x = 0, 0, %x)), as JAX writes a float in Motet's order."""
     outer = _parts(value, "stablehlo.select")
     inner = _parts(outer[2], "stablehlo.select") if outer else None
     if outer is None or inner is None:

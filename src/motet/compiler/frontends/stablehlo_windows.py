@@ -11,20 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo_writing import Text, copy_body, is_static, tensor_type
+from motet.compiler.frontends.stablehlo_writing import Text, copy_body, require_static, tensor_type
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
-from motet.errors import CompileError
 
 
 def select_then_scatter(module: ir.Module) -> None:
     """Rewrites each `stablehlo.select_and_scatter`, in place."""
     for op in find_operations(module, "stablehlo.select_and_scatter"):
-        if not is_static(op):
-            raise CompileError(
-                "stablehlo.select_and_scatter: a dimension has no static size; expected static shapes", locate(op.location)
-            )
+        require_static(op)
         _write(op)
 
 

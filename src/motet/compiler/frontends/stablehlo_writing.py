@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.errors import CompileError
 
 _ELEMENT = re.compile(r"tensor<(?:\d+x)*(.*)>")
 
@@ -40,6 +42,12 @@ def is_static(op: ir.Operation) -> bool:
     """Whether all tensors of `op` have static shapes."""
     kinds = [value.type for value in (*op.operands, *op.results)]
     return all(isinstance(kind, ir.RankedTensorType) and kind.has_static_shape for kind in kinds)
+
+
+def require_static(op: ir.Operation) -> None:
+    """Raises CompileError unless all tensors of `op` have static shapes."""
+    if not is_static(op):
+        raise CompileError(f"{op.name}: a dimension has no static size; expected static shapes", locate(op.location))
 
 
 def dimensions(attribute: ir.Attribute, name: str) -> list[int]:
@@ -122,7 +130,8 @@ class Text:
     def reshape(self, a: V, shape: Sequence[int]) -> V:
         if tuple(shape) == a.shape:
             return a
-        return self.line(f"stablehlo.reshape {a.name} : ({a.kind}) -> {tensor_type(shape, a.element)}", shape, a.element)
+        kinds = f"({a.kind}) -> {tensor_type(shape, a.element)}"
+        return self.line(f"stablehlo.reshape {a.name} : {kinds}", shape, a.element)
 
     def transpose(self, a: V, order: Sequence[int]) -> V:
         if list(order) == list(range(len(a.shape))):
@@ -202,4 +211,4 @@ class Text:
         return written
 
 
-__all__ = ["Text", "V", "copy_body", "dimensions", "is_static", "tensor_type"]
+__all__ = ["Text", "V", "copy_body", "dimensions", "is_static", "require_static", "tensor_type"]

@@ -92,4 +92,5 @@ def register_stablehlo(context: ir.Context) -> None:
 
     _stablehlo.register_stablehlo_passes()
     _stablehlo.register_dialect(context)
-    run_pipeline(ir.Module.parse("", context=context), "func.func(convert-torch-to-stablehlo,convert-torch-to-tmtensor)")
+    empty = ir.Module.parse("", context=context)
+    run_pipeline(empty, "func.func(convert-torch-to-stablehlo,convert-torch-to-tmtensor)")

@@ -81,6 +81,8 @@ SHORT_TYPES: dict[str, ShortType] = {
     kind.name: kind for kind in (
         ShortFloat("f8E4M3FN", 4, 3, 7, "fn"), ShortFloat("f8E4M3FNUZ", 4, 3, 8, "fnuz"),
         ShortFloat("f8E5M2", 5, 2, 15, "ieee"), ShortFloat("f8E5M2FNUZ", 5, 2, 16, "fnuz"), ShortExponent(),
+        ShortFloat("f8E4M3", 4, 3, 7, "ieee"), ShortFloat("f8E3M4", 3, 4, 3, "ieee"),
+        ShortFloat("f8E4M3B11FNUZ", 4, 3, 11, "fnuz"),
         ShortFloat("f6E2M3FN", 2, 3, 1, "none"), ShortFloat("f6E3M2FN", 3, 2, 3, "none"),
         ShortFloat("f4E2M1FN", 2, 1, 1, "none"),
         ShortInteger("i4", 4, signed=True), ShortInteger("ui4", 4, signed=False),

@@ -56,6 +56,8 @@ def role_of(operation: ir.Operation) -> Role:
         if not tensor:
             return Role.SCALAR
         return Role.FREE if constant_number(operation) is not None else Role.OPAQUE
+    if name == "complex.constant":
+        return Role.SCALAR
     if name == "tensor.empty":
         return Role.FREE
     if name in ALIASES:
@@ -143,7 +145,7 @@ def _role_of_parallel(operation: ir.Operation, structure: Structure, body: Seque
 
 def _is_constant(value: ir.Value) -> bool:
     owner = value.owner
-    return not isinstance(owner, ir.Block) and owner.operation.name == "arith.constant"
+    return not isinstance(owner, ir.Block) and owner.operation.name in ("arith.constant", "complex.constant")
 
 
 def _is_projection(map_: Sequence[Affine]) -> bool:

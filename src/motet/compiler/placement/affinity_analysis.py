@@ -29,7 +29,7 @@ from motet.errors import CompileError
 MOST_ROUNDS = 128
 CONTROL = ("scf.if", "scf.for", "scf.while", "scf.execute_region", "scf.index_switch")
 TERMINATORS = ("scf.yield", "scf.condition", "func.return")
-REPLICABLE = ("arith.constant", "tensor.empty", "tensor.splat", "linalg.fill")
+REPLICABLE = ("arith.constant", "complex.constant", "tensor.empty", "tensor.splat", "linalg.fill")
 
 
 @dataclass
