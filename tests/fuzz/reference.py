@@ -14,13 +14,18 @@ from tests.fuzz.tracked import Invalid, Tracked, Undefined, exact
 def _may_vanish(graph: Graph, node: Node, operands: Sequence[Tracked | None]) -> bool:
     """Whether a compiler need not compute `node`, and so need not see that a call does not fit it: its results are
     only asked for their shapes, it works on nothing, or all elements that it may take are the same number."""
-    readers = [other for other in graph.nodes if set(node.outputs) & set(other.inputs)]
-    shapes_alone = all(other.op in ("Shape", "Size") or _takes_nothing(graph, other) for other in readers)
-    unseen = not set(node.outputs) & set(graph.results) and shapes_alone
     data = operands[0] if operands else None
     uniform = data is not None and node.op.startswith("Gather") and len(set(data.value.reshape(-1).tolist())) < 2
     empty = data is not None and data.value.size == 0 and not node.op.startswith("Gather")
-    return unseen or uniform or empty
+    return _is_unseen(graph, node) or uniform or empty
+
+
+def _is_unseen(graph: Graph, node: Node) -> bool:
+    """Whether no element of `node` reaches a result: what reads it asks for shapes alone, or is unseen itself."""
+    readers = [other for other in graph.nodes if set(node.outputs) & set(other.inputs)]
+    return not set(node.outputs) & set(graph.results) and all(
+        other.op in ("Shape", "Size") or _takes_nothing(graph, other) or _is_unseen(graph, other) for other in readers
+    )
 
 
 def _takes_nothing(graph: Graph, node: Node) -> bool:

@@ -137,7 +137,7 @@ def test_integers_are_pooled_over_their_least_number_and_softplus_of_float64_is_
 def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(node: onnx.NodeProto) -> None:
     constants = {"extents": np.array([0, -1, 0]), "places": np.zeros((1, 1, 0), np.int64)}
     used = {name: constants[name] for name in node.input if name in constants}
-    with pytest.raises(CompileError, match=f"{node.op_type} of a tensor without elements .* expected static extents"):
+    with pytest.raises(CompileError, match=rf"{node.op_type} of a tensor without elements .* expected static extents"):
         _compiled([node], [("x", F32, [1, "n", 0, 4])], [("y", F32, None)], used)
 
 
@@ -169,3 +169,12 @@ def test_more_than_there_are_is_refused_though_only_the_shape_is_asked_for() -> 
     np.testing.assert_array_equal(session(np.ones((5, 2), np.float32)), [3, 2])
     with pytest.raises(CallError, match="axis 0 of input 0 must be at least 3"):
         session(np.ones((2, 2), np.float32))
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_scale_of_dynamic_extents_is_refused_whether_a_call_gives_it_or_not(*, given: bool) -> None:
+    node = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")
+    scales, inputs = np.array([1, 1, 2], np.float32), [("x", F32, [1, 1, "n"])]
+    with pytest.raises(CompileError, match=r"Resize with mode nearest .* is supported where the extents"):
+        _compiled([node], [*inputs, ("scales", F32, [3])] if given else inputs, [("y", F32, None)],
+                  {} if given else {"scales": scales})

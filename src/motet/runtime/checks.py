@@ -47,7 +47,7 @@ class Statuses:
         for texts, begin in zip(self.checks, range(0, self.bytes, STATUS_BYTES), strict=True):
             number, index, extent = _WORDS.unpack_from(data, begin)
             if number:
-                text = texts[number - 1] if 0 < number <= len(texts) else "a check failed"
+                text = str(texts[number - 1]) if 0 < number <= len(texts) else "a check failed"
                 return CallError(f"{self.where}: {text}{_compared(index, extent, _NAMED.fullmatch(text) is not None)}")
         return None
 

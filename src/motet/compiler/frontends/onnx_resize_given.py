@@ -231,10 +231,12 @@ def _ratios(numbers: _Numbers, scales: str, sizes: str, before: Sequence[int | N
     return w.add("Expand", least, w.constant(np.array([len(before)], np.int64), "count"))
 
 
-def _held(numbers: _Numbers, found: list[_Given], agrees: Sequence[str], said: str) -> list[_Given]:
-    """`found`, whose scales are read only where all of `agrees` hold in the call."""
+def _held(numbers: _Numbers, found: list[_Given], agrees: Sequence[str], said: str) -> list[_Given] | None:
+    """`found`, whose scales are read only where all of `agrees` hold in the call; None where none is there to read."""
     if not agrees:
         return found
+    if not found:
+        return None
     w = numbers.w
     whole = agrees[0]
     for each in agrees[1:]:
