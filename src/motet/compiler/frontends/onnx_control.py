@@ -59,7 +59,8 @@ def _source(name: str, known: dict[str, str]) -> str:
     return name
 
 
-def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def unroll(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """The turns of a Loop, one after the other; None where a call decides how many there are, or they are too many."""
     turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)
@@ -157,4 +158,4 @@ def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
             _rename(inner, names)
 
 
-RULES: dict[str, Rule] = {"If": _choice, "Loop": _loop, "Scan": _batches}
+RULES: dict[str, Rule] = {"If": _choice, "Loop": unroll, "Scan": _batches}
