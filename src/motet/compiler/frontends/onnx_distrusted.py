@@ -47,6 +47,10 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 def _recurrent(node: onnx.NodeProto, version: int) -> str | None:
     if node.op_type == "LSTM" and len(node.input) > 7 and node.input[7]:
         return "with peepholes"
+    if "clip" in _attributes(node):
+        return "with clip"
+    if node.op_type == "RNN":
+        return None
     usual = {"GRU": [b"Sigmoid", b"Tanh"], "LSTM": [b"Sigmoid", b"Tanh", b"Tanh"]}[node.op_type]
     named = _attributes(node).get("activations", usual)
     known = b", ".join(usual).decode()
@@ -59,4 +63,5 @@ UNKNOWN: dict[str, str] = {
 RULES: dict[str, Callable[[Any, int], str | None]] = {
     "GRU": _recurrent,
     "LSTM": _recurrent,
+    "RNN": _recurrent,
 }

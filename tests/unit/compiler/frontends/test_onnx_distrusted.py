@@ -29,10 +29,12 @@ F, I8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
 @pytest.mark.parametrize(
     ("data", "what"),
     [
+        (model("RNN", [(F, [5, 1, 3]), (F, [1, 2, 3]), (F, [1, 2, 2])], (F, [5, 1, 1, 2]), hidden_size=2, clip=0.5),
+         "RNN with clip"),
         (model("GRU", [(F, [5, 1, 3]), (F, [1, 6, 3]), (F, [1, 6, 2])], (F, [5, 1, 1, 2]), hidden_size=2,
                activations=["Tanh", "Tanh"]), "activations"),
     ],
-    ids=["activations"],
+    ids=["clip", "activations"],
 )
 def test_forms_with_wrong_lowerings_are_refused(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': .*{what}.*wrong numbers"):
