@@ -24,7 +24,7 @@ import numpy as np
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
 from motet.compiler.frontends.onnx_data import DataFiles
-from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
+from motet.compiler.frontends.onnx_distrusted import refuse_unknown
 from motet.compiler.frontends.onnx_domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx_interface import give_sequences, parse_sequences
@@ -64,7 +64,6 @@ def load_onnx(
     inline_functions(model)
     write_domains(model)
     check_operators(model)
-    refuse_distrusted(model)
     store_short_types(model)
     simplify(model)
     resolve_sequences(model)
