@@ -19,7 +19,7 @@ _OPERATORS = ("Optional", "OptionalGetElement", "OptionalHasElement")
 
 
 def resolve_optionals(model: OnnxModel) -> None:
-    """In place, in the graph of `model`, whose inputs are tensors. Raises CompileError for an element that is absent."""
+    """In place, in the graph of `model`, whose inputs are tensors. Raises CompileError for absent elements."""
     graph = model.proto.graph
     for value in (*graph.input, *graph.output):
         _take(value)
