@@ -11,9 +11,9 @@ from motet.compiler.job import RESULT, Job
 from motet.compiler.worker import perform
 
 
-def compile_here(source: bytes, name: str, format: str = "auto") -> Artifact:
-    """An artifact for this machine's processor, of a program's bytes or UTF-8 text."""
-    job = Job("compile", name, source, format in ("mlir", "stablehlo"), format, ("native",))
+def compile_here(source: bytes, name: str, format: str = "auto", sequences: str = "") -> Artifact:
+    """An artifact for this machine's processor, of a program's bytes or UTF-8 text. `sequences` is the option."""
+    job = Job("compile", name, source, format in ("mlir", "stablehlo"), format, ("native",), sequences=sequences)
     with tempfile.TemporaryDirectory(prefix="motet-case-") as folder:
         perform(job, Path(folder))
         return Artifact.from_bytes((Path(folder) / RESULT).read_bytes())

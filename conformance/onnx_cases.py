@@ -1,7 +1,8 @@
 """The cases of `onnx.backend.test`: single nodes, which the package generates, and models, whose files it holds.
 
 A result must have the expected type and shape, and values within the suite's tolerance. What draws random numbers is
-held to type, shape and the values it can give, since no generator is prescribed.
+held to type, shape and the values it can give, since no generator is prescribed. Inputs that are sequences, of which
+a model does not say how long they are, are compiled for the lengths and shapes that the case has: option `sequences`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import motet
 from conformance.comparing import compare
 from conformance.compiling import compile_here
 from conformance.results import Unavailable, Wrong
+from motet.artifact.dtypes import spelling
 
 NODE = "onnx-node"
 RANDOM = {"Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"}
@@ -46,14 +48,47 @@ def cases(suite: str) -> list[str]:
 def check(suite: str, case: str) -> str:
     """Compiles and runs a case. Returns a note where results are further off than the type's precision explains."""
     loaded = load(suite, case)
-    artifact = compile_here(loaded.model.SerializeToString(), case, "onnx")
     notes: list[str] = []
-    with motet.load(artifact, threads=1) as session:
-        for inputs, expected in loaded.data:
-            results = session(*inputs)
-            results = list(results) if isinstance(results, tuple) else [] if results is None else [results]
-            notes.append(judge(loaded, inputs, results, expected))
+    source, sequences, session = loaded.model.SerializeToString(), None, None
+    for inputs, expected in loaded.data:
+        if session is None or sequences != _sequences(loaded.model, inputs):
+            sequences = _sequences(loaded.model, inputs)
+            session = motet.load(compile_here(source, case, "onnx", sequences), threads=1)
+        results = session(*(tensor for value in inputs for tensor in _tensors(value)))
+        results = list(results) if isinstance(results, tuple) else [] if results is None else [results]
+        notes.append(judge(loaded, inputs, _in_sequences(results, expected), expected))
     return next(filter(None, notes), "")
+
+
+def _sequences(model: onnx.ModelProto, inputs: Sequence[Any]) -> str:
+    """The option that says what the inputs that are sequences, or absent, consist of."""
+    held = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in held]
+    said: list[str] = []
+    for name, value in zip(names, inputs, strict=False):
+        if value is None:
+            said.append(f"{name}=none")
+        elif isinstance(value, list):
+            said.append(f"{name}=" + ",".join("x".join([*map(str, one.shape), spelling(one.dtype)]) for one in value))
+    return ";".join(said)
+
+
+def _tensors(value: Any) -> list[Any]:
+    """What a call gives for an input: nothing for what is absent, its elements for a sequence."""
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def _in_sequences(results: Sequence[Any], expected: Sequence[Any]) -> list[Any]:
+    """Results, of which those of a sequence follow one another, as the lists that are expected; all as they are where
+    their number does not fit."""
+    lengths = [len(value) if isinstance(value, list) else 1 for value in expected]
+    if sum(lengths) != len(results):
+        return list(results)
+    rest = iter(results)
+    return [
+        [next(rest) for _ in range(length)] if isinstance(value, list) else next(rest)
+        for value, length in zip(expected, lengths, strict=True)
+    ]
 
 
 def judge(case: Case, inputs: Sequence[Any], results: Sequence[Any], expected: Sequence[Any]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.onnx_nodes import Node, model_of, run
 
 from motet.compiler.frontends.onnx import load_onnx
-from motet.errors import CompileError
+from motet.errors import CallError, CompileError
 
 RANDOM = np.random.default_rng(0)
 CONTRIB = "com.microsoft"
@@ -110,6 +110,9 @@ def test_fused_attention() -> None:
     seen = np.where(np.arange(5) <= np.arange(3, 5)[:, None], 0, -np.inf)
     wanted = attention(heads(q.astype(np.float64), 2), all_keys.repeat(2, 1), all_values.repeat(2, 1), seen)
     np.testing.assert_allclose(grouped, wanted, rtol=1e-4, atol=1e-5)
+    given["x2_5"] = np.array([4, 3], np.int32)
+    with pytest.raises(CallError, match="seqlens_k of every row must be the number of the last key"):
+        run(model, given)
 
 
 def test_quantised_operators() -> None:

@@ -47,6 +47,7 @@ class Job(msgspec.Struct, frozen=True):
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
     rates: str = ""  # what devices can do, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
+    sequences: str = ""  # elements of an ONNX model's inputs that are sequences, `frontends/onnx_interface.py`
     separate_siblings: bool = False  # `partition/group.py`
     unchecked_indices: bool = False  # `codegen/cpu/checks.py`
     tune_schedule: bool = False

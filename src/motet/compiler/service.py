@@ -76,6 +76,8 @@ OPTIONS = {
     " completed, or made",
     "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
     " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
+    "sequences": "the elements of inputs of an ONNX model that are sequences, and which optional inputs no call gives;"
+    " x=3x4xf32,?x4xf32;y=none",
     "rates": "what devices can do, for automatic placement; a file that motet devices --measure -o FILE writes",
 }
 
@@ -221,6 +223,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         unchecked_indices=_flag("unchecked-indices", options.get("unchecked-indices"), default=False),
         file=file, state=state, model=model, data_files=data_files, keeps=request.cache,
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
+        sequences=_sequences(options.get("sequences")),
         keep_source=_flag("keep-source", options.get("keep-source"), default=False),
     )
 
@@ -331,6 +334,14 @@ def _shapes(given: str | None) -> str:
     return given or ""
 
 
+def _sequences(given: str | None) -> str:
+    if given:
+        from motet.compiler.frontends.onnx_interface import parse_sequences
+
+        parse_sequences(given)
+    return given or ""
+
+
 def _jobs(given: str | None) -> int:
     if given is None:
         return len(os.sched_getaffinity(0))
@@ -345,7 +356,7 @@ def _key(job: Job) -> str:
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
     parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
-    parts += [str(job.keep_source)]
+    parts += [str(job.keep_source), job.sequences]
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:

@@ -111,7 +111,7 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
     data = _source(job)
     place = place or placer(job.devices, job.placement == "auto", job.places, _rate_table(job), left)
     source = data[:].decode() if job.text else data
-    program = load_source(source, job.path, job.format, place, job.model, job.data_files)
+    program = load_source(source, job.path, job.format, place, job.model, job.data_files, job.sequences)
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
     context.allow_unregistered_dialects = True  # the attributes named motet.…

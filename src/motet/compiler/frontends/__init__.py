@@ -9,11 +9,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Program
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.protobuf import Content
+from motet.errors import OptionError
 
 
 def load_source(
     source: str | Content, file: str, format: str = "auto", place: Place = erase_devices, model: str = "",
-    states: dict[str, State] | None = None,
+    states: dict[str, State] | None = None, sequences: str = "",
 ) -> Program:
     """Reads a program; `file` is its name in messages, `format` one of `FORMATS` or `auto`, which
     looks at the name and inside (`kinds`).
@@ -22,11 +23,13 @@ def load_source(
     or StableHLO, other bytes are ONNX, a serialized graph of `motet.builder`, or what torch.export.save wrote. `place`
     turns what the program says of devices into a placement; without it, that is taken out. `model` is the file that an
     ONNX model was read from, without which it cannot have data in other files, and `states` those that these must be
-    in. Raises CompileError with the place.
+    in. `sequences` are the elements of an ONNX model's inputs that are sequences. Raises CompileError with the place.
     """
     kind = kind_of(source, file, format)
     if kind == "onnx":
-        return _load_onnx(source.encode() if isinstance(source, str) else source, file, place, model, states)
+        return _load_onnx(source.encode() if isinstance(source, str) else source, file, place, model, states, sequences)
+    if sequences:
+        raise OptionError("option sequences: of ONNX models only; expected none")
     if kind == "graph" and not isinstance(source, str):
         from motet.compiler.frontends.graph import load_serialized
 
@@ -46,12 +49,12 @@ def load_source(
 
 
 def _load_onnx(
-    source: Content, file: str, place: Place, path: str, states: dict[str, State] | None
+    source: Content, file: str, place: Place, path: str, states: dict[str, State] | None, sequences: str
 ) -> Program:
     from motet.compiler.frontends.onnx import load_onnx
     from motet.compiler.frontends.onnx_data import DataFiles
 
-    program = load_onnx(source, file, DataFiles(path, states) if path else None)
+    program = load_onnx(source, file, DataFiles(path, states) if path else None, sequences)
     with program.module.context as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
         read_value_extents(program.module)

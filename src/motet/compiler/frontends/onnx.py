@@ -24,9 +24,10 @@ import numpy as np
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
 from motet.compiler.frontends.onnx_data import DataFiles
-from motet.compiler.frontends.onnx_distrusted import refuse_distrusted, refuse_unknown
+from motet.compiler.frontends.onnx_distrusted import refuse_unknown
 from motet.compiler.frontends.onnx_domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
+from motet.compiler.frontends.onnx_interface import give_sequences, parse_sequences
 from motet.compiler.frontends.onnx_model import OnnxModel, read_model
 from motet.compiler.frontends.onnx_optionals import resolve_optionals
 from motet.compiler.frontends.onnx_sequences import resolve_sequences
@@ -46,7 +47,9 @@ PREVIEWED = ("FlexAttention",)  # of the domain 'ai.onnx.preview'
 CONVERTED_OPSET = 21  # what the wheel's lowering covers best
 
 
-def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -> Program:
+def load_onnx(
+    data: Content | Path, file: str, files: DataFiles | None = None, sequences: str = ""
+) -> Program:
     """Read an ONNX model, from bytes or a path, into a program with one public function `main`.
 
     `file` is what errors call the model, `files` what external data is read from, where that is not next to a path.
@@ -55,16 +58,15 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
     """
     model = read_model(data, file, files)
     strip_zip_maps(model)
+    give_sequences(model, parse_sequences(sequences))
     resolve_optionals(model)
     check_types(model)
     inline_functions(model)
     write_domains(model)
     check_operators(model)
-    refuse_distrusted(model)
     store_short_types(model)
     simplify(model)
-    if resolve_sequences(model):
-        simplify(model)
+    resolve_sequences(model)
     refuse_unknown(model)
     lowered = _lower_or_convert(model)
     try:
@@ -75,7 +77,7 @@ def load_onnx(data: Content | Path, file: str, files: DataFiles | None = None) -
 
 
 def check_types(model: OnnxModel) -> None:
-    """Inputs and outputs must be tensors of numbers."""
+    """Inputs must be tensors of numbers, outputs those or sequences of such."""
     import onnx
 
     graph = model.proto.graph
@@ -84,10 +86,14 @@ def check_types(model: OnnxModel) -> None:
             kind = value.type.WhichOneof("value")
             if kind is None and role == "output":
                 continue  # left to shape inference
+            if kind == "sequence_type" and role == "output":
+                kind, tensor = "tensor_type", value.type.sequence_type.elem_type.tensor_type
+            else:
+                tensor = value.type.tensor_type
             if kind != "tensor_type":
                 found = (kind or "no type").removesuffix("_type").replace("_", " ")
                 raise model.error(f"{role} {value.name!r}: expected a tensor, it is of type {found}")
-            element = value.type.tensor_type.elem_type
+            element = tensor.elem_type
             if element == onnx.TensorProto.STRING:
                 raise model.error(f"{role} {value.name!r}: tensors of strings are not supported; expected numbers")
             if role == "input" and not value.type.tensor_type.HasField("shape"):

@@ -263,8 +263,13 @@ def _places(w: Writer, last: str, past: str, length: str) -> str:
     counted = w.over("Unsqueeze", _count(w, length), [0])
     if not past:
         return w.add("Add", counted, w.add("Mul", last, w.constant(np.array(0, np.int64), "zero")))
-    before = _extent(w, past, 2)
-    behind = w.add("Add", w.add("Mul", last, w.constant(np.array(0, np.int64), "zero")), before)
+    before, zero = _extent(w, past, 2), w.constant(np.array(0, np.int64), "zero")
+    newest = w.add("Sub", w.add("Add", before, length), w.constant(np.array(1, np.int64), "one"))
+    differs = w.add("Abs", w.add("Sub", last, newest))
+    whole = w.add("Equal", w.over("ReduceSum", differs, [0, 1], keepdims=0), zero)
+    said = "seqlens_k of every row must be the number of the last key: the past has keys only, as many for every row"
+    fine = w.required(whole, said)
+    behind = w.add("Add", w.add("Mul", last, zero), w.add("Where", fine, before, zero))
     return w.add("Add", counted, behind)
 
 

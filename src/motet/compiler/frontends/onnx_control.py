@@ -2,7 +2,8 @@
 
 - If, whose branches only give constants and values from outside, becomes Where;
 - Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch;
-- Loop, whose number of turns is known and that nothing ends before, becomes its turns, one after the other.
+- Loop, whose number of turns is known and that nothing ends before, becomes its turns, one after the other; as many as
+  its results have slices, where the model declares that.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer, copy
 if TYPE_CHECKING:
     import onnx
 
+_CONVERSIONS = ("Cast", "CastLike", "Identity")
 NODES = 4096  # a loop is taken apart into no more
 
 
@@ -59,7 +61,8 @@ def _source(name: str, known: dict[str, str]) -> str:
     return name
 
 
-def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def unroll(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """The turns of a Loop, one after the other; None where a call decides how many there are, or they are too many."""
     turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)
@@ -70,20 +73,72 @@ def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     if (count == 0 and len(inner.output) > 1 + carried) or count * sum(1 for _ in all_nodes(inner)) > NODES:
         return None
     w = Writer(node, facts)
-    values = list(node.input[2:])
+    going = w.constant(np.array(True), "going")
+    values, collected, _ = _turns(w, inner, count, going)
+    return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
+
+
+def _turns(w: Writer, inner: onnx.GraphProto, count: int, going: str) -> tuple[list[str], list[list[str]], list[str]]:
+    """`count` turns of a Loop: what it carries after the last one, what is collected of each turn, and the conditions
+    after each."""
+    carried = len(w.node.input) - 2
+    values = list(w.node.input[2:])
     collected: list[list[str]] = [[] for _ in inner.output[1 + carried :]]
+    conditions: list[str] = []
     for turn in range(count):
         names = {
             inner.input[0].name: w.constant(np.array(turn, np.int64), "turn"),
-            inner.input[1].name: w.constant(np.array(True), "going"),
+            inner.input[1].name: going,
             **{value.name: given for value, given in zip(list(inner.input)[2:], values, strict=True)},
         }
         _turn(w, inner, names, turn)
-        results = [names.get(value.name, value.name) for value in inner.output]
-        values = results[1 : 1 + carried]
-        for found, result in zip(collected, results[1 + carried :], strict=True):
+        going, *results = [names.get(value.name, value.name) for value in inner.output]
+        conditions.append(going)
+        values = results[:carried]
+        for found, result in zip(collected, results[carried:], strict=True):
             found.append(w.over("Unsqueeze", result, [0]))
-    return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
+    return values, collected, conditions
+
+
+def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """A Loop whose number of turns is known, or follows from the extents that its results are declared with: a call
+    that asks for another number fails."""
+    if (turns := unroll(node, facts)) is not None:
+        return turns
+    inner: onnx.GraphProto = attribute(node, "body", None)
+    carried = len(node.input) - 2
+    counts = {found for name in node.output[carried:] if name and (found := _slices(name, facts))}
+    count = counts.pop() if len(counts) == 1 else None
+    typed = all(facts.types.get(name) for name in node.output if name)
+    if not count or not typed or count * sum(1 for _ in all_nodes(inner)) > NODES:
+        return None
+    w = Writer(node, facts)
+    begins = node.input[1] or w.constant(np.array(True), "going")
+    values, collected, (*goes_on, last) = _turns(w, inner, count, begins)
+    ends = w.add("Not", last) if not _goes_on(inner, facts) else ""
+    if node.input[0]:
+        exact = w.add("Equal", w.reshape(node.input[0], []), w.constant(np.array(count, np.int64), "turns"))
+        more = w.add("Less", w.constant(np.array(count, np.int64), "turns"), w.reshape(node.input[0], []))
+        ends = w.add("Or", exact, w.add("And", more, w.reshape(ends, []))) if ends else exact
+    conditions = [begins, *goes_on, ends] if ends else [begins, *goes_on]
+    fits = [w.reshape(name, []) for name in dict.fromkeys(conditions)]
+    fine = w.required(w.joined("And", fits), f"its results have {count} slices, those of as many turns")
+    results = [*values, *(w.add("Concat", *found, axis=0) for found in collected)]
+    return w.done([
+        w.add("Where", fine, result, w.constant(np.zeros((), facts.dtype(name)), "zero")) if name else result
+        for result, name in zip(results, node.output, strict=False)
+    ])
+
+
+def _slices(name: str, facts: Facts) -> int | None:
+    """The first extent of a value, or of what it is converted to."""
+    while name:
+        extents = facts.extents(name)
+        if extents and extents[0]:
+            return extents[0]
+        graph = facts.model.proto.graph
+        name = next((n.output[0] for n in graph.node if n.op_type in _CONVERSIONS and n.input[0] == name), "")
+    return None
 
 
 def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:

@@ -280,19 +280,12 @@ def _chosen(w: Writer, values: Sequence[str], conditions: Sequence[Sequence[str]
     """The one of `values` whose conditions hold in the call; where none is, the call fails with what is `said`."""
     if not said:
         return values[0]
-    fits = [_joined(w, "And", each) for each in conditions]
-    fine = w.required(_joined(w, "Or", fits), said)
+    fits = [w.joined("And", each) for each in conditions]
+    fine = w.required(w.joined("Or", fits), said)
     found = values[0]
     for fit, value in zip(fits[1:], values[1:], strict=True):
         found = w.add("Where", fit, value, found)
     return w.add("Where", fine, found, w.add("Sub", found, found))
-
-
-def _joined(w: Writer, op: str, values: Sequence[str]) -> str:
-    found = values[0]
-    for value in values[1:]:
-        found = w.add(op, found, value)
-    return found
 
 
 def _stft(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:

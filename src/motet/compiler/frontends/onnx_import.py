@@ -111,6 +111,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         name for name, array in model.constants.items() if is_parameter(array) and name not in constants
     ]
     proto = _with_constants(model, parameters)
+    _require_ranks(proto.graph)
     context = ir.Context()
     register_torch_dialect(context)
     try:
@@ -131,6 +132,18 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
     except ir.MLIRError as error:
         raise explain(model, error) from error
     return Lowered(module, parameters)
+
+
+def _require_ranks(graph: onnx.GraphProto) -> None:
+    """Raise LoweringError for a value of unknown rank, which the importer takes for a scalar."""
+    unknown = {
+        value.name for value in (*graph.value_info, *graph.output)
+        if value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape")
+    }
+    for node in graph.node if unknown else ():
+        if not unknown.isdisjoint(node.output):
+            reason = "the rank of its result is not known when compiling; expected operands of known extents and axes"
+            raise LoweringError(reason, node.name, node.op_type)
 
 
 def _with_constants(model: OnnxModel, parameters: list[str]) -> onnx.ModelProto:

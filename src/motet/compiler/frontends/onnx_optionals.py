@@ -1,4 +1,4 @@
-"""Takes optional tensors for tensors, which every call gives.
+"""Takes optional tensors and sequences for tensors and sequences, which every call gives.
 
     x : optional(float[4]); y = OptionalGetElement(x); h = OptionalHasElement(x)    →    x : float[4]; y = x; h = True
     o = Optional(); h = OptionalHasElement(o)                                       →    h = False
@@ -19,17 +19,14 @@ _OPERATORS = ("Optional", "OptionalGetElement", "OptionalHasElement")
 
 
 def resolve_optionals(model: OnnxModel) -> None:
-    """In place, in the graph of `model`; optional sequences stay. Raises CompileError for an element that is absent."""
+    """In place, in the graph of `model`, whose inputs are tensors. Raises CompileError for absent elements."""
     graph = model.proto.graph
-    if not any(node.op_type in _OPERATORS for node in graph.node):
-        return
-    sequences = {value.name for value in graph.input if not _take(value)}
-    for value in graph.output:
+    for value in (*graph.input, *graph.output):
         _take(value)
     absent: set[str] = set()
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        if node.op_type not in _OPERATORS or node.domain or sequences.intersection(node.input):
+        if node.op_type not in _OPERATORS or node.domain:
             nodes.append(node)
             continue
         given = node.input[0] if node.input else ""
@@ -41,19 +38,18 @@ def resolve_optionals(model: OnnxModel) -> None:
         elif node.op_type == "Optional":
             absent.add(node.output[0])
         else:
-            raise model.error(f"node {node.name!r}: OptionalGetElement of what is absent; expected an element")
+            where = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
+            raise model.error(f"{where}: OptionalGetElement of what is absent; expected an element")
     copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
 
 
-def _take(value: onnx.ValueInfoProto) -> bool:
-    """Make the type of an optional tensor that of the tensor; False for other types than tensors."""
+def _take(value: onnx.ValueInfoProto) -> None:
+    """Make the type of an optional value that of its element."""
     kind = value.type
-    if kind.WhichOneof("value") == "optional_type" and kind.optional_type.elem_type.HasField("tensor_type"):
-        tensor = type(kind).FromString(kind.optional_type.elem_type.SerializeToString())
-        kind.CopyFrom(tensor)
-    return kind.WhichOneof("value") in (None, "tensor_type")
+    if kind.WhichOneof("value") == "optional_type":
+        kind.CopyFrom(type(kind).FromString(kind.optional_type.elem_type.SerializeToString()))
 
 
 def _reads(node: onnx.NodeProto, name: str) -> onnx.NodeProto:

@@ -3,7 +3,7 @@
     GRU(x, …, direction=bidirectional)  →  Concat(GRU(x, …), reversed(GRU(reversed(x), …)))
 
 LSTM is known in both directions at once, not backwards alone. Lengths of sequences, which the wheel overlooks, are
-taken where they are those of the whole input.
+left out where they are those of the whole input; others, and further forms, are written step by step (`onnx_cells`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx_cells import is_special, write_steps
 from motet.compiler.frontends.onnx_simplify import attribute
 from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer, copy
 
@@ -29,7 +30,9 @@ def _directions(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     given = [*node.input, *[""] * (8 - len(node.input))]
     layout = attribute(node, "layout", 0)
     known = {"RNN": ("forward",), "GRU": ("forward",), "LSTM": ("forward", "bidirectional")}[node.op_type]
-    whole = given[4] and _without_lengths(node, facts, 1 if layout else 0)
+    whole = _without_lengths(node, facts, 1 if layout else 0) if given[4] else []
+    if whole is None or is_special(node):
+        return write_steps(whole[0] if whole else node, facts)
     if direction in known:
         return whole or None
     given[4] = ""
@@ -44,14 +47,11 @@ def _directions(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     return w.done(joined)
 
 
-def _without_lengths(node: onnx.NodeProto, facts: Facts, time: int) -> list[onnx.NodeProto]:
-    """The node, whose sequences are as long as its input."""
+def _without_lengths(node: onnx.NodeProto, facts: Facts, time: int) -> list[onnx.NodeProto] | None:
+    """The node, whose sequences are as long as its input; None where they may be shorter."""
     lengths, extents = facts.model.constants.get(node.input[4]), facts.extents(node.input[0])
     if lengths is None or extents is None or (lengths != extents[time]).any():
-        raise facts.model.error(
-            f"node {node.name!r}: {node.op_type} with sequence_lens is supported where they are constants, and as long "
-            "as the input; expected none"
-        )
+        return None
     made = copy(node)
     made.input[4] = ""
     return [made]

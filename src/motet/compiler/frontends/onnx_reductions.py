@@ -30,7 +30,13 @@ def _reduced(w: Writer, op: str, value: str, keep: bool) -> str:
     axes = attribute(node, "axes", None)
     if axes is not None:
         return w.over(op, value, axes, **more)
-    return w.add(op, value, *(name for name in node.input[1:] if name), **more)
+    return w.add(op, value, *(name for name in node.input[1:] if name and w.facts.shapes.get(name) != (0,)), **more)
+
+
+def _asks_for_axes(node: onnx.NodeProto, facts: Facts) -> bool:
+    """Whether a call decides along which axes."""
+    name = node.input[1] if len(node.input) > 1 else ""
+    return bool(name) and name not in facts.model.constants and facts.shapes.get(name) != (0,)
 
 
 def _is_floating(node: onnx.NodeProto, facts: Facts) -> bool:
@@ -38,14 +44,14 @@ def _is_floating(node: onnx.NodeProto, facts: Facts) -> bool:
 
 
 def _log_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    if not _is_floating(node, facts):
+    if not _is_floating(node, facts) or _asks_for_axes(node, facts):
         return None
     w = Writer(node, facts)
     return w.done([w.add("Log", _reduced(w, "ReduceSum", node.input[0], bool(attribute(node, "keepdims", 1))))])
 
 
 def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    if not _is_floating(node, facts):
+    if not _is_floating(node, facts) or _asks_for_axes(node, facts):
         return None
     w, kind = Writer(node, facts), facts.dtype(node.input[0])
     most = _reduced(w, "ReduceMax", node.input[0], True)

@@ -3,54 +3,134 @@
     s = SequenceConstruct(x, y); r = SequenceAt(s, 1)    →   r = Identity(y)
     n = SequenceLength(s)                                →   n = 2, a constant
     c = ConcatFromSequence(s)                            →   c = Concat(x, y)
+    return s                                             →   return s[0], s[1]
 
 The wheel's lowering takes sequences for lists, and gets the length of one that another operator made wrong. What is
-left of sequences afterwards is refused, with the node's name.
+left of sequences afterwards is refused, with the node's name. Loops over sequences, SequenceMap among them, are taken
+apart into their turns (`onnx_sequence_bodies`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx_bodies import reads
+from motet.compiler.frontends.onnx_bodies import all_nodes, graphs_of, reads
+from motet.compiler.frontends.onnx_functions import expand_functions
 from motet.compiler.frontends.onnx_model import OnnxModel
-from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, ranks, static_shapes
+from motet.compiler.frontends.onnx_sequence_bodies import flatten, is_sequence, settle_bodies, unrolled
+from motet.compiler.frontends.onnx_simplify import attribute, infer_shapes, ranks, simplify, static_shapes
 from motet.compiler.frontends.onnx_writing import Facts, Writer, copy, element_types
+from motet.errors import CompileError
 
 if TYPE_CHECKING:
     import onnx
 
-    from motet.errors import CompileError
-
 _Held = dict[str, list[str]]  # the elements of each sequence
 
 
-def resolve_sequences(model: OnnxModel) -> bool:
-    """In place, in the graph of `model`, whose constants are folded and types inferred; whether there was any.
-    Raises CompileError for sequences that are not known when compiling."""
-    if not any(node.op_type in _RULES for node in model.proto.graph.node):
-        return False
+def resolve_sequences(model: OnnxModel) -> None:
+    """In place, in the graph of `model`, whose constants are folded and types inferred. Raises CompileError for
+    sequences that are not known when compiling."""
+    graph = model.proto.graph
+    if not any(node.op_type in _RULES for node in all_nodes(graph)) and not any(map(is_sequence, graph.output)):
+        return
+    if expand_functions(model, {"SequenceMap"}):
+        simplify(model)
+    failed = ""
+    while (error := _resolve(model)) is not None:
+        node, reason = error
+        if node == failed:  # what is known since has not helped
+            raise reason
+        failed = node
+        simplify(model)
+    simplify(model)
+
+
+def _resolve(
+    model: OnnxModel, lengths: list[list[int | None]] | None = None
+) -> tuple[str, CompileError] | None:
+    """Resolves sequences up to the first node for which it cannot, which is returned with the reason; if there is none,
+    outputs that are sequences become their elements, whose numbers are added to `lengths`."""
     facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
-    held: dict[str, list[str]] = {}
-    nodes: list[onnx.NodeProto] = []
-    for node in model.proto.graph.node:
-        rule = _RULES.get(node.op_type)
-        if rule is None and node.op_type == "Identity" and node.input[0] in held:
-            held[node.output[0]] = held[node.input[0]]
-        elif rule is None and held.keys().isdisjoint(reads(node)):
-            nodes.append(node)
-        elif rule is None:
-            raise _refused(node, facts, "a sequence as its operand")
+    held: _Held = {}
+    done: list[onnx.NodeProto] = []
+    waiting = deque(copy(node) for node in model.proto.graph.node)
+    error: tuple[str, CompileError] | None = None
+    while waiting and error is None:
+        node = waiting.popleft()
+        try:
+            found, again = _settle(node, facts, held)
+        except CompileError as reason:
+            error = node.name, reason
+            waiting.appendleft(node)
         else:
-            nodes += rule(node, facts, held)
-    copies = [copy(node) for node in nodes]
+            waiting.extendleft(reversed(again))
+            done += found
+    outputs = [value.name for value in model.proto.graph.output]
+    if error is not None:
+        done += _rebuilt(waiting, outputs, facts, held)
+    copies = [copy(node) for node in (*done, *waiting)]
     del model.proto.graph.node[:]
     model.proto.graph.node.extend(copies)
+    if error is None:
+        found = flatten(model.proto.graph, held)
+        if lengths is not None:
+            lengths.append(found)
     infer_shapes(model)
-    return True
+    return error
+
+
+def _settle(node: onnx.NodeProto, facts: Facts, held: _Held) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
+    """What takes the place of `node`, and what does that has sequences of its own to be resolved."""
+    if (rule := _RULES.get(node.op_type)) is not None:
+        return rule(node, facts, held), []
+    touched = not held.keys().isdisjoint(reads(node))
+    if node.op_type == "Identity" and touched:
+        held[node.output[0]] = held[node.input[0]]
+        return [], []
+    if any(True for _ in graphs_of(node)):
+        if touched and (turns := unrolled(node, facts)) is not None:
+            return [], turns
+        if held.keys().isdisjoint(node.input) and (touched or _has_sequences(node)):
+            return [settle_bodies(node, facts.model, held, _resolve_body)], []
+    if touched:
+        raise _refused(node, facts, "a sequence as its operand")
+    return [node], []
+
+
+def _has_sequences(node: onnx.NodeProto) -> bool:
+    """Whether there are any in the bodies of `node`."""
+    return any(
+        any(inner.op_type in _RULES for inner in all_nodes(graph)) or any(map(is_sequence, graph.output))
+        for graph in graphs_of(node)
+    )
+
+
+def _resolve_body(body: OnnxModel, lengths: list[list[int | None]]) -> None:
+    error = _resolve(body, lengths)
+    if error is not None:
+        raise error[1]
+
+
+def _rebuilt(
+    waiting: Iterable[onnx.NodeProto], outputs: Iterable[str], facts: Facts, held: _Held
+) -> list[onnx.NodeProto]:
+    """Nodes that make those sequences again which nodes that wait, or `outputs`, read."""
+    import onnx
+
+    wanted = {*(name for node in waiting for name in reads(node)), *outputs}
+    made: list[onnx.NodeProto] = []
+    for name, elements in held.items():
+        if name in wanted and elements:
+            made.append(onnx.helper.make_node("SequenceConstruct", elements, [name], f"{name}/rebuilt"))
+        elif name in wanted:
+            kind = facts.types.get(name) or int(onnx.TensorProto.FLOAT)
+            made.append(onnx.helper.make_node("SequenceEmpty", [], [name], f"{name}/rebuilt", dtype=kind))
+    return made
 
 
 def _refused(node: onnx.NodeProto, facts: Facts, what: str) -> CompileError:
@@ -109,7 +189,11 @@ def _at(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]
 
 def _length(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:
     w = Writer(node, facts)
-    return w.done([w.constant(np.array(len(_elements(node, facts, held)), np.int64), "length")])
+    length = np.array(len(_elements(node, facts, held)), np.int64)
+    if all(value.name != node.output[0] for value in facts.model.proto.graph.output):
+        facts.model.constants[node.output[0]] = length
+        return []
+    return w.done([w.constant(length, "length")])
 
 
 def _concat(node: onnx.NodeProto, facts: Facts, held: _Held) -> list[onnx.NodeProto]:

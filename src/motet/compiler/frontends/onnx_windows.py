@@ -32,13 +32,6 @@ def _number(w: Writer, value: int | Sequence[int] | np.ndarray) -> str:
     return w.constant(np.asarray(value, np.int64), "number")
 
 
-def _all(w: Writer, values: Sequence[str]) -> str:
-    found = values[0]
-    for value in values[1:]:
-        found = w.add("And", found, value)
-    return found
-
-
 # -- Col2Im ----------------------------------------------------------------------------------------
 
 
@@ -98,7 +91,7 @@ def _columns(w: Writer, pixels: Sequence[int], taps: int, count: int) -> tuple[s
         blocks[axis] = w.add("Div", start, _number(w, strides[axis]))
         whole = w.add("Equal", w.add("Mul", blocks[axis], _number(w, strides[axis])), start)
         first = w.add("Not", w.add("Less", start, _number(w, 0)))
-        inside[axis] = _all(w, [whole, first, w.add("Less", blocks[axis], counts[axis])])
+        inside[axis] = w.joined("And", [whole, first, w.add("Less", blocks[axis], counts[axis])])
     place, whole = blocks[0], counts[0]
     for number, extent in zip(blocks[1:], counts[1:], strict=True):
         place = w.add("Add", w.add("Mul", place, extent), number)
@@ -108,8 +101,8 @@ def _columns(w: Writer, pixels: Sequence[int], taps: int, count: int) -> tuple[s
         fits += [w.add("Equal", w.slice(image, 0, each, each + 1), _number(w, pixels[each])) for each in range(rank)]
     fits.append(w.add("Equal", w.over("ReduceProd", block, [0], keepdims=1), _number(w, taps)))
     said = f"an image of {list(pixels)} by blocks of {taps} elements must have {count} blocks"
-    fine = w.required(w.reshape(_all(w, fits), []), said)
-    there = w.add("And", fine, _all(w, inside))
+    fine = w.required(w.reshape(w.joined("And", fits), []), said)
+    there = w.add("And", fine, w.joined("And", inside))
     place = w.add("Add", place, _number(w, np.arange(taps) * count))
     return w.add("Where", there, place, _number(w, 0)), there
 
@@ -204,7 +197,7 @@ def _max_unpool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | No
     if given:
         same = [w.add("Equal", w.slice(node.input[2], 0, axis, axis + 1), _number(w, extent))
                 for axis, extent in enumerate(wanted)]  # fmt: skip
-        fine = w.required(w.reshape(_all(w, same), []), f"{node.input[2]} must be {wanted}")
+        fine = w.required(w.reshape(w.joined("And", same), []), f"{node.input[2]} must be {wanted}")
         places = w.add("Where", fine, places, _number(w, 0))
     value = w.add("ScatterElements", zeros, places, w.reshape(node.input[0], [-1]), axis=0)
     value = w.reshape(value, whole)

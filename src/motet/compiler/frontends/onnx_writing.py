@@ -180,6 +180,13 @@ class Writer:
         last = self.add("Sub", extent, one)
         return self.add("Gather", value, self.add("Sub", last, self.add("Range", zero, extent, one)), axis=axis)
 
+    def joined(self, op: str, values: Sequence[str]) -> str:
+        """One value of all, by an operator of two."""
+        first, *others = values
+        for other in others:
+            first = self.add(op, first, other)
+        return first
+
     def required(self, condition: str, what: str) -> str:
         """A scalar that is true; where `condition` is not in a call, the call fails and says `what` is required.
 
