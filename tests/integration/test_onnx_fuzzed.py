@@ -178,3 +178,13 @@ def test_a_scale_of_dynamic_extents_is_refused_whether_a_call_gives_it_or_not(*,
     with pytest.raises(CompileError, match=r"Resize with mode nearest .* is supported where the extents"):
         _compiled([node], [*inputs, ("scales", F32, [3])] if given else inputs, [("y", F32, None)],
                   {} if given else {"scales": scales})
+
+
+def test_reductions_along_one_element_have_a_lowering_for_every_type() -> None:
+    operators, kinds = ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"], onnx.TensorProto
+    x, whole = np.array([[3.0]], np.float32), np.array([[7]], np.int32)
+    nodes = [onnx.helper.make_node(op, [name], [f"{op}-{name}"], axes=[0]) for name in "xw" for op in operators]
+    results = [(node.output[0], F32 if node.input[0] == "x" else kinds.INT32, None) for node in nodes]
+    session = _compiled(nodes, [("x", F32, [1, 1]), ("w", kinds.INT32, [1, 1])], results, {}, opset=17)
+    found = [float(array.item()) for array in session(x, whole)]
+    np.testing.assert_allclose(found, [3.0, np.log(3.0), 3.0, 7.0, 1.0, 7.0], 1e-6)

@@ -2,7 +2,9 @@
 
 - ReduceLogSumExp, whose exponentials overflow: the largest element is subtracted before, and added after.
 - ReduceLogSum along axes of one element, of which the wheel's lowering dies.
-- ReduceL1 of unsigned integers, which are taken for signed ones, and ReduceL2 of float64, which goes through float32.
+- ReduceL1 of unsigned integers, which are taken for signed ones.
+- ReduceL2, which goes through float32 where it is of float64, and of which the wheel's lowering dies as well.
+  Of integers, these are computed in float64.
 - ReduceMean of integers, which has no lowering.
 """
 
@@ -39,28 +41,49 @@ def _asks_for_axes(node: onnx.NodeProto, facts: Facts) -> bool:
     return bool(name) and name not in facts.model.constants and facts.shapes.get(name) != (0,)
 
 
-def _is_floating(node: onnx.NodeProto, facts: Facts) -> bool:
-    return node.input[0] in facts.types and facts.dtype(node.input[0]).kind not in "iu"
+def _operand(w: Writer) -> str | None:
+    """What the node reduces, integers in float64; None where its type is unknown, or a call says the axes."""
+    import onnx
+
+    value = w.node.input[0]
+    if value not in w.facts.types or _asks_for_axes(w.node, w.facts):
+        return None
+    return w.cast(value, onnx.TensorProto.DOUBLE) if w.facts.dtype(value).kind in "iu" else value
+
+
+def _done(w: Writer, value: str) -> list[onnx.NodeProto]:
+    """`value` as the result, an integer where the node's is."""
+    source = w.node.input[0]
+    return w.done([w.cast(value, w.facts.types[source]) if w.facts.dtype(source).kind in "iu" else value])
 
 
 def _log_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    if not _is_floating(node, facts) or _asks_for_axes(node, facts):
-        return None
     w = Writer(node, facts)
-    return w.done([w.add("Log", _reduced(w, "ReduceSum", node.input[0], bool(attribute(node, "keepdims", 1))))])
+    if (value := _operand(w)) is None:
+        return None
+    return _done(w, w.add("Log", _reduced(w, "ReduceSum", value, bool(attribute(node, "keepdims", 1)))))
 
 
 def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    if not _is_floating(node, facts) or _asks_for_axes(node, facts):
+    w = Writer(node, facts)
+    if (value := _operand(w)) is None:
         return None
-    w, kind = Writer(node, facts), facts.dtype(node.input[0])
-    most = _reduced(w, "ReduceMax", node.input[0], True)
+    own = facts.dtype(node.input[0])
+    kind = np.dtype(np.float64) if own.kind in "iu" else own
+    most = _reduced(w, "ReduceMax", value, True)
     finite = w.add("Less", w.add("Abs", most), w.constant(np.array(np.inf, kind), "infinity"))
     most = w.add("Where", finite, most, w.constant(np.zeros((), kind), "zero"))
-    powers = w.add("Exp", w.add("Sub", node.input[0], most))
+    powers = w.add("Exp", w.add("Sub", value, most))
     keep = bool(attribute(node, "keepdims", 1))
     total = w.add("Log", _reduced(w, "ReduceSum", powers, keep))
-    return w.done([w.add("Add", total, most if keep else _reduced(w, "ReduceMax", most, keep))])
+    return _done(w, w.add("Add", total, most if keep else _reduced(w, "ReduceMax", most, keep)))
+
+
+def _reduce_l2(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    w = Writer(node, facts)
+    if (value := _operand(w)) is None:
+        return None
+    return _done(w, w.add("Sqrt", _reduced(w, "ReduceSumSquare", value, bool(attribute(node, "keepdims", 1)))))
 
 
 def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
@@ -75,16 +98,6 @@ def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     chain = Chain(node).then("ReduceSum", *axes)
     chain.nodes[0].attribute.extend(item for item in node.attribute if item.name != "axes" or not moved)
     return chain.done()
-
-
-def _reduce_l2(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    import onnx
-
-    if facts.types.get(node.input[0]) != onnx.TensorProto.DOUBLE:
-        return None
-    chain = Chain(node).then("ReduceSumSquare", *node.input[1:])
-    chain.nodes[0].attribute.extend(node.attribute)
-    return chain.then("Sqrt").done()
 
 
 def _reduce_mean(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
