@@ -135,7 +135,7 @@ def test_integers_are_pooled_over_their_least_number_and_softplus_of_float64_is_
     onnx.helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=1), onnx.helper.make_node("Flatten", ["x"], ["y"]),
 ], ids=lambda node: node.op_type)  # fmt: skip
 def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(node: onnx.NodeProto) -> None:
-    constants = {"extents": np.array([0, -1, 0]), "places": np.zeros((1, 1, 0), np.int64)}
+    constants = {"extents": np.array([0, 0, 0, 2, 2]), "places": np.zeros((1, 1, 0), np.int64)}
     used = {name: constants[name] for name in node.input if name in constants}
     with pytest.raises(CompileError, match=rf"{node.op_type} of a tensor without elements .* expected static extents"):
         _compiled([node], [("x", F32, [1, "n", 0, 4])], [("y", F32, None)], used)
