@@ -38,4 +38,4 @@ def misses(found: Array, wanted: Tracked) -> Array:
         same = (value == wanted.value) | (np.isnan(value) & np.isnan(wanted.value))
         close = np.abs(value - wanted.value) <= wanted.error
         overflown = np.isinf(value) & (np.signbit(value) == np.signbit(wanted.value))
-    return ~(same | close | np.where(wanted.overflows, overflown, wanted.unknown))
+    return ~np.where(wanted.overflows, overflown, same | close | wanted.unknown)

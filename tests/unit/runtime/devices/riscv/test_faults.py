@@ -248,10 +248,21 @@ def test_a_device_that_does_not_answer_is_lost(options: str):
     device.close()
 
 
+def stop(process: int) -> None:
+    """Stops a process, and waits until each of its threads has: on a busy machine that takes a while."""
+    os.kill(process, signal.SIGSTOP)
+    for _ in range(1000):
+        threads = Path(f"/proc/{process}/task").glob("*/stat")
+        if {each.read_text().rpartition(")")[2].split()[0] for each in threads} == {"T"}:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {process} goes on")
+
+
 def test_a_device_that_stops_while_code_is_loaded_is_lost():
     device = open_riscv("answer=0.3")
     assert device.emulator is not None
-    os.kill(device.emulator.pid, signal.SIGSTOP)
+    stop(device.emulator.pid)
     with pytest.raises(DeviceLost, match="its process has been stopped"):
         device.load([compile_text(FINE)], ["test.o"])
     device.close()
