@@ -188,3 +188,20 @@ def test_reductions_along_one_element_have_a_lowering_for_every_type() -> None:
     session = _compiled(nodes, [("x", F32, [1, 1]), ("w", kinds.INT32, [1, 1])], results, {}, opset=17)
     found = [float(array.item()) for array in session(x, whole)]
     np.testing.assert_allclose(found, [3.0, np.log(3.0), 3.0, 7.0, 1.0, 7.0], 1e-6)
+
+
+def test_constants_that_are_quantised_saturate() -> None:
+    """Also where the quotient overflows, of which ONNX's evaluator makes 0."""
+    x = np.array([[3.4e38, -3.4e38, np.inf, -np.inf], [1e-45, 300.0, -300.0, 5.0]], np.float32)
+    scale, zero = np.array([0.0625, 2.0], np.float32), np.array([55, 240], np.uint8)
+    node = onnx.helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], axis=0)
+    use = onnx.helper.make_node("Concat", ["q", "more"], ["y"], axis=0)
+    graph = onnx.helper.make_graph(
+        [node, use], "g", [onnx.helper.make_tensor_value_info("more", onnx.TensorProto.UINT8, [1, 4])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, [3, 4])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in (("x", x), ("scale", scale), ("zero", zero))],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    found = motet.load(motet.compile(model.SerializeToString(), cache=False))(np.zeros((1, 4), np.uint8))
+    exact = np.rint(x.astype(np.float64) / scale[:, None]) + zero[:, None].astype(np.float64)
+    np.testing.assert_array_equal(found[:2], np.clip(exact, 0, 255).astype(np.uint8))

@@ -28,12 +28,12 @@ NEVER_FOLDED = frozenset({
     "LpNormalization",  # of which the evaluator adds the elements, not their magnitudes, for p=1
 })  # fmt: skip
 _INEXACT = frozenset({
-    "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum", "Einsum",
-    "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "GridSample", "GroupNormalization",
-    "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LogSoftmax", "LpPool", "MatMul", "MaxPool", "Mean",
-    "MeanVarianceNormalization", "Mod", "RMSNormalization", "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize",
-    "RotaryEmbedding", "Softmax", "Sum", "TopK", "Upsample",
+    "ArgMax", "ArgMin", "Attention", "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum",
+    "DynamicQuantizeLinear", "Einsum", "GRU", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool",
+    "GridSample", "GroupNormalization", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LogSoftmax",
+    "LpPool", "MatMul", "MaxPool", "Mean", "MeanVarianceNormalization", "Mod", "QuantizeLinear", "RMSNormalization",
+    "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize", "RotaryEmbedding", "Softmax", "Sum", "TopK", "Upsample",
 })  # fmt: skip
 
 
