@@ -36,7 +36,8 @@ class TensorSpec(Struct, frozen=True):
     """One input or result of a function. `dtype` is MLIR's spelling (`f32`, `bf16`, `i64`, `i1`, …). `strided` inputs
     are tensors with strides of their own, also where they are written: what a memref's layout says. An input with a
     `value` is not the caller's: it has no elements, and its first extent is that value, which a function computes that
-    takes the inputs before those of its own."""
+    takes the inputs before those of its own. An input or result that is a `state`, the one of this name, is not the
+    caller's either: a session keeps it from call to call (`states.py`)."""
 
     name: str
     shape: list[Expr]
@@ -44,6 +45,7 @@ class TensorSpec(Struct, frozen=True):
     destination: int | None = None  # of a result: the input it is written to, in place
     strided: bool = False
     value: Value | None = None
+    state: str | None = None
 
 
 class Symbol(Struct, frozen=True):

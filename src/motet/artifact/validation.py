@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.plans import check_code, check_plans
 from motet.artifact.schema import STATUS_BYTES, Buffer, Command, Expr, Manifest, Schedule, Signature, Variant
+from motet.artifact.states import check_states
 from motet.errors import ArtifactError
 
 OPERATORS = ("+", "-", "*", "//", "ceildiv", "max", "min")
@@ -32,6 +33,7 @@ def validate(manifest: Manifest, where: str) -> None:
         _check_signature(signature, f"{where}: region {name!r}")
     for signature in manifest.functions:
         _check_values(signature, signatures, f"{where}: function {signature.name!r}")
+    check_states(signatures, where)
     check_plans(manifest, where)
     for index, parameter in enumerate(manifest.parameters):
         place = f"{where}: parameter {index} ({parameter.key!r})"

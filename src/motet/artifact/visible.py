@@ -1,4 +1,5 @@
-"""What callers see of functions: neither the inputs that stand for values, nor the functions that compute these."""
+"""What callers see of functions: neither inputs that stand for values, nor states, nor the functions that compute
+these."""
 
 from __future__ import annotations
 
@@ -7,24 +8,30 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from motet.artifact.schema import Signature
+from motet.artifact.states import INITIAL_STATE
 
 
 def visible(signature: Signature) -> Signature:
-    """`signature` with the inputs that callers give."""
-    given = [spec for spec in signature.inputs if spec.value is None]
-    if len(given) == len(signature.inputs):
+    """`signature` with the inputs that callers give, and the results that they get."""
+    given = [spec for spec in signature.inputs if spec.value is None and spec.state is None]
+    results = [spec for spec in signature.results if spec.state is None]
+    if len(given) == len(signature.inputs) and len(results) == len(signature.results):
         return signature
     symbols = [symbol for symbol in signature.symbols if symbol.input < len(given)]
-    return structs.replace(signature, inputs=given, symbols=symbols, constraints=[])
+    valued = any(spec.value is not None for spec in signature.inputs)
+    constraints = [] if valued else signature.constraints
+    return structs.replace(signature, inputs=given, results=results, symbols=symbols, constraints=constraints)
 
 
-def value_functions(signatures: Iterable[Signature]) -> set[str]:
-    """The names of the functions that compute values for others."""
-    return {spec.value.function for signature in signatures for spec in signature.inputs if spec.value is not None}
+def hidden_functions(signatures: Iterable[Signature]) -> set[str]:
+    """The names of the functions that compute values for others, and of that of initial values."""
+    known = list(signatures)
+    values = {spec.value.function for signature in known for spec in signature.inputs if spec.value is not None}
+    return values | {signature.name for signature in known if signature.name == INITIAL_STATE}
 
 
 def callable_functions(signatures: Iterable[Signature]) -> list[Signature]:
     """The functions that callers see, as they see them."""
     known = list(signatures)
-    hidden = value_functions(known)
+    hidden = hidden_functions(known)
     return [visible(signature) for signature in known if signature.name not in hidden]

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.states import INITIAL_STATE
 from motet.compiler.ir._mlir import execution_engine, func, ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory, scans_to_loops
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.guard_divisions import guard_divisions
-from motet.compiler.ir.program import PARAMETER, Program, value_of
+from motet.compiler.ir.program import PARAMETER, Program, state_of, value_of
 from motet.compiler.ir.translate import foreign_operations, source_location
 from motet.errors import CallError, CompileError
 
@@ -69,17 +70,22 @@ _COMPLEX = {"complex<f32>": np.dtype(np.complex64), "complex<f64>": np.dtype(np.
 
 
 def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of `function` of `program` on `inputs` (without the parameters), as new arrays.
+    """The results of `function` of `program` on `inputs` (without the parameters), as new arrays. State is what it is
+    in the first call, and not among the results.
 
     The module stays as it is. Raises `CallError` for inputs that do not fit the function's types and
     `CompileError` for an operation that upstream cannot lower.
     """
-    return _run(program, function, _completed(program, function, inputs))
+    results = _run(program, function, _completed(program, function, inputs))
+    if function == INITIAL_STATE:
+        return results
+    marks = _attributes(program.module, function, "res_attrs") or [None] * len(results)
+    return [result for result, mark in zip(results, marks, strict=True) if state_of(mark) is None]
 
 
 def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """`inputs`, and those that stand for values, which other functions compute (`frontends/value_extents.py`)."""
-    complete = list(inputs)
+    complete = [*inputs, *_states(program, function)]
     computed: dict[str, np.ndarray] = {}
     for attributes in _attributes(program.module, function):
         value = value_of(attributes)
@@ -92,14 +98,24 @@ def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) ->
     return complete
 
 
-def _attributes(module: ir.Module, function: str) -> list[ir.DictAttr]:
-    """The attributes of the arguments of a function; none where it is not there, or its arguments have none."""
+def _states(program: Program, function: str) -> list[np.ndarray]:
+    """What the state that `function` reads is first."""
+    wanted = [name for one in _attributes(program.module, function) if (name := state_of(one)) is not None]
+    if not wanted:
+        return []
+    named = [state_of(one) for one in _attributes(program.module, INITIAL_STATE, "res_attrs")]
+    initial = dict(zip(named, _run(program, INITIAL_STATE, []), strict=True))
+    return [initial[name] for name in wanted]
+
+
+def _attributes(module: ir.Module, function: str, group: str = "arg_attrs") -> list[ir.DictAttr]:
+    """The attributes of the arguments of a function, or of its results; none where it is not there."""
     for operation in module.body.operations:
         if isinstance(operation, func.FuncOp) and operation.sym_name.value == function:
-            given = [*operation.arg_attrs] if "arg_attrs" in operation.attributes else []
-            return [ir.DictAttr(one) for one in given] or [ir.DictAttr.get({}, module.context)] * len(
-                operation.type.inputs
-            )
+            if group in operation.attributes:
+                return [ir.DictAttr(one) for one in ir.ArrayAttr(operation.attributes[group])]
+            kinds = operation.type.inputs if group == "arg_attrs" else operation.type.results
+            return [ir.DictAttr.get({}, module.context)] * len(kinds)
     return []
 
 

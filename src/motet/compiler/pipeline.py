@@ -46,6 +46,7 @@ from motet.compiler.ir.program import (
     Placement,
     Program,
     caller_dtype,
+    state_of,
     value_of,
 )
 from motet.compiler.ir.translate import source_location
@@ -530,7 +531,7 @@ def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Co
         TensorSpec(
             _name(attribute, f"arg{index}"), list(shapes.of(argument)),
             caller_dtype(dtype_of(argument.type), attribute), strided=attribute is not None and STRIDED in attribute,
-            value=value_of(attribute),
+            value=value_of(attribute), state=state_of(attribute),
         )
         for index, (argument, attribute) in enumerate(zip(block.arguments, attributes, strict=True))
         if attribute is None or PARAMETER not in attribute
@@ -546,6 +547,7 @@ def read_signature(function: ir.Operation, shapes: Shapes, required: Sequence[Co
             _name(attribute, f"result{index}"), list(shapes.of(operand)),
             caller_dtype(dtype_of(operand.type), attribute),
             None if attribute is None or DESTINATION not in attribute else ir.IntegerAttr(attribute[DESTINATION]).value,
+            state=state_of(attribute),
         )
         for index, (operand, attribute) in enumerate(zip(terminator.operands, found, strict=True))
     ]

@@ -8,6 +8,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
+from motet.artifact.visible import visible
 from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
@@ -33,16 +34,16 @@ def verify(
     `arrays["input0"]`, …."""
     copy = Program(ir.Module.parse(str(program.module)), program.parameters)
     signature = _signature(copy, function)
-    taken = [spec for spec in signature.inputs if spec.value is None]
-    inputs = [_typed(arrays[f"input{i}"], spec.dtype) for i, spec in enumerate(taken)]
-    results = [_typed(arrays[f"result{i}"], spec.dtype) for i, spec in enumerate(signature.results)]
+    called = visible(signature)
+    inputs = [_typed(arrays[f"input{i}"], spec.dtype) for i, spec in enumerate(called.inputs)]
+    results = [_typed(arrays[f"result{i}"], spec.dtype) for i, spec in enumerate(called.results)]
     expected = run_oracle(program, function, inputs) if oracle is None else oracle(inputs)
-    ok, lines = _compare_all(results, expected, signature.results)
+    ok, lines = _compare_all(results, expected, called.results)
     if ok:
         return VerifyReport(True, lines)
     if oracle is not None:
         own = run_oracle(program, function, inputs)
-        if _compare_all(results, own, signature.results)[0]:
+        if _compare_all(results, own, called.results)[0]:
             lines.append("upstream's lowering of the program agrees with the results: the difference is in how the "
                          "source is read, or is the oracle's")
             return VerifyReport(False, lines)

@@ -60,6 +60,13 @@ def identifier(text: str) -> str:
     return f"_{plain}" if not plain or plain[0].isdigit() else plain
 
 
+def _role(what: str, spec: TensorSpec) -> str:
+    """What a header calls an input or a result."""
+    if spec.state is None:
+        return what
+    return f"state @{spec.state} before the call" if what == "input" else f"state @{spec.state} after the call"
+
+
 class _Writer:
     def __init__(self, function: StaticFunction, name: str) -> None:
         self.function = function
@@ -67,7 +74,7 @@ class _Writer:
         concrete = function.concrete
         signature = function.signature
         self.inputs = _unique([identifier(spec.name) for spec in signature.inputs])
-        results = [identifier(spec.name) for spec in signature.results]
+        results = [identifier(spec.name + ("_after" if spec.state else "")) for spec in signature.results]
         self.results = _unique([*self.inputs, *results])[len(self.inputs) :]
         # What C calls each external, in the order in which the work refers to them.
         self.bases: list[str] = list(self.inputs)
@@ -92,7 +99,7 @@ class _Writer:
             ("result", signature.results, self.concrete.results, self.results),
         ):
             lines += [
-                f" *   {own}: {what}, {shape_text(shape.extents, spec.dtype)}, {shape.bytes} bytes"
+                f" *   {own}: {_role(what, spec)}, {shape_text(shape.extents, spec.dtype)}, {shape.bytes} bytes"
                 + (f"; written to {self.inputs[spec.destination]}" if spec.destination is not None else "")
                 for spec, shape, own in zip(specs, shapes, names, strict=True)
             ]

@@ -18,7 +18,8 @@ from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
 from motet.runtime import tensors
 from motet.runtime.concrete import Shape
-from motet.runtime.device_array import DeviceArray
+from motet.runtime.device import Device
+from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.torch_call import torch_call
 from motet.runtime.in_flight import InFlight, Range, ranges_of
@@ -57,6 +58,10 @@ class Runnable(Protocol):
     def kept_bytes(self) -> int: ...
 
     def prepare(self, fallback: Callable[..., Any]) -> Callable[..., Any] | None: ...
+
+    def home(self, result: int) -> Device | None:
+        """The device on which a result stays that no caller gets; None for the host's memory."""
+        ...
 
 
 # Makes the instance for values of the symbols.
@@ -173,14 +178,11 @@ class Function:
 
             stream = calls.current_stream(arguments)
         call = functools.partial(self, *arguments, out=out, stream=stream)
-        return self._in_flight.submit(call, lambda: ranges_of(arguments), self._written(arguments, out))
+        return self._in_flight.submit(call, lambda: self._reads(arguments), self._written(arguments, out))
 
     def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
         """Runs the function, command after command; returns each kernel's name and seconds."""
-        call = self._prepare(self._resident(arguments), out)
-        timed = call.instance.run_timed(call.arrays())
-        call.value()
-        return timed
+        return self._timed(arguments, out)[1]
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
         """Runs the function; its results, and what happened when on which device (`trace.chrome_trace` shows it)."""
@@ -203,6 +205,16 @@ class Function:
         return f"Function({show_signature(self.signature)})"
 
     # -- a call ----------------------------------------------------------------------------------
+
+    def _timed(self, arguments: Sequence[Any], out: Any) -> tuple[Any, list[tuple[str, float]]]:
+        """What a call returns, and each kernel's name and seconds."""
+        call = self._prepare(self._resident(arguments), out)
+        timed = call.instance.run_timed(call.arrays())
+        return call.value(), timed
+
+    def _reads(self, arguments: Sequence[Any]) -> Sequence[Range]:
+        """The memory that a call is to read."""
+        return ranges_of(arguments)
 
     def _written(self, arguments: Sequence[Any], out: Any) -> Sequence[Range]:
         """The caller's memory that a call is to write."""
@@ -281,7 +293,7 @@ class Function:
         for array, shape, where in zip(inputs, instance.inputs, self._where, strict=True):
             if array.shape != shape.extents:
                 tensors.check_shape(array, shape.extents, where)
-        results, returned = self._results(arguments, inputs, instance.results, out)
+        results, returned = self._results(arguments, inputs, instance, out)
         self._check_overlaps(_as_given(inputs, strided), _as_given(results, strided), self._given(out))
         call = Call(instance, again, inputs, results, returned)
         call.strided = strided
@@ -356,14 +368,14 @@ class Function:
         return array.shape[axis]
 
     def _results(
-        self, arguments: Sequence[Any], inputs: Sequence[Tensor], shapes: Sequence[Shape], out: Any
+        self, arguments: Sequence[Any], inputs: Sequence[Tensor], instance: Runnable, out: Any
     ) -> tuple[list[Tensor], list[Any]]:
         """The arrays that results are written to, and what is returned for them."""
         given = self._given(out)
         torch = tensors.torch_of(arguments)
         results: list[Tensor] = []
         returned: list[Any] = []
-        for index, (spec, shape) in enumerate(zip(self._whole.results, shapes, strict=True)):
+        for index, (spec, shape) in enumerate(zip(self._whole.results, instance.results, strict=True)):
             where = (
                 f'{self.name}: result {index} ("{spec.name}")'
                 if spec.name
@@ -379,6 +391,9 @@ class Function:
                 value = given[index]
                 array = self._adopt(value, spec, where, writable=True)
                 tensors.check_shape(array, shape.extents, where)
+            elif spec.state is not None:
+                home = instance.home(index)
+                array = value = self._allocate(shape) if home is None else allocate_on(home, shape.extents, shape.dtype)
             else:
                 array = made = self._allocate(shape)
                 value = array if torch is None else tensors.to_torch(made, torch)

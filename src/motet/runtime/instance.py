@@ -128,6 +128,10 @@ class Instance:
         """Memory for a result."""
         return allocate(shape, self._binding.pool)
 
+    def home(self, result: int) -> None:
+        """The host's memory."""
+        return
+
     def run_timed(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[tuple[str, float]]:
         """Like `run`, and says how many seconds each command took, in the order of the schedule."""
         arena = self._take_arena()

@@ -208,6 +208,11 @@ class PlacedInstance:
             recorded = {device.info.uri: device.profile(False) for device in devices}
         return noted.attach(recorded)
 
+    def home(self, result: int) -> Device | None:
+        """The device that the program wants a result on; None where that is the host."""
+        device = self.devices[self.plan.result_devices[result]].device
+        return None if device.info.family == HOST else device
+
     @property
     def kept_bytes(self) -> int:
         return 0

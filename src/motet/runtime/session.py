@@ -19,7 +19,8 @@ import numpy as np
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
-from motet.artifact.visible import value_functions
+from motet.artifact.states import INITIAL_STATE, has_state, initial_states
+from motet.artifact.visible import hidden_functions
 from motet.errors import CallError, DeviceLost, OptionError
 from motet.runtime import cpu_features
 from motet.runtime.bound import BoundDevices
@@ -32,6 +33,8 @@ from motet.runtime.function import Function, Runnable
 from motet.runtime.in_flight import MOST, InFlight
 from motet.runtime.on_host import OnHost
 from motet.runtime.selection import HOST, Choice, choose
+from motet.runtime.stateful import StatefulFunction
+from motet.runtime.states import States
 from motet.runtime.valued import ValuedFunction
 
 DEFAULT_FUNCTION = "main"
@@ -107,18 +110,27 @@ class Session:
 
     def _make_functions(self, recover: Callable[[DeviceLost], bool] | None) -> dict[str, Function]:
         """Those that callers see; of the others, they have them."""
-        found: dict[str, Function] = {}
         signatures = self.artifact.functions
-        hidden = value_functions(signatures.values())
-        for name in sorted(signatures, key=lambda name: name not in hidden):
-            signature = signatures[name]
-            make = functools.partial(self._instance, signature)
-            if any(spec.value is not None for spec in signature.inputs):
-                found[name] = ValuedFunction(signature, make, self._pool, self._in_flight, recover, found)
+        makes = {name: functools.partial(self._instance, signature) for name, signature in signatures.items()}
+        pool, in_flight = self._pool, self._in_flight
+        hidden = self._hidden = {
+            name: Function(signatures[name], makes[name], pool, in_flight, recover)
+            for name in hidden_functions(signatures.values())
+        }
+        self._states = States(initial_states(signatures), hidden.get(INITIAL_STATE))
+        found: dict[str, Function] = {}
+        for name, signature in signatures.items():
+            if name in hidden:
+                continue
+            if has_state(signature):
+                found[name] = StatefulFunction(
+                    signature, makes[name], pool, in_flight, recover, hidden, self._states
+                )
+            elif any(spec.value is not None for spec in signature.inputs):
+                found[name] = ValuedFunction(signature, makes[name], pool, in_flight, recover, hidden)
             else:
-                found[name] = Function(signature, make, self._pool, self._in_flight, recover)
-        self._hidden = {name: found[name] for name in hidden}
-        return {name: found[name] for name in signatures if name not in hidden}
+                found[name] = Function(signature, makes[name], pool, in_flight, recover)
+        return found
 
     # -- calling ---------------------------------------------------------------------------------
 
@@ -213,6 +225,11 @@ class Session:
         return () if self._bound is None else tuple(self._bound.notes)
 
     @property
+    def state(self) -> States:
+        """The program's mutable globals as calls of this session left them; `state.reset()` begins anew."""
+        return self._states
+
+    @property
     def memory(self) -> Memory:
         """What the session holds now."""
         arena = sum(function.arena_bytes for function in (*self._functions.values(), *self._hidden.values()))
@@ -234,6 +251,7 @@ class Session:
     def _close(self, interrupted: bool) -> None:
         """`close`; after the user's interrupt what runs is ended and not waited for."""
         self._in_flight.close(wait=not interrupted)
+        self._states.close()
         for function in (*self._functions.values(), *self._hidden.values()):
             function.close()
         self._host = None

@@ -34,9 +34,9 @@ class ValuedFunction(Function):
         """See `Function.__call__`."""
         return super().__call__(*self._completed(arguments), out=out, stream=stream)
 
-    def profile(self, *arguments: Any, out: Any = None) -> list[tuple[str, float]]:
-        """See `Function.profile`; what computes the values is not among it."""
-        return super().profile(*self._completed(arguments), out=out)
+    def _timed(self, arguments: Sequence[Any], out: Any) -> tuple[Any, list[tuple[str, float]]]:
+        """What computes the values is not among what is timed."""
+        return super()._timed(self._completed(arguments), out)
 
     def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
         """See `Function.trace`; what computes the values is not in it."""

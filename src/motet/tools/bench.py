@@ -197,6 +197,8 @@ def measure(
     samples: list[float] = []
     for index in range(repeat):
         progress(f"sample {index + 1} of {repeat}", index / repeat)
+        session.state.reset()  # what calls keep, as a place in a cache, may allow only so many of them
+        session.state.current()
         samples.append(_sample(function, arrays, number))
     kernels = profile_kernels(function, arrays, session.variants)
     fastest = min(samples)

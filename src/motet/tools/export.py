@@ -67,7 +67,9 @@ def _static(file: str, target: str, function: str | None, extents: list[str]) ->
 
     devices = [] if is_artifact(file) else [_device(target)]
     artifact = open_artifact(file, devices=devices).artifact
-    signature = choose_function(artifact.manifest.functions, function, file)
+    hidden = artifact.functions.get(function or "")  # such as what state is first, which callers of C set themselves
+    name = choose_function(artifact.callable_functions, function, file).name if hidden is None else hidden.name
+    signature = artifact.functions[name]
     return make_static(artifact, signature, find_variant(artifact, target), dict(map(_extent, extents)))
 
 

@@ -103,7 +103,7 @@ def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Meas
     with runtime.load(artifact, devices=dict(bindings) or None) as session:
         return {
             name: measure_steps(session, name, random_inputs(session[name].signature, file))
-            for name in artifact.manifest.plans
+            for name in session.functions
         }
 
 
@@ -198,12 +198,16 @@ def _sum(sizes: Iterable[Expr]) -> Expr:
 
 
 def _lines(artifact: Artifact, file: str, measured: Measured | None) -> list[str]:
+    from motet.artifact.states import initial_states
     from motet.tools.plans import plan_lines
-    from motet.tools.show import show_bytes, show_signature
+    from motet.tools.show import show_bytes, show_signature, show_tensor
 
     manifest = artifact.manifest
     lines = [f"{file}: {show_bytes(len(artifact.data))}, made by {manifest.producer}", "", "functions"]
     lines += [f"  {show_signature(signature)}" for signature in artifact.callable_functions]
+    if states := initial_states(artifact.functions):
+        lines += ["", "state, which a session keeps between calls"]
+        lines += [*(f"  @{name}: {show_tensor(spec)}" for name, spec in states.items())]
     if manifest.parameters:
         size = show_bytes(_parameter_bytes(artifact))
         place = manifest.external_parameters or "the artifact"

@@ -44,7 +44,7 @@ def plan_lines(manifest: Manifest, measured: Mapping[str, Sequence[float] | None
         lines.append(f"  @{link.source} to @{link.target}: {', '.join(said) or 'nothing shared'}")
     for name, plan in manifest.plans.items():
         lines += ["", f"plan of {name}", *_steps(manifest, plan, None if measured is None else measured.get(name))]
-        if measured is not None and measured.get(name) is None:
+        if measured is not None and name in measured and measured[name] is None:
             lines.append("  not measured by step: all its devices are one here, which does it in one go")
     return lines
 

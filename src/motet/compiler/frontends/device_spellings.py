@@ -35,7 +35,7 @@ _PREFIX = "#hal.device."
 _TRANSFERS = {"flow.tensor.transfer": "to", "flow.tensor.barrier": "on"}
 # Names of operations that stand for another one with the same syntax.
 _RENAMED = {"util.return": "func.return", "util.initializer.return": "func.return", "util.call": "func.call"}
-_STATE = ("util.global.load.indirect", "util.global.store.indirect")
+_INDIRECT = ("util.global.load.indirect", "util.global.store.indirect")
 _LOWERED = ("hal.", "stream.", "flow.", "vm.")
 
 
@@ -57,7 +57,7 @@ class _Spellings:
             "util.global.load": self._load,
             "util.global.store": self._store,
             "util.initializer": self._initializer,
-            **dict.fromkeys(_STATE, self._refuse_state),
+            **dict.fromkeys(_INDIRECT, self._refuse_indirect),
             "hal.device.targets": self._targets,
             "flow.tensor.trace": self._trace,
             **dict.fromkeys(_TRANSFERS, self._transfer),
@@ -305,10 +305,10 @@ class _Spellings:
             f"and stream, a program has attributes, flow.tensor.transfer, {', '.join(sorted(OPERATIONS))}", index
         )
 
-    def _refuse_state(self, index: int) -> list[Edit]:
+    def _refuse_indirect(self, index: int) -> list[Edit]:
         raise self.source.error(
-            f"{self.source.at(index)}: calls that keep something for the next one are not supported; expected "
-            "constant globals, and what changes as an argument and a result", index
+            f"{self.source.at(index)}: addresses of globals are not supported; expected "
+            "util.global.load @name and util.global.store %value, @name", index
         )
 
     # -- helpers ---------------------------------------------------------------------------------

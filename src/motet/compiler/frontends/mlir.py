@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from motet.compiler.frontends.left_attributes import tell_of_left_attributes
 from motet.compiler.frontends.locations import compile_error, locate, relocate
+from motet.compiler.frontends.ml_program import read_ml_program_globals
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.normaliser import Source
 from motet.compiler.frontends.resolve_flow import ResolveFlow
@@ -34,6 +35,7 @@ def load_mlir(text: str, file: str, place: Place = erase_devices) -> Program:
     with context, ir.Location.unknown():
         tell_of_left_attributes(module)
         _krnl_globals(module)
+        read_ml_program_globals(module)
         ResolveFlow().run(module)
     return normal_form(module, file, data, place=place)
 

@@ -15,6 +15,8 @@ The module holds public `func.func`s on ranked tensors, with `linalg`, `tensor`,
 - argument attribute `motet.strided`: callers may give a tensor of any strides, and have it written.
 - argument attribute `motet.value = ["main.values", 0, "Tile \\"t\\""]`: callers do not give the argument, which holds
   nothing: its first extent is element 0 of what `main.values` returns of the inputs before it, for the operator named.
+- argument / result attribute `motet.state = "s"`: callers neither give nor get it; a session keeps it between calls
+  under this name, first as the function `motet.initial_state` returns it. Such arguments follow the callers'.
 - result attribute `motet.destination = 2 : i64`: the result is written in place into that argument.
 
 A program for several devices has been placed (`compiler/placement/`): its `placement` says which devices there
@@ -41,6 +43,7 @@ STRIDED = "motet.strided"
 UNSIGNED = "motet.unsigned"
 ELEMENT = "motet.element"
 VALUE = "motet.value"
+STATE = "motet.state"
 DEVICE = "motet.device"
 ONE_KERNEL = "motet.one_kernel"  # on public functions of small tensors: all their work is one kernel
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are inside of their tensors
@@ -91,6 +94,11 @@ def value_of(attributes: ir.DictAttr | None) -> Value | None:
         return None
     function, index, operator = ir.ArrayAttr(attributes[VALUE])
     return Value(ir.StringAttr(function).value, ir.IntegerAttr(index).value, ir.StringAttr(operator).value)
+
+
+def state_of(attributes: ir.DictAttr | None) -> str | None:
+    """The state that an argument or result with these attributes is, if it is one."""
+    return None if attributes is None or STATE not in attributes else ir.StringAttr(attributes[STATE]).value
 
 
 def unsigned(kinds: Iterable[ir.Type]) -> list[int]:

@@ -11,7 +11,7 @@ from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import substitute
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, value_of
+from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, state_of, value_of
 from motet.compiler.scheduling.shapes import Shapes
 
 
@@ -25,7 +25,7 @@ def face(function: ir.Operation, constraints: Sequence[Constraint]) -> Signature
         TensorSpec(
             _name(attributes, f"arg{index}"), list(shapes.of(argument)),
             caller_dtype(dtype_of(argument.type), attributes), strided=STRIDED in attributes,
-            value=value_of(attributes),
+            value=value_of(attributes), state=state_of(attributes),
         )
         for index, (argument, attributes) in enumerate(
             zip(block.arguments, _dictionaries(function, "arg_attrs", len(block.arguments)), strict=True)
@@ -35,7 +35,7 @@ def face(function: ir.Operation, constraints: Sequence[Constraint]) -> Signature
     results = [
         TensorSpec(
             _name(attributes, f"result{index}"), [], caller_dtype(dtype_of(operand.type), attributes),
-            _destination(attributes),
+            _destination(attributes), state=state_of(attributes),
         )
         for index, (operand, attributes) in enumerate(
             zip(terminator.operands, _dictionaries(function, "res_attrs", len(terminator.operands)), strict=True)
@@ -68,7 +68,7 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
                 known.add(key)
                 constraints.append(constraint)
     results = [
-        TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)
+        TensorSpec(spec.name, extents[number], spec.dtype, spec.destination, state=spec.state)
         for number, spec in zip(plan.results, signature.results, strict=True)
     ]
     results = as_large_as_destinations(signature.inputs, results, constraints)
@@ -91,7 +91,7 @@ def as_large_as_destinations(
             if own != wanted:
                 text = f"axis {axis} of {destination} must be as long as that of what is written to it"
                 constraints.append(Constraint(wanted, own, "equal", text))
-        found.append(TensorSpec(spec.name, list(shape), spec.dtype, spec.destination))
+        found.append(TensorSpec(spec.name, list(shape), spec.dtype, spec.destination, state=spec.state))
     return found
 
 

@@ -19,6 +19,7 @@ from motet.compiler.placement.materialize_devices import MaterializeDevices
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_promises import ResolvePromises
+from motet.compiler.placement.resolve_states import ResolveStates
 from motet.compiler.placement.verify_devices import VerifyDevices
 from motet.errors import OptionError
 
@@ -58,8 +59,8 @@ def _assignment(name: str) -> Callable[[str], Pass]:
 def _pipeline(options: str) -> Pass:
     devices = _devices("iree-hal-device-assignment-pipeline", options, _DEVICES)
     return PassSequence((
-        MaterializeDevices(), ResolvePromises(), ResolveGlobals(), AssignDevices(devices), ResolveAliases(),
-        VerifyDevices(),
+        MaterializeDevices(), ResolvePromises(), ResolveStates(), ResolveGlobals(), AssignDevices(devices),
+        ResolveAliases(), VerifyDevices(),
     ))
 
 
@@ -94,7 +95,7 @@ FOREIGN_PASSES: Mapping[str, Callable[[str], Pass]] = MappingProxyType({
     **{
         name: _without_options(name, passes)
         for name, passes in (
-            ("iree-hal-materialize-target-devices", (MaterializeDevices(), ResolveGlobals())),
+            ("iree-hal-materialize-target-devices", (MaterializeDevices(), ResolveStates(), ResolveGlobals())),
             ("iree-hal-resolve-device-promises", (ResolvePromises(),)),
             ("iree-hal-resolve-device-aliases", (ResolveAliases(),)),
             ("iree-hal-verify-devices", (VerifyDevices(),)),

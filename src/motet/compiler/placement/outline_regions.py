@@ -23,7 +23,7 @@ from motet.artifact.schema import Plan, Step
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TRANSFER_OP, TURN
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import DEVICE, NAME
+from motet.compiler.ir.program import DEVICE, NAME, STATE
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
@@ -355,7 +355,7 @@ class _Outliner:
             return ir.DictAttr.get({})
         number = list(self.block.arguments).index(argument)
         own = ir.DictAttr(list(ir.ArrayAttr(self.function.attributes["arg_attrs"]))[number])
-        kept = {entry.name: entry.attr for entry in own if entry.name not in (AFFINITY, NAME)}
+        kept = {entry.name: entry.attr for entry in own if entry.name not in (AFFINITY, NAME, STATE)}
         return ir.DictAttr.get(kept)
 
 

@@ -23,6 +23,7 @@ from motet.compiler.placement.place_operations import PlaceOperations
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_promises import ResolvePromises
+from motet.compiler.placement.resolve_states import ResolveStates
 from motet.compiler.placement.select_branches import SelectBranches
 from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 from motet.compiler.placement.verify_devices import VerifyDevices
@@ -66,10 +67,10 @@ PASSES: Mapping[str, Callable[[str], Pass]] = MappingProxyType({
     **{
         make.name: _plain(make, make.name)
         for make in (
-            ResolveFlow, MaterializeDevices, ResolvePromises, ResolveGlobals, InlineCalls, AnchorOperations,
-            ResolveAliases, VerifyDevices, UnrollPlacedLoops, SelectBranches, AnnotateAffinities, PlaceAutomatically,
-            PlaceOperations, InsertTransfers, FoldTransfers, OutlineRegions, EraseDevices, MapLoopsToGpu,
-            GpuConcurrency,
+            ResolveFlow, MaterializeDevices, ResolvePromises, ResolveStates, ResolveGlobals, InlineCalls,
+            AnchorOperations, ResolveAliases, VerifyDevices, UnrollPlacedLoops, SelectBranches, AnnotateAffinities,
+            PlaceAutomatically, PlaceOperations, InsertTransfers, FoldTransfers, OutlineRegions, EraseDevices,
+            MapLoopsToGpu, GpuConcurrency,
         )
     },
 })

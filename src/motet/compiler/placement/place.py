@@ -17,13 +17,14 @@ from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_on_device import ResolveOnDevice
 from motet.compiler.placement.resolve_promises import ResolvePromises
+from motet.compiler.placement.resolve_states import ResolveStates
 from motet.compiler.placement.verify_devices import VerifyDevices
 
 
 def read_devices(module: ir.Module) -> None:
     """Makes Motet's own spelling of all that a program says of devices: before anything else is done to it, since
     attributes and globals of others do not survive much."""
-    for each in (MaterializeDevices(), ResolvePromises(), ResolveGlobals()):
+    for each in (MaterializeDevices(), ResolvePromises(), ResolveStates(), ResolveGlobals()):
         each.run(module)
 
 

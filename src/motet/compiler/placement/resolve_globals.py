@@ -4,7 +4,8 @@
     %0 = "util.global.load"() {global = @w}
 
 As a constant it is made on every device that reads it. What the global or the load says of devices, the constant
-says. What an initializer stores in a global is computed where that is read, from constants, which is when compiling:
+says. Globals that functions write are no constants: resolve-states makes arguments and results of them before. What an
+initializer stores in a global is computed where that is read, from constants, which is when compiling:
 
     func.func private @motet.initializer.1() {                       →     %1 = linalg.exp ins(%c …) …
       %1 = linalg.exp ins(%c …) …
@@ -45,8 +46,7 @@ class ResolveGlobals:
         for operation in all_operations(module):
             if operation.name == STORE_OP and not symbol_name(_function_of(operation)).startswith(INITIALIZER):
                 raise CompileError(
-                    f"{STORE_OP}: calls that keep something for the next one are not supported; expected globals that "
-                    "initializers alone write, and what changes as an argument and a result",
+                    f"{STORE_OP}: a function stores in a global; expected resolve-states to run first",
                     locate(operation.location),
                 )
         for load in [one for one in all_operations(module) if one.name == LOAD_OP]:
@@ -142,14 +142,7 @@ def _resolve(load: ir.Operation, globals_: dict[str, ir.Operation], devices: lis
         there = ", ".join(f"@{one}" for one in globals_) or "none"
         raise CompileError(f"{LOAD_OP}: @{name} {is_not}; globals: {there}", where)
     found = globals_[name]
-    value = found.attributes.get("initial_value")
-    kind = load.results[0].type
-    if value is None or not _is_data(value):
-        there = "nothing" if value is None else str(value)
-        raise CompileError(
-            f"{GLOBAL_OP} @{name}: its value is {there}; expected data in the program, such as dense<…> : {kind}; "
-            "data from outside is passed as an argument", locate(found.location),
-        )
+    value, kind = data_of(found), load.results[0].type
     if value.type != kind:
         raise CompileError(f"{LOAD_OP}: @{name} is {value.type}; it is loaded as {kind}", where)
     attributes = {"value": value}
@@ -163,7 +156,26 @@ def _resolve(load: ir.Operation, globals_: dict[str, ir.Operation], devices: lis
     load.erase()
 
 
+def global_of(access: ir.Operation) -> str:
+    """The name of the global that a load or store is of."""
+    named = access.attributes.get("global")
+    return named.value if isinstance(named, ir.FlatSymbolRefAttr) else ""
+
+
+def data_of(found: ir.Operation) -> ir.Attribute:
+    """What a global is in the program. Raises CompileError where that is not there."""
+    value = found.attributes.get("initial_value")
+    if value is None or not _is_data(value):
+        there = "nothing" if value is None else str(value)
+        kind = ir.TypeAttr(found.attributes["type"]).value if "type" in found.attributes else "tensor<4xf32>"
+        raise CompileError(
+            f"{GLOBAL_OP} @{symbol_name(found)}: its value is {there}; expected data in the program, such as "
+            f"dense<…> : {kind}; data from outside is passed as an argument", locate(found.location),
+        )
+    return value
+
+
 def _is_data(value: ir.Attribute) -> bool:
-    if isinstance(value, (ir.DenseElementsAttr, ir.IntegerAttr, ir.FloatAttr)):
+    if isinstance(value, (ir.DenseElementsAttr, ir.IntegerAttr, ir.FloatAttr, ir.BoolAttr)):
         return True
     return str(value).startswith("dense_resource<")

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from motet.artifact.contracts import seal
 from motet.artifact.schema import Manifest, Schedule, Signature, Trial, Variant
+from motet.artifact.states import stateless
 from motet.artifact.writer import write_artifact
 from motet.compiler.pipeline import Built, Progress
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
@@ -171,7 +172,7 @@ class _Trial:
         schedules: dict[str, Schedule] = {}
         for name in names:
             for number, schedule in enumerate(self.candidates[name].values()):
-                functions.append(structs.replace(signatures[name], name=_trial_name(name, number)))
+                functions.append(structs.replace(stateless(signatures[name]), name=_trial_name(name, number)))
                 schedules[_trial_name(name, number)] = schedule
         variant = structs.replace(self.variant, schedules=schedules)
         return structs.replace(

@@ -194,9 +194,58 @@ PROGRAMS = {
         A + "func.func @f(%x: $T) -> $T {\n  %0 = func.call @f(%x) : ($T) -> $T\n  return %0 : $T }", "3:8",
         ["call of @f: it calls itself"],
     ),
-    "a global that is written": (
+    "an immutable global that is written": (
+        A + "util.global private @w = dense<1.0> : $T\nfunc.func @f(%x: $T) {\n"
+        "  util.global.store %x, @w : $T\n  return }", "4:3", ["util.global.store: @w is immutable", "util.initializer"],
+    ),
+    "a store of another type": (
+        A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @f(%x: tensor<5xf32>) {\n"
+        "  util.global.store %x, @w : tensor<5xf32>\n  return }", "4:3",
+        ["@w is tensor<4xf32>; tensor<5xf32> is stored in it"],
+    ),
+    "a load of another type": (
+        A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @f(%x: $T) -> tensor<5xf32> {\n"
+        "  util.global.store %x, @w : $T\n  %0 = util.global.load @w : tensor<5xf32>\n  return %0 : tensor<5xf32> }",
+        "5:8", ["@w is tensor<4xf32>; tensor<5xf32> is loaded"],
+    ),
+    "a store to a global that there is not": (
         A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @f(%x: $T) {\n"
-        "  util.global.store %x, @w : $T\n  return }", "4:3", ["util.global.store", "not supported", "an argument"],
+        "  util.global.store %x, @v : $T\n  return }", "4:3", ["@v names no global; globals: @w"],
+    ),
+    "a store to a device": (
+        A + "func.func @f(%x: $T) {\n  util.global.store %x, @a : $T\n  return }", "3:3",
+        ["@a names no global; globals: none"],
+    ),
+    "a store in a loop without an order": (
+        A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @f(%x: $T) {\n  %0 = arith.constant 0 : index\n"
+        "  %1 = arith.constant 4 : index\n  %2 = arith.constant 1 : index\n"
+        "  scf.parallel (%i) = (%0) to (%1) step (%2) {\n    util.global.store %x, @w : $T\n  }\n  return }", "7:3",
+        ["util.global.store @w: inside of scf.parallel", "scf.for"],
+    ),
+    "state of a dynamic extent": (
+        A + "util.global private mutable @w : tensor<?xf32>\nfunc.func @f(%x: tensor<?xf32>) {\n"
+        "  util.global.store %x, @w : tensor<?xf32>\n  return }", "2:1",
+        ["util.global @w: it is tensor<?xf32>", "known extents"],
+    ),
+    "state whose value is of another type": (
+        A + "util.global private mutable @w : $T = dense<1.0> : tensor<5xf32>\nfunc.func @f(%x: $T) {\n"
+        "  util.global.store %x, @w : $T\n  return }", "2:1", ["it is tensor<4xf32>, its value tensor<5xf32>"],
+    ),
+    "state that is complex": (
+        A + "util.global private mutable @w : tensor<4xcomplex<f32>>\nfunc.func @f(%x: tensor<4xcomplex<f32>>) {\n"
+        "  util.global.store %x, @w : tensor<4xcomplex<f32>>\n  return }", "2:1", ["it is tensor<4xcomplex<f32>>"],
+    ),
+    "state whose value is outside": (
+        A + 'util.global private mutable @w = #flow.parameter.named<"m"::"w"> : $T\nfunc.func @f(%x: $T) {\n'
+        "  util.global.store %x, @w : $T\n  return }", "2:1", ["@w: its value is #flow.parameter"],
+    ),
+    "a store by an address": (
+        A + "func.func @f(%x: $T, %p: !util.ptr<$T>) {\n  util.global.store.indirect %x, %p : $T -> !util.ptr<$T>\n"
+        "  return }", "3:3", ["addresses of globals", "util.global.store %value, @name"],
+    ),
+    "a function with the name of that of initial values": (
+        A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @motet.initial_state(%x: $T) {\n"
+        "  util.global.store %x, @w : $T\n  return }", "3:1", ["expected another name"],
     ),
     "a global with data from outside": (
         'util.global private @w = #flow.parameter.named<"model"::"w"> : $T\nfunc.func @f() -> $T {\n'

@@ -159,7 +159,8 @@ class _Call:
         results, returned = self._results(device, inputs, instance.results)
         direct([*(item.address for item in addresses), *(result.address for result in results)], self.stream)
         value = _as_value(returned)
-        if again and isinstance(self.library, libraries.Torch):
+        own = any(spec.state is not None for spec in (*self.signature.inputs, *self.signature.results))
+        if again and isinstance(self.library, libraries.Torch) and not own:
             return value, torch_call(self.library, direct, self.signature, instance, self.home, fallback)
         return value, None
 
@@ -272,15 +273,16 @@ class _Call:
                 tensors.check_shape(cast(Any, place), shape.extents, where)
                 place = self._ready(device, place)
             else:
-                value = self._made(device, shape, self.stream)
+                value = self._made(device, shape, self.stream, spec)
                 place = self._described(value, where, writable=True)
             results.append(place)
             returned.append(value)
         _check_overlaps(self.signature, inputs, results, self.out)
         return results, returned
 
-    def _made(self, device: CudaDevice, shape: Shape, stream: int) -> Any:
-        if self.library is not None and libraries.has_dtype(self.library, shape.dtype):
+    def _made(self, device: CudaDevice, shape: Shape, stream: int, spec: TensorSpec) -> Any:
+        """Memory for a result: the library's tensor, or the session's own, as of states."""
+        if spec.state is None and self.library is not None and libraries.has_dtype(self.library, shape.dtype):
             return self.library.empty(shape.extents, shape.dtype, device.ordinal, stream)
         return DeviceArray(device, device.allocate_for(shape.bytes, stream), shape.extents, shape.dtype)
 
@@ -301,7 +303,7 @@ class _Call:
             value = np.empty(shape.extents, shape.dtype)
             if isinstance(home, CudaDevice):
                 stream = self.stream if home is device or self.library is None else self._current(home.ordinal)
-                value = self._made(home, shape, stream)
+                value = self._made(home, shape, stream, spec)
                 home.let_queues_wait_for(stream)
             places.append(self._described(value, "", writable=True) if isinstance(home, CudaDevice) else None)
             results.append(value)
@@ -312,8 +314,9 @@ class _Call:
         instance.run(taken)
         torch = self.library.torch if isinstance(self.library, libraries.Torch) else None
         returned = [
-            tensors.to_torch(value, torch) if torch is not None and isinstance(value, np.ndarray) else value
-            for value in results
+            tensors.to_torch(value, torch) if torch is not None and isinstance(value, np.ndarray) and spec.state is None
+            else value
+            for value, spec in zip(results, self.signature.results, strict=True)
         ]
         return _as_value(returned)
 

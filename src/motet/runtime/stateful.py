@@ -1,0 +1,104 @@
+"""Functions that read or write state, which a call takes from the session and gives back to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from motet.artifact.schema import Signature
+from motet.errors import CallError
+from motet.runtime.devices.host.memory import Pool
+from motet.runtime.function import Function, Make, show_signature
+from motet.runtime.in_flight import InFlight, Range
+from motet.runtime.states import States
+from motet.runtime.trace import Traced
+from motet.runtime.valued import ValuedFunction
+
+
+class StatefulFunction(ValuedFunction):
+    """A function with inputs and results that are `states`. Calls that write state run one after the other; a call
+    that fails leaves it as it was."""
+
+    def __init__(
+        self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight, recover: Any,
+        functions: Mapping[str, Function], states: States,
+    ) -> None:
+        super().__init__(signature, make, pool, in_flight, recover, functions)
+        self._states = states
+        self._read = [spec.state for spec in signature.inputs if spec.state is not None]
+        self._kept = {spec.state: i for i, spec in enumerate(signature.results) if spec.state is not None}
+        self._returned = [i for i, spec in enumerate(signature.results) if spec.state is None]
+
+    @property
+    def count(self) -> int:
+        """How many arguments callers give."""
+        return len(self.signature.inputs)
+
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None) -> Any:
+        """See `Function.__call__`."""
+        call = super().__call__
+        return self._advance(arguments, lambda complete: call(*complete, out=self._out(out), stream=stream))
+
+    def trace(self, *arguments: Any, out: Any = None) -> tuple[Any, list[Traced]]:
+        """See `Function.trace`; state changes as by any call."""
+        events: list[Traced] = []
+        trace = super().trace
+
+        def call(complete: Sequence[Any]) -> Any:
+            returned, noted = trace(*complete, out=self._out(out))
+            events.extend(noted)
+            return returned
+
+        return self._advance(arguments, call), events
+
+    def _timed(self, arguments: Sequence[Any], out: Any) -> tuple[Any, list[tuple[str, float]]]:
+        times: list[tuple[str, float]] = []
+        timed = super()._timed
+
+        def call(complete: Sequence[Any]) -> Any:
+            returned, noted = timed(complete, self._out(out))
+            times.extend(noted)
+            return returned
+
+        return self._advance(arguments, call), times
+
+    def _reads(self, arguments: Sequence[Any]) -> Sequence[Range]:
+        return [*super()._reads(arguments), *self._states.ranges(self._read)]
+
+    def _written(self, arguments: Sequence[Any], out: Any) -> Sequence[Range]:
+        return [*super()._written(arguments, out), *self._states.ranges([*self._kept])]
+
+    # -- inside
+
+    def _advance(self, arguments: Sequence[Any], call: Callable[[Sequence[Any]], Any]) -> Any:
+        """What `call` returns for the caller of `arguments` and the state; the rest becomes the state."""
+        if len(arguments) != len(self.signature.inputs):
+            raise CallError(
+                f"{self.name}: {len(arguments)} arguments given, {len(self.signature.inputs)} expected: "
+                f"{show_signature(self.signature)}"
+            )
+        with self._states.writing() if self._kept else contextlib.nullcontext():
+            current = self._states.current() if self._read else {}
+            returned = call([*arguments, *(current[name] for name in self._read)])
+            results = returned if isinstance(returned, tuple) else (returned,)
+            if self._kept:
+                self._states.replace({name: results[index] for name, index in self._kept.items()})
+        mine = [results[index] for index in self._returned]
+        if len(mine) == 1:
+            return mine[0]
+        return tuple(mine) if mine else None
+
+    def _out(self, out: Any) -> Any:
+        """`out` with an entry for every result, if it has one for any."""
+        if out is None:
+            return None
+        given = out if isinstance(out, (tuple, list)) else (out,)
+        if len(given) != len(self._returned):
+            raise CallError(
+                f"{self.name}: out: {len(given)} given, {len(self._returned)} expected, one for each result"
+            )
+        complete: list[Any] = [None] * len(self._whole.results)
+        for index, value in zip(self._returned, given, strict=True):
+            complete[index] = value
+        return tuple(complete)

@@ -1,0 +1,106 @@
+"""State of a session: tensors that its functions keep from call to call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from motet.artifact.schema import TensorSpec
+from motet.errors import CallError
+from motet.runtime import tensors
+from motet.runtime.device_array import DeviceArray, allocate_on
+
+Array = np.ndarray[Any, Any]
+Tensor = Array | DeviceArray
+
+
+class States(Mapping[str, Array]):
+    """The program's mutable globals by name, as copies: `dict(session.state)` is a checkpoint.
+
+    A tensor that is here is never written to. A call that changes state makes new tensors, which take the place of
+    the old ones together, when it has ended well; so calls that only read need not wait for it. Safe to use from
+    several threads.
+    """
+
+    def __init__(self, specs: Mapping[str, TensorSpec], initial: Callable[[], Any] | None) -> None:
+        self._specs = specs
+        self._initial = initial  # returns all of them
+        self._writing = threading.Lock()
+        self._beginning = threading.Lock()
+        self._values: Mapping[str, Tensor] | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        """A copy. Raises KeyError, and what making the initial values raises."""
+        value = self.current()[name]
+        return value.numpy() if isinstance(value, DeviceArray) else value.copy()
+
+    def __setitem__(self, name: str, array: Any) -> None:
+        """Replaces a value by a copy of `array`. Raises CallError for another shape or dtype, or an unknown name."""
+        spec = self._specs.get(name)
+        if spec is None:
+            raise CallError(f"state {name!r}: there is no such global; there are: {', '.join(self._specs) or 'none'}")
+        where = f"state {name!r}"
+        given = tensors.adopt(array, spec, where, writable=False)
+        tensors.check_shape(given, tuple(int(extent) for extent in _extents(spec)), where)
+        with self._writing:
+            before = self.current()[name]
+            value: Tensor = given.copy()
+            if isinstance(before, DeviceArray):
+                value = allocate_on(before.device, before.shape, before.dtype)
+                value.write(given)
+            self.replace({name: value})
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __repr__(self) -> str:
+        kinds = (f"{name}: {'x'.join([*map(str, spec.shape), spec.dtype])}" for name, spec in self._specs.items())
+        return f"<state {', '.join(kinds) or 'none'}>"
+
+    def reset(self) -> None:
+        """Has the next call begin with the initial values; waits for a call that is changing state."""
+        with self._writing:
+            self._values = None
+
+    # -- of functions
+
+    def current(self) -> Mapping[str, Tensor]:
+        """The values of one moment, which nobody writes to."""
+        values = self._values
+        if values is not None:
+            return values
+        with self._beginning:
+            values = self._values
+            if values is None:
+                made: Any = () if self._initial is None else self._initial()
+                results: tuple[Tensor, ...] = made if isinstance(made, tuple) else (made,)
+                values = self._values = dict(zip(self._specs, results, strict=True))
+            return values
+
+    def writing(self) -> AbstractContextManager[object]:
+        """Held by a call that changes state, from before it reads any."""
+        return self._writing
+
+    def replace(self, values: Mapping[str, Tensor]) -> None:
+        """New values of some, by the one who is writing."""
+        self._values = {**self.current(), **values}
+
+    def ranges(self, names: Sequence[str]) -> list[tuple[object, int, int]]:
+        """What stands for the memory of these where calls are ordered by it."""
+        return [((id(self), name), 0, 1) for name in names]
+
+    def close(self) -> None:
+        """Lets go of the memory."""
+        self._initial = None
+        self._values = {}
+
+
+def _extents(spec: TensorSpec) -> list[int]:
+    return [extent for extent in spec.shape if isinstance(extent, int)]
