@@ -166,7 +166,7 @@ class Artifact:
         write_atomically(path, [self._data])
 
     def __repr__(self) -> str:
-        return f"Artifact({self._where!r}, functions: {', '.join(self.functions)})"
+        return f"Artifact({self._where!r}, functions: {', '.join(each.name for each in self.callable_functions)})"
 
     # -- reading ---------------------------------------------------------------------------------
 

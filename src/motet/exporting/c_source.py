@@ -88,6 +88,8 @@ class _Writer:
             end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
         self.bases += [f"{name}_constants + {offset}" for offset in self.offsets]
         self.concrete = concrete
+        names = _unique([identifier(each) for each in function.kernels])
+        self.kernels = dict(zip(function.kernels, names, strict=True))
         statuses = concrete.statuses
         self.checks = [] if statuses is None else [text for texts in statuses.checks for text in texts]
 
@@ -133,8 +135,9 @@ class _Writer:
         concrete = self.concrete
         lines = [f'#include "{self.name}.h"', "#include <string.h>", ""]
         lines += [
-            f"void {kernel}(void **buffers, const int64_t *sizes, int64_t begin, int64_t end, void *scratch);"
-            for kernel in self.function.kernels
+            f"void {own}(void **buffers, const int64_t *sizes, int64_t begin, int64_t end, void *scratch)"
+            + (";" if own == kernel else f' __asm__("{kernel}");')  # functions may be called what is no name in C
+            for kernel, own in self.kernels.items()
         ]
         if self.function.parameters:
             lines += [
@@ -174,7 +177,7 @@ class _Writer:
         return [
             "    {", f"        void *buffers[] = {{{', '.join(places) or '0'}}};",
             f"        static const int64_t sizes[] = {{{sizes}}};",
-            f"        {work.kernel}(buffers, sizes, 0, {work.tasks}, scratch);", "    }",
+            f"        {self.kernels[work.kernel]}(buffers, sizes, 0, {work.tasks}, scratch);", "    }",
         ] if work.tasks else []
 
     def _place(self, reference: Reference) -> str:

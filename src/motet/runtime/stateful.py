@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from motet.artifact.schema import Signature
-from motet.errors import CallError
+from motet.errors import CallError, DeviceLost
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.function import Function, Make, show_signature
 from motet.runtime.in_flight import InFlight, Range
-from motet.runtime.states import States
+from motet.runtime.states import States, Tensor
 from motet.runtime.trace import Traced
 from motet.runtime.valued import ValuedFunction
 
@@ -80,7 +81,10 @@ class StatefulFunction(ValuedFunction):
             )
         with self._states.writing() if self._kept else contextlib.nullcontext():
             current = self._states.current() if self._read else {}
-            returned = call([*arguments, *(current[name] for name in self._read)])
+            try:
+                returned = call([*arguments, *(current[name] for name in self._read)])
+            except DeviceLost as lost:
+                raise self._with_what_is_gone(lost, current) from None
             results = returned if isinstance(returned, tuple) else (returned,)
             if self._kept:
                 self._states.replace({name: results[index] for name, index in self._kept.items()})
@@ -88,6 +92,19 @@ class StatefulFunction(ValuedFunction):
         if len(mine) == 1:
             return mine[0]
         return tuple(mine) if mine else None
+
+    def _with_what_is_gone(self, lost: DeviceLost, current: Mapping[str, Tensor]) -> DeviceLost:
+        """The error for a lost device, which says what state was on it."""
+        gone = [
+            f"@{name}" for name in self._read
+            if isinstance(value := current[name], DeviceArray)
+            and lost.device in (value.device.info.uri, value.device.info.uri.partition("?")[0])
+        ]
+        if not gone:
+            return lost
+        return DeviceLost(
+            lost.device, f"{lost.reason}; the state {', '.join(gone)} was on it: state.reset() begins anew"
+        )
 
     def _out(self, out: Any) -> Any:
         """`out` with an entry for every result, if it has one for any."""

@@ -197,10 +197,9 @@ def measure(
     samples: list[float] = []
     for index in range(repeat):
         progress(f"sample {index + 1} of {repeat}", index / repeat)
-        session.state.reset()  # what calls keep, as a place in a cache, may allow only so many of them
-        session.state.current()
+        _begin_anew(session)
         samples.append(_sample(function, arrays, number))
-    kernels = profile_kernels(function, arrays, session.variants)
+    kernels = profile_kernels(function, arrays, session.variants, lambda: _begin_anew(session))
     fastest = min(samples)
     return Measurement(
         function=name,
@@ -215,6 +214,12 @@ def measure(
         overhead=max(0.0, fastest - sum(kernel.seconds for kernel in kernels)),
         kernels=kernels,
     )
+
+
+def _begin_anew(session: Session) -> None:
+    """Makes state what it is first: what calls keep, such as the place in a cache, may allow only so many of them."""
+    session.state.reset()
+    session.state.current()
 
 
 def _sample(function: Function, arrays: Sequence[Array], number: int) -> float:

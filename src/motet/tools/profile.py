@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,12 +32,18 @@ class KernelTime:
     instructions: int = 0
 
 
-def profile_kernels(function: Function, arrays: Sequence[Array], variants: Sequence[Variant]) -> list[KernelTime]:
-    """The fastest time of every command in some runs, those of one kernel put together, the longest first."""
+def profile_kernels(
+    function: Function, arrays: Sequence[Array], variants: Sequence[Variant], begin_anew: Callable[[], None]
+) -> list[KernelTime]:
+    """The fastest time of every command in some runs, those of one kernel put together, the longest first. Each run is
+    prepared by `begin_anew`."""
     from motet.artifact.kernels import KernelTable
     from motet.runtime.trace import fair_seconds
 
-    runs = [function.trace(*arrays)[1] for _ in range(_RUNS)]
+    runs: list[list[Traced]] = []
+    for _ in range(_RUNS):
+        begin_anew()
+        runs.append(function.trace(*arrays)[1])
     # Devices that work at once may record in another order in each run.
     ordered = [sorted(run, key=lambda traced: (traced.device, traced.event.queue, traced.event.name)) for run in runs]
     seconds = [fair_seconds(run) for run in ordered]

@@ -196,7 +196,8 @@ PROGRAMS = {
     ),
     "an immutable global that is written": (
         A + "util.global private @w = dense<1.0> : $T\nfunc.func @f(%x: $T) {\n"
-        "  util.global.store %x, @w : $T\n  return }", "4:3", ["util.global.store: @w is immutable", "util.initializer"],
+        "  util.global.store %x, @w : $T\n  return }", "4:3",
+        ["util.global.store: @w is immutable", "util.initializer"],
     ),
     "a store of another type": (
         A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @f(%x: tensor<5xf32>) {\n"
@@ -217,8 +218,8 @@ PROGRAMS = {
         ["@a names no global; globals: none"],
     ),
     "a store in a loop without an order": (
-        A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @f(%x: $T) {\n  %0 = arith.constant 0 : index\n"
-        "  %1 = arith.constant 4 : index\n  %2 = arith.constant 1 : index\n"
+        A + "util.global private mutable @w = dense<1.0> : $T\nfunc.func @f(%x: $T) {\n"
+        "  %0 = arith.constant 0 : index\n  %1 = arith.constant 4 : index\n  %2 = arith.constant 1 : index\n"
         "  scf.parallel (%i) = (%0) to (%1) step (%2) {\n    util.global.store %x, @w : $T\n  }\n  return }", "7:3",
         ["util.global.store @w: inside of scf.parallel", "scf.for"],
     ),
