@@ -1,4 +1,4 @@
-"""Functions that read or write state, which a call takes from the session and gives back to it."""
+"""Functions that read or write state: a call passes the session's tensors and stores the new ones."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from motet.runtime.valued import ValuedFunction
 
 
 class StatefulFunction(ValuedFunction):
-    """A function with inputs and results that are `states`. Calls that write state run one after the other; a call
-    that fails leaves it as it was."""
+    """A function some of whose inputs and results are state. Calls that write state are serialized; a call that fails
+    leaves state unchanged."""
 
     def __init__(
         self, signature: Signature, make: Make, pool: Pool, in_flight: InFlight, recover: Any,
@@ -73,7 +73,7 @@ class StatefulFunction(ValuedFunction):
     # -- inside
 
     def _advance(self, arguments: Sequence[Any], call: Callable[[Sequence[Any]], Any]) -> Any:
-        """What `call` returns for the caller of `arguments` and the state; the rest becomes the state."""
+        """Runs `call` with `arguments` and the state, stores the new state, and returns the caller's results."""
         if len(arguments) != len(self.signature.inputs):
             raise CallError(
                 f"{self.name}: {len(arguments)} arguments given, {len(self.signature.inputs)} expected: "
@@ -107,7 +107,7 @@ class StatefulFunction(ValuedFunction):
         )
 
     def _out(self, out: Any) -> Any:
-        """`out` with an entry for every result, if it has one for any."""
+        """`out`, extended by None for each result that is state."""
         if out is None:
             return None
         given = out if isinstance(out, (tuple, list)) else (out,)

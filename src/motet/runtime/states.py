@@ -1,4 +1,4 @@
-"""State of a session: tensors that its functions keep from call to call."""
+"""State of a session: the values of the program's mutable globals, kept between calls."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ Tensor = Array | DeviceArray
 class States(Mapping[str, Array]):
     """The program's mutable globals by name, as copies: `dict(session.state)` is a checkpoint.
 
-    A tensor that is here is never written to. A call that changes state makes new tensors, which take the place of
-    the old ones together, when it has ended well; so calls that only read need not wait for it. Safe to use from
-    several threads.
+    A stored tensor is never written in place. A call that changes state allocates new tensors; when it succeeds, they
+    replace the old ones atomically. Calls that only read state therefore never wait. Safe to use from several threads.
     """
 
     def __init__(self, specs: Mapping[str, TensorSpec], initial: Callable[[], Any] | None) -> None:
@@ -65,14 +64,14 @@ class States(Mapping[str, Array]):
         return f"<state {', '.join(kinds) or 'none'}>"
 
     def reset(self) -> None:
-        """Has the next call begin with the initial values; waits for a call that is changing state."""
+        """Restores the initial values, for the next call; waits for a running call that writes state."""
         with self._writing:
             self._values = None
 
     # -- of functions
 
     def current(self) -> Mapping[str, Tensor]:
-        """The values of one moment, which nobody writes to."""
+        """A consistent snapshot of all values. They must not be written to."""
         values = self._values
         if values is not None:
             return values
@@ -85,19 +84,19 @@ class States(Mapping[str, Array]):
             return values
 
     def writing(self) -> AbstractContextManager[object]:
-        """Held by a call that changes state, from before it reads any."""
+        """The lock that a call holds which writes state, from before it reads any."""
         return self._writing
 
     def replace(self, values: Mapping[str, Tensor]) -> None:
-        """New values of some, by the one who is writing."""
+        """Replaces some values; the caller holds `writing`."""
         self._values = {**self.current(), **values}
 
     def ranges(self, names: Sequence[str]) -> list[tuple[object, int, int]]:
-        """What stands for the memory of these where calls are ordered by it."""
+        """Ranges that stand for the memory of these states, by which `InFlight` orders calls."""
         return [((id(self), name), 0, 1) for name in names]
 
     def close(self) -> None:
-        """Lets go of the memory."""
+        """Frees the memory."""
         self._initial = None
         self._values = {}
 

@@ -9,8 +9,8 @@
       return %1                                                   -> (tensor<4xf32> {motet.state = "s"}) {
     }                                                      return dense<0.0>
 
-`motet.initial_state` has what initializers do, one after the other, and returns what every such global is then. One
-without an initial value begins with zeros. What initializers store in other globals is left to resolve-globals, in one
+`motet.initial_state` runs the initializers in program order and returns the value of each such global. A global without
+an initial value starts as zeros. Stores of initializers to other globals are left to resolve-globals, merged into one
 function without loads. A global that no function writes stays a constant.
 """
 
@@ -31,7 +31,7 @@ from motet.compiler.placement.inline_calls import CALL, refuse_recursion
 from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import symbol_name
 from motet.compiler.placement.resolve_globals import LOAD_OP, STORE_OP, data_of, global_of
-from motet.compiler.placement.thread_states import Threads, Uses, Values, argument_type, from_argument
+from motet.compiler.placement.thread_states import StateThreads, Uses, Values, argument_type, from_argument
 from motet.errors import CompileError
 
 MUTABLE = "is_mutable"
@@ -42,8 +42,8 @@ _UNINITIALIZED = "#util.uninitialized"
 
 @dataclass(frozen=True)
 class ResolveStates:
-    """Raises CompileError, at the store or global, for stores that do not fit, and for state that is no tensor of
-    known extents and no number."""
+    """Raises CompileError for a load or store of the wrong type or of an unknown global, a store to an immutable one,
+    and state that is neither a tensor of static extents nor a number."""
 
     name = "resolve-states"
 
@@ -120,8 +120,8 @@ def _kind(one: ir.Operation) -> ir.Type:
     what = f"{GLOBAL_OP} @{symbol_name(one)}"
     if kind is None or not _is_kept(kind):
         raise CompileError(
-            f"{what}: it is {kind}, and calls keep its value for each other; expected a tensor of known extents, such "
-            "as tensor<4xf32>, or a number; complex ones as two of their parts", locate(one.location),
+            f"{what}: it is {kind}, which cannot be kept between calls; expected a tensor of known extents, such as "
+            "tensor<4xf32>, or a number; a complex one as its two parts", locate(one.location),
         )
     if value is not None and value.type != kind:
         raise CompileError(f"{what}: it is {kind}, its value {value.type}; expected the same", locate(one.location))
@@ -233,7 +233,7 @@ def _thread(
         for state in use.touched:
             kind = _kind(globals_[state])
             values[state] = from_argument(block.add_argument(argument_type(kind), function.location), kind, first)
-        threads = Threads(frozenset(use.touched), uses, none)
+        threads = StateThreads(frozenset(use.touched), uses, none)
         threads.block(block, values)
         threads.append(block.operations[len(block.operations) - 1].operation, use.written, values)
         taken = [*use.touched] if name in called else _drop_unread(block, use.touched)
@@ -307,7 +307,7 @@ def _initialise(
     ))
     values = Values()
     first = _constants(globals_)
-    threads = Threads(frozenset(globals_), uses, first)
+    threads = StateThreads(frozenset(globals_), uses, first)
     threads.block(block, values)
     for name in dict.fromkeys([*stored, *states]):
         _store(values[name] if name in values else first(name, end), name, end)
@@ -365,7 +365,7 @@ def _return_states(
         each.erase()
 
     end = block.operations[len(block.operations) - 1].operation
-    Threads(frozenset(), {}, _constants(globals_)).append(end, states, values)
+    StateThreads(frozenset(), {}, _constants(globals_)).append(end, states, values)
     _sign(initial, [], states, globals_)
 
 

@@ -1,4 +1,4 @@
-"""Hands the values of globals from operation to operation: through branches, loops and calls, as values of SSA.
+"""Rewrites loads and stores of globals as SSA values, through branches, loops and calls.
 
     %r = scf.if %c -> (tensor<4xf32>) {             %r:2 = scf.if %c -> (tensor<4xf32>, tensor<4xf32>) {
       "util.global.store"(%1) {global = @s}     →     scf.yield %0, %1
@@ -7,7 +7,8 @@
       scf.yield %x                                  }
     }
 
-Only what a region stores becomes another result of its operation; what it loads is read from around it.
+A global that a region stores becomes a further result of the region's operation. A global that a region only loads is
+used from the enclosing block.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Uses:
 
 
 @dataclass(frozen=True)
-class Threads:
-    """`names` are the globals whose values are handed on; `uses` says what functions take and return of them, behind
-    their own; `first` makes the value before an operation of a global that no value was handed on of.
+class StateThreads:
+    """`names` are the globals to rewrite; `uses` gives, by function, which of them are trailing arguments and results;
+    `first` makes, before an operation, the value of a global that has none yet.
 
-    Raises CompileError, at a store, where none can be: in an operation whose regions run in no order.
+    Raises CompileError for a store in an operation whose regions run in no defined order.
     """
 
     names: frozenset[str]
@@ -48,7 +49,7 @@ class Threads:
     first: Callable[[str, ir.Operation], ir.Value]
 
     def block(self, block: ir.Block, values: Values) -> None:
-        """Rewrites a block; `values` are those before it, and then those after it."""
+        """Rewrites a block. `values` maps globals to their values before the block, and is updated to those after."""
         for operation in [entry.operation for entry in block.operations]:
             if operation.name == LOAD_OP and (name := global_of(operation)) in self.names:
                 operation.results[0].replace_all_uses_with(_moved(self._value(name, values, operation), operation))
@@ -62,7 +63,7 @@ class Threads:
                 self._regions(operation, values)
 
     def append(self, terminator: ir.Operation, names: Iterable[str], values: Values) -> None:
-        """Adds the values of globals to what ends a block."""
+        """Appends the values of `names` to the operands of a block's terminator."""
         more = [as_argument(self._value(name, values, terminator), terminator) if terminator.name == "func.return"
                 else self._value(name, values, terminator) for name in names]
         attributes = {name: terminator.attributes[name] for name in terminator.attributes}
@@ -106,8 +107,8 @@ class Threads:
             self._loop(operation, written, values)
         else:
             raise CompileError(
-                f"{STORE_OP} @{written[0]}: inside of {operation.name}, which gives what it holds no order; expected "
-                f"it in {', '.join((*_BRANCHES, 'scf.for'))} or scf.while", locate(operation.location),
+                f"{STORE_OP} @{written[0]}: inside of {operation.name}, whose regions run in no defined order; "
+                f"expected it in {', '.join((*_BRANCHES, 'scf.for'))} or scf.while", locate(operation.location),
             )
 
     def _written_in(self, operation: ir.Operation) -> list[str]:
@@ -135,7 +136,7 @@ class Threads:
         _replace(operation, made)
 
     def _loop(self, operation: ir.Operation, written: Sequence[str], values: Values) -> None:
-        """Every block of a loop takes the values as arguments, and hands them on."""
+        """Each block of a loop gets the values as further arguments and operands of its terminator."""
         kinds = [values[name].type for name in written]
         made = _remade(operation, [*operation.operands, *(values[name] for name in written)], kinds)
         for old, new in zip(operation.regions, made.regions, strict=True):
@@ -154,7 +155,7 @@ class Threads:
 
 
 def _remade(operation: ir.Operation, operands: Sequence[ir.Value], more: Sequence[ir.Type]) -> ir.Operation:
-    """The same operation in front of it, with other operands, more results, and nothing in its regions."""
+    """A copy of `operation`, before it, with `operands`, further results of types `more`, and empty regions."""
     return ir.Operation.create(
         operation.name, results=[*(result.type for result in operation.results), *more], operands=list(operands),
         attributes={name: operation.attributes[name] for name in operation.attributes}, regions=len(operation.regions),
@@ -174,7 +175,7 @@ def _replace(old: ir.Operation, new: ir.Operation) -> None:
 
 
 def _moved(value: ir.Value, access: ir.Operation) -> ir.Value:
-    """`value` where a load or a store says that it runs."""
+    """`value`, transferred to the device of the load or store where that has an affinity."""
     if AFFINITY not in access.attributes or not isinstance(value.type, ir.RankedTensorType):
         return value
     return ir.Operation.create(
@@ -183,7 +184,7 @@ def _moved(value: ir.Value, access: ir.Operation) -> ir.Value:
     ).results[0]
 
 
-# -- arguments of functions, which no index can be
+# -- arguments and results of functions: an index is passed as i64
 
 
 def argument_type(kind: ir.Type) -> ir.Type:
