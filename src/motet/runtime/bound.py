@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from motet.artifact.plans import all_steps, has_loops
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
 from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
@@ -118,11 +119,12 @@ class BoundDevices:
                 parts = [(self._host_threads(state, device), end) for device, end in merged.parts]
                 return self._host_code(state, number).instance(signature, merged.schedule, symbols, parts)
             devices = [state.opened[choice.info.uri] for choice in state.choices]
-        if len({id(device) for device in devices}) == 1:
+        manifest = self.artifact.manifest
+        looping = signature.name in manifest.plans and has_loops(manifest.plans[signature.name])
+        if len({id(device) for device in devices}) == 1 and not looping:
             schedule = {signature.name: self._merged(state, signature).schedule}
             regions = {signature.name: signature}
             return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
-        manifest = self.artifact.manifest
         plan = manifest.plans[signature.name]
         self._check_code(plan, [device.variant for device in devices])
         schedules = [device.variant.schedules for device in devices]
@@ -268,13 +270,15 @@ class BoundDevices:
         return sorted(set[str]().union(*(self._regions[name] for name in here)))
 
     def _in_process(self, state: _State) -> bool:
-        """Whether all devices are the host, and no two of them could work at once, or for too short to pay."""
-        if any(choice.info.family != HOST for choice in state.choices):
+        """Whether all devices are the host, and no two of them could work at once, or for too short to pay. A loop
+        over devices is executed over them in any case."""
+        plans = self.artifact.manifest.plans.values()
+        if any(choice.info.family != HOST for choice in state.choices) or any(map(has_loops, plans)):
             return False
         one = len({choice.info.uri for choice in state.choices}) == 1
         return one or all(
             is_chain(plan) or is_brief(plan, lambda device: state.choices[device].variant)
-            for plan in self.artifact.manifest.plans.values()
+            for plan in plans
         )
 
     def _host_number(self, state: _State, signature: Signature) -> int | None:
@@ -283,7 +287,7 @@ class BoundDevices:
         if self._in_process(state):
             return 0
         plan = self.artifact.manifest.plans.get(signature.name)
-        if plan is None:
+        if plan is None or has_loops(plan):
             return None
         used = {*(step.device for step in plan.steps), *plan.result_devices}
         one = {state.choices[number].info.uri for number in used}
@@ -305,7 +309,7 @@ class BoundDevices:
 
     def _check_code(self, plan: Plan, variants: Sequence[Variant]) -> None:
         """Raises ArtifactError where a device of the plan has no code for a region that is to run there."""
-        for step in plan.steps:
+        for step in all_steps(plan):
             if step.op == "run" and step.region not in variants[step.device].schedules:
                 raise ArtifactError(
                     f"{self.artifact.name}: region {step.region!r}: no code for {variants[step.device].target}"

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from motet.artifact.schema import Constraint, Expr, Plan, Signature, Step, TensorSpec
+from motet.artifact.schema import Constraint, Expr, Loop, Plan, Signature, Step, TensorSpec
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, value_of
 from motet.compiler.scheduling.shapes import Shapes
+from motet.errors import CompileError
 
 
 def face(function: ir.Operation, constraints: Sequence[Constraint]) -> Signature:
@@ -50,10 +51,28 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
         number: spec.shape for number, spec in zip(plan.inputs, signature.inputs, strict=True)
     }
     constraints = list(signature.constraints)
+    _walk(plan, regions, extents, constraints, signature.name)
+    results = [
+        TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)
+        for number, spec in zip(plan.results, signature.results, strict=True)
+    ]
+    results = as_large_as_destinations(signature.inputs, results, constraints)
+    return Signature(signature.name, signature.inputs, results, signature.symbols, constraints)
+
+
+def _walk(
+    plan: Plan, regions: Mapping[str, Signature], extents: dict[int, list[Expr]], constraints: list[Constraint],
+    name: str,
+) -> None:
+    """Adds the extents of all values to `extents`, which has those of the inputs, and what regions take for granted."""
     known = {(own.relation, str(own.left), str(own.right)) for own in constraints}
     for step in plan.steps:
         if step.op == "transfer":
             extents[step.results[0]] = extents[step.operands[0]]
+            continue
+        if step.loop is not None:
+            found = _walk_loop(step.loop, [extents[number] for number in step.operands], regions, constraints, name)
+            extents.update(zip(step.results, found, strict=True))
             continue
         region = regions[step.region]
         symbols = _bindings(step, region, extents)
@@ -67,12 +86,28 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
             if constraint.left != constraint.right and key not in known:
                 known.add(key)
                 constraints.append(constraint)
-    results = [
-        TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)
-        for number, spec in zip(plan.results, signature.results, strict=True)
-    ]
-    results = as_large_as_destinations(signature.inputs, results, constraints)
-    return Signature(signature.name, signature.inputs, results, signature.symbols, constraints)
+
+
+def _walk_loop(
+    loop: Loop, operands: Sequence[list[Expr]], regions: Mapping[str, Signature], constraints: list[Constraint],
+    name: str,
+) -> list[list[Expr]]:
+    """The extents of a loop's results. Raises CompileError where an iteration hands on other ones than it is given."""
+    def walked(plan: Plan, given: Sequence[list[Expr]]) -> list[list[Expr]]:
+        extents = dict(zip(plan.inputs, given, strict=True))
+        _walk(plan, regions, extents, constraints, name)
+        return [extents[number] for number in plan.results]
+
+    carried, same = operands[: loop.carried], operands[loop.carried :]
+    _, *passed = walked(loop.condition, operands)
+    for before, after in zip(carried, walked(loop.body, [*passed, *same]), strict=True):
+        if before != after:
+            sizes = " and ".join("x".join(map(str, extents)) for extents in (before, after))
+            raise CompileError(
+                f"@{name}: a loop whose parts are placed on several devices hands on tensors of changing extents: "
+                f"{sizes}; expected equal ones, or all of the loop on one device"
+            )
+    return passed
 
 
 def as_large_as_destinations(
