@@ -53,10 +53,10 @@ func.func @main(%n: i64, %x: {T}) -> ({T}, {T}) {{
     %2 = arith.mulf %1, %x {A} : {T}
     scf.yield %2 : {T}
   }}
-  %d = arith.subf %r, %x {B} : {T}
+  %d = arith.mulf %r, %x {B} : {T}
   return %r, %d : {T}, {T}
 }}""",
-    lambda n, x: (r := _times(x, int(n), lambda v, i: np.tanh(v + i) * x), r - x),
+    lambda n, x: (r := _times(x, int(n), lambda v, i: np.tanh(v + i) * x), r * x),
     [(_count(n), vector(n)) for n in COUNTS],
 )
 

@@ -180,7 +180,8 @@ class Link(Struct, frozen=True):
 
 class Step(Struct, frozen=True):
     """One step of a plan. `run` runs `region` on `device` with `operands`, giving `results`; `transfer` gives the
-    one operand, wherever it is, as the one result on `device`; `loop` executes plans again and again, see `Loop`.
+    one operand, wherever it is, as the one result on `device`; `loop` executes plans again and again, see `Loop`;
+    `region` is its name then.
     Numbers are indices of the plan's values, devices indices of the manifest's; `queues` is a mask of the device's
     queues, 0 for any. `seconds` is how long the
     compiler thinks that it takes, where it can tell. `turn` are the loop, and the turn of it, that the step was taken

@@ -88,7 +88,7 @@ def describe_step(step: Step, part: str = "") -> str:
         return "transfer to it"
     if step.loop is not None:
         kept, carried = len(step.operands) - step.loop.carried, step.loop.carried
-        return f"loop with {carried} carried values" + (f" and {kept} that stay" if kept else "")
+        return f"loop {step.region} with {carried} carried values" + (f" and {kept} that stay" if kept else "")
     queues = [str(queue) for queue in range(64) if step.queues >> queue & 1]
     return f"run {step.region}" + (f" on queue {', '.join(queues)}" if queues else "")
 

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from motet.artifact.schema import Constraint, Expr, Loop, Plan, Signature, Step, TensorSpec
+from motet.artifact.expressions import show
+from motet.artifact.schema import Constraint, Expr, Plan, Signature, Step, TensorSpec
 from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, value_of
 from motet.compiler.scheduling.shapes import Shapes
-from motet.errors import CompileError
+from motet.errors import CompileError, Location
 
 
 def face(function: ir.Operation, constraints: Sequence[Constraint]) -> Signature:
@@ -45,13 +46,16 @@ def face(function: ir.Operation, constraints: Sequence[Constraint]) -> Signature
     return Signature(symbol_name(function), inputs, results, shapes.symbols, list(constraints))
 
 
-def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature]) -> Signature:
-    """`signature` with its results' extents, and with what its regions take for granted of extents."""
+def complete(
+    signature: Signature, plan: Plan, regions: Mapping[str, Signature], loops: Mapping[str, Location]
+) -> Signature:
+    """`signature` with its results' extents, and with what its regions take for granted of extents. Raises CompileError
+    for a loop, at its place in `loops`, whose iterations hand on other extents than they are given."""
     extents: dict[int, list[Expr]] = {
         number: spec.shape for number, spec in zip(plan.inputs, signature.inputs, strict=True)
     }
     constraints = list(signature.constraints)
-    _walk(plan, regions, extents, constraints, signature.name)
+    _walk(plan, regions, extents, constraints, loops)
     results = [
         TensorSpec(spec.name, extents[number], spec.dtype, spec.destination)
         for number, spec in zip(plan.results, signature.results, strict=True)
@@ -62,7 +66,7 @@ def complete(signature: Signature, plan: Plan, regions: Mapping[str, Signature])
 
 def _walk(
     plan: Plan, regions: Mapping[str, Signature], extents: dict[int, list[Expr]], constraints: list[Constraint],
-    name: str,
+    loops: Mapping[str, Location],
 ) -> None:
     """Adds the extents of all values to `extents`, which has those of the inputs, and what regions take for granted."""
     known = {(own.relation, str(own.left), str(own.right)) for own in constraints}
@@ -71,8 +75,13 @@ def _walk(
             extents[step.results[0]] = extents[step.operands[0]]
             continue
         if step.loop is not None:
-            found = _walk_loop(step.loop, [extents[number] for number in step.operands], regions, constraints, name)
-            extents.update(zip(step.results, found, strict=True))
+            carried, same = step.operands[: step.loop.carried], step.operands[step.loop.carried :]
+            own = {number: extents[number] for number in step.operands}
+            _, *passed = _walk_part(step.loop.condition, step.operands, own, regions, constraints, loops)
+            own.update(zip(step.results, passed, strict=True))
+            handed_on = _walk_part(step.loop.body, [*step.results, *same], own, regions, constraints, loops)
+            _expect_same([extents[number] for number in carried], handed_on, loops.get(step.region))
+            extents.update(zip(step.results, passed, strict=True))
             continue
         region = regions[step.region]
         symbols = _bindings(step, region, extents)
@@ -88,26 +97,24 @@ def _walk(
                 constraints.append(constraint)
 
 
-def _walk_loop(
-    loop: Loop, operands: Sequence[list[Expr]], regions: Mapping[str, Signature], constraints: list[Constraint],
-    name: str,
+def _walk_part(
+    plan: Plan, inputs: Sequence[int], extents: Mapping[int, list[Expr]], regions: Mapping[str, Signature],
+    constraints: list[Constraint], loops: Mapping[str, Location],
 ) -> list[list[Expr]]:
-    """The extents of a loop's results. Raises CompileError where an iteration hands on other ones than it is given."""
-    def walked(plan: Plan, given: Sequence[list[Expr]]) -> list[list[Expr]]:
-        extents = dict(zip(plan.inputs, given, strict=True))
-        _walk(plan, regions, extents, constraints, name)
-        return [extents[number] for number in plan.results]
+    """The extents of the results of a loop's condition or body, whose inputs are the values `inputs` of `extents`."""
+    own = {number: extents[value] for number, value in zip(plan.inputs, inputs, strict=True)}
+    _walk(plan, regions, own, constraints, loops)
+    return [own[number] for number in plan.results]
 
-    carried, same = operands[: loop.carried], operands[loop.carried :]
-    _, *passed = walked(loop.condition, operands)
-    for before, after in zip(carried, walked(loop.body, [*passed, *same]), strict=True):
+
+def _expect_same(carried: Sequence[list[Expr]], handed_on: Sequence[list[Expr]], place: Location | None) -> None:
+    for before, after in zip(carried, handed_on, strict=True):
         if before != after:
-            sizes = " and ".join("x".join(map(str, extents)) for extents in (before, after))
+            given, made = ("x".join(map(show, extents)) for extents in (before, after))
             raise CompileError(
-                f"@{name}: a loop whose parts are placed on several devices hands on tensors of changing extents: "
-                f"{sizes}; expected equal ones, or all of the loop on one device"
+                f"a loop whose parts are placed on several devices is given a tensor of extents {given} and hands on "
+                f"one of {made}; expected equal extents, or all of the loop on one device", place,
             )
-    return passed
 
 
 def as_large_as_destinations(

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from motet.artifact.schema import LogicalDevice
+from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, HOMES, LOOP_OP, LOOP_PART, TURN, WANTED
 from motet.compiler.ir.functions import public_functions, symbol_name
@@ -36,6 +37,7 @@ from motet.compiler.placement.rotate_loops import rotate_placed
 from motet.compiler.placement.select_branches import select_placed
 from motet.compiler.placement.unroll_placed_loops import FOR, WHILE, spread, unroll_placed
 from motet.compiler.targets.families import HOST
+from motet.errors import Location
 
 _SMALL = 1024  # elements, of tensors that numbers on the host may be computed from
 _SIGNED_LESS, _UNSIGNED_LESS = 2, 6  # of arith.cmpi's predicates
@@ -45,10 +47,12 @@ Build = Callable[["_Part"], list[ir.Value]]
 
 @dataclass(frozen=True)
 class OutlineLoops:
-    """`devices` are those of the program. Loops inside a condition or body are outlined from it."""
+    """`devices` are those of the program; `places` takes where the loops are, by name. Loops inside a condition or body
+    are outlined from it."""
 
     name = "outline-loops"
     devices: Sequence[LogicalDevice]
+    places: dict[str, Location] = field(default_factory=dict[str, Location])
 
     def run(self, module: ir.Module) -> None:
         host = next((each.name for each in self.devices if device_families(self.devices, each.name)[:1] == [HOST]), "")
@@ -66,7 +70,10 @@ class OutlineLoops:
             taken = {symbol_name(each) for each in public_functions(module)}
             for number, loop in enumerate(loops):
                 analysis = AffinityAnalysis(function, default)
-                waiting += _Outliner(function, loop, analysis, host, _name(function, number, taken)).run()
+                name = _name(function, number, taken)
+                if (place := locate(loop.location)) is not None:
+                    self.places[name] = place
+                waiting += _Outliner(function, loop, analysis, host, name).run()
 
 
 def take_apart(function: ir.Operation) -> None:
@@ -174,7 +181,7 @@ class _Outliner:
     ) -> dict[str, ir.Attribute]:
         condition, body = (ir.StringAttr.get(symbol_name(part)) for part in parts)
         said: dict[str, ir.Attribute] = {
-            "condition": condition, "body": body,
+            "sym_name": ir.StringAttr.get(self.name), "condition": condition, "body": body,
             "carried": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(self.carried)),
             WANTED: ir.ArrayAttr.get([ir.StringAttr.get(name) for name in wanted]),
             HOMES: ir.ArrayAttr.get([ir.StringAttr.get(name) for name in homes]),

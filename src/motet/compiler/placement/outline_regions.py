@@ -279,7 +279,8 @@ class _Outliner:
         carried = ir.IntegerAttr(operation.attributes["carried"]).value
         self.steps.append(Step(
             "loop", condition.result_devices[0], [self._number(value) for value in operation.operands],
-            [self._number(result) for result in operation.results], turn=turn_of(operation),
+            [self._number(result) for result in operation.results],
+            ir.StringAttr(operation.attributes["sym_name"]).value, turn=turn_of(operation),
             loop=Loop(carried, condition, body),
         ))
 

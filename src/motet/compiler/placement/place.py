@@ -59,7 +59,8 @@ def placer(
         for function in public_functions(module):
             take_apart(function)
         required = requirements(module)  # as long as each function is whole
-        OutlineLoops(devices).run(module)
+        loops = OutlineLoops(devices)
+        loops.run(module)
         LeaveLoops(devices, left).run(module)
         rates = table or rates_of_families()
         if automatic:
@@ -75,7 +76,7 @@ def placer(
         CheckCode(devices).run(module)
         EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
         erase_devices(module)
-        return Placement(devices, default, links, outline.plans, faces, automatic)
+        return Placement(devices, default, links, outline.plans, faces, automatic, loops.places)
 
     return place
 

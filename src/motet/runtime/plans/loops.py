@@ -17,6 +17,7 @@ import numpy as np
 
 from motet.runtime.lifetimes import Use
 from motet.runtime.plans.frame import Frame
+from motet.runtime.plans.interrupts import Interrupts
 from motet.runtime.plans.loop_memory import LoopMemory
 from motet.runtime.plans.recorded import RecordedPlan, Repeat
 from motet.runtime.plans.steps import submit_steps
@@ -36,7 +37,8 @@ def run_loop(frame: Frame, repeat: Repeat) -> None:
     around = None if noted is None else noted.iteration
     before, underway.pending = underway.pending, Pending()
     try:
-        results = _iterate(frame, repeat, given, memory, flying)
+        with Interrupts() as interrupts:
+            results = _iterate(frame, repeat, memory, flying, interrupts)
     finally:
         before.add(underway.pending)
         for each in flying:
@@ -49,13 +51,14 @@ def run_loop(frame: Frame, repeat: Repeat) -> None:
 
 
 def _iterate(
-    frame: Frame, repeat: Repeat, given: Sequence[Value], memory: LoopMemory, flying: deque[Pending]
+    frame: Frame, repeat: Repeat, memory: LoopMemory, flying: deque[Pending], interrupts: Interrupts
 ) -> list[Value]:
     """What the condition passes on when it is false."""
     underway = frame.underway
-    carried, same = list(given[: repeat.carried]), given[repeat.carried :]
+    carried, same = list(memory.given[: repeat.carried]), memory.given[repeat.carried :]
     around = () if underway.noted is None else underway.noted.iteration
     while True:
+        interrupts.check()
         if underway.noted is not None:
             underway.noted.iteration = (*around, memory.iteration)
         condition = _execute(repeat.condition, [*carried, *same], underway, memory)
