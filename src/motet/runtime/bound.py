@@ -210,6 +210,23 @@ class BoundDevices:
             return
         for loaded in state.opened.values():
             loaded.place_parameters(self._regions_on(state, loaded))
+        self._note_queues(state)
+
+    def _note_queues(self, state: _State) -> None:
+        """Tells of queues that the program names and a device has not: what is to run on them may run on any."""
+        absent: dict[int, int] = {}  # by device, a mask
+        for step in (step for plan in self.artifact.manifest.plans.values() for step in all_steps(plan)):
+            there = state.opened[state.choices[step.device].info.uri].device.queues
+            if step.queues and not step.queues & ((1 << there) - 1):
+                absent[step.device] = absent.get(step.device, 0) | step.queues
+        for number, mask in absent.items():
+            choice = state.choices[number]
+            queues = state.opened[choice.info.uri].device.queues
+            named = ", ".join(str(queue) for queue in range(64) if mask >> queue & 1)
+            self._note(
+                f"@{choice.device.name}: {choice.info.uri} has {queues} queue{'s' if queues > 1 else ''}, numbered from "
+                f"0; what is to run on queue {named} runs on any of them"
+            )
 
     def _open(self, state: _State, number: int) -> None:
         choice = state.choices[number]

@@ -20,13 +20,13 @@ from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.lifetimes import Retired
 from motet.runtime.loaded import LoadedDevice
-from motet.runtime.plans.frame import Frame
+from motet.runtime.plans.frame import PlanFrame
 from motet.runtime.plans.loops import run_loop
-from motet.runtime.plans.recorded import Code, RecordedPlan, Run
+from motet.runtime.plans.recorded import PlanCode, RecordedPlan, RunStep
 from motet.runtime.plans.returning import return_results
 from motet.runtime.plans.steps import Timed, submit_steps
 from motet.runtime.plans.underway import Underway
-from motet.runtime.plans.values import Copy, Tensor, Value
+from motet.runtime.plans.values import PlacedCopy, PlacedValue, Tensor
 from motet.runtime.queues import Slots
 from motet.runtime.trace import Submissions, Traced
 
@@ -61,11 +61,11 @@ class PlacedInstance:
         self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
         self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
         self.slots = Slots()  # of the calls under way
-        self.recorded = RecordedPlan(plan, self.inputs, Code(where, regions, devices, schedules))
+        self.recorded = RecordedPlan(plan, self.inputs, PlanCode(where, regions, devices, schedules))
 
     def alone(self) -> Alone | None:
         """The whole function as one piece of work, where it is one step on the function's own arguments and results."""
-        runs = [entry for entry in self.recorded.steps if isinstance(entry, Run)]
+        runs = [entry for entry in self.recorded.steps if isinstance(entry, RunStep)]
         origin = {step.results[0]: step.operands[0] for step in self.plan.steps if step.op == "transfer"}
 
         def resolved(value: int) -> int:
@@ -131,7 +131,7 @@ class _Call:
             if spec.destination is None:
                 direct.setdefault(number, tensor)
         recorded = instance.recorded
-        self.frame = Frame(recorded, self.underway, values, Retired(recorded.lifetimes), direct)
+        self.frame = PlanFrame(recorded, self.underway, values, Retired(recorded.lifetimes), direct)
 
     def run(self, timed: Timed | None) -> None:
         self.underway.slot = self.slots.take()
@@ -153,9 +153,11 @@ class _Call:
             raise failure
 
 
-def _given(shape: Shape, tensor: Tensor, devices: Sequence[LoadedDevice]) -> Value:
+def _given(shape: Shape, tensor: Tensor, devices: Sequence[LoadedDevice]) -> PlacedValue:
     """An argument: on the device that it is on, where that is one of the call's."""
     if not isinstance(tensor, DeviceArray):
-        return Value(shape, array=tensor)
+        return PlacedValue(shape, array=tensor)
     home = next((n for n, loaded in enumerate(devices) if loaded.device is tensor.device), None)
-    return Value(shape, array=tensor.numpy()) if home is None else Value(shape, {home: Copy(tensor.buffer, [])})
+    if home is None:
+        return PlacedValue(shape, array=tensor.numpy())
+    return PlacedValue(shape, {home: PlacedCopy(tensor.buffer, [])})

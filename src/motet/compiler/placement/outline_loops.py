@@ -73,7 +73,7 @@ class OutlineLoops:
                 name = _name(function, number, taken)
                 if (place := locate(loop.location)) is not None:
                     self.places[name] = place
-                waiting += _Outliner(function, loop, analysis, host, name).run()
+                waiting += _LoopOutliner(function, loop, analysis, host, name).run()
 
 
 def take_apart(function: ir.Operation) -> None:
@@ -118,7 +118,7 @@ class _Part:
         self.mapping.update(zip(operation.results, copy.results, strict=True))
 
 
-class _Outliner:
+class _LoopOutliner:
     """Outlines one loop, in place."""
 
     def __init__(

@@ -13,7 +13,7 @@ from motet.runtime.device import Buffer, Device
 from motet.runtime.lifetimes import Use
 from motet.runtime.plans.recorded import RecordedPlan, copies_from
 from motet.runtime.plans.underway import Underway
-from motet.runtime.plans.values import Array, Copy, Tensor, Value
+from motet.runtime.plans.values import Array, PlacedCopy, PlacedValue, Tensor
 from motet.runtime.timeline import Point
 
 
@@ -27,11 +27,11 @@ class Recycled(Protocol):
         ...
 
 
-class Frame:
+class PlanFrame:
     """`direct` are tensors of the caller that results, by number, are to be made in where their device can."""
 
     def __init__(
-        self, recorded: RecordedPlan, underway: Underway, values: Mapping[int, Value], recycled: Recycled,
+        self, recorded: RecordedPlan, underway: Underway, values: Mapping[int, PlacedValue], recycled: Recycled,
         direct: Mapping[int, Tensor],
     ) -> None:
         self.recorded = recorded
@@ -49,16 +49,16 @@ class Frame:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def own(self, device: Device, size: int) -> Copy:
+    def own(self, device: Device, size: int) -> PlacedCopy:
         """Memory for what the step that is being submitted writes; its points are waited for before that."""
         found = self.recycled.take(device, size, self.place)
         if found is not None:
-            return Copy(*found, use=Use())
+            return PlacedCopy(*found, use=Use())
         if self.underway.noted is not None:
             self.underway.noted.allocated(device.info.uri, size)
-        return Copy(device.allocate(size), [], use=Use())
+        return PlacedCopy(device.allocate(size), [], use=Use())
 
-    def used(self, copy: Copy, point: Point) -> None:
+    def used(self, copy: PlacedCopy, point: Point) -> None:
         """Notes that work which the step that is being submitted asks for uses a copy until `point`."""
         turn = self.lifetimes.turns[self.place]
         while True:
@@ -80,24 +80,24 @@ class Frame:
                     if not any(other is copy for other in value.copies.values()):
                         self.give_back(device, copy)
 
-    def give_back(self, device: Device, copy: Copy) -> None:
+    def give_back(self, device: Device, copy: PlacedCopy) -> None:
         if copy.use is not None:
             self.recycled.add(device, copy.buffer, copy.use)
             copy.use = None
 
-    def new(self, number: int, shape: Shape, device: int) -> Value:
+    def new(self, number: int, shape: Shape, device: int) -> PlacedValue:
         """Memory for a result, the caller's own where the device can work in it."""
         loaded = self.devices[device]
         own = self.direct.get(number)
         if isinstance(own, np.ndarray):
             buffer = loaded.device.adopt(own) if loaded.device.info.host_memory else None
             if buffer is not None:
-                return Value(shape, {device: Copy(buffer, [])}, own)
+                return PlacedValue(shape, {device: PlacedCopy(buffer, [])}, own)
         elif own is not None and loaded.device is own.device:
-            return Value(shape, {device: Copy(own.buffer, [])})
-        return Value(shape, {device: self.own(loaded.device, shape.bytes)})
+            return PlacedValue(shape, {device: PlacedCopy(own.buffer, [])})
+        return PlacedValue(shape, {device: self.own(loaded.device, shape.bytes)})
 
-    def own_copy(self, value: Value, device: int) -> Value:
+    def own_copy(self, value: PlacedValue, device: int) -> PlacedValue:
         """What a step writes in place: the caller's own changes when all has ended well, not before."""
         target = self.devices[device].device
         source = self.on(value, device, 0)
@@ -108,18 +108,18 @@ class Frame:
         self.used(source, point)
         self.used(own, point)
         own.points = [point]
-        return Value(value.shape, {device: own})
+        return PlacedValue(value.shape, {device: own})
 
     # -- moving ----------------------------------------------------------------------------------
 
-    def on(self, value: Value, device: int, queue: int) -> Copy:
+    def on(self, value: PlacedValue, device: int, queue: int) -> PlacedCopy:
         """The value on a device, moved there if it is not."""
         copy = value.copies.get(device)
         if copy is None:
             copy = value.copies[device] = self._move(value, device, queue)
         return copy
 
-    def _move(self, value: Value, device: int, queue: int) -> Copy:
+    def _move(self, value: PlacedValue, device: int, queue: int) -> PlacedCopy:
         target = self.devices[device].device
         for other, copy in value.copies.items():
             if self.devices[other].device is target:
@@ -132,7 +132,7 @@ class Frame:
             buffer = target.adopt(source)
             if buffer is not None:
                 self.underway.pending.held.append(buffer)
-                return Copy(buffer, points, source=origin)
+                return PlacedCopy(buffer, points, source=origin)
         if self.underway.slots.crowd(target):  # in its queue the work of other calls would wait for them, too
             for point in points:
                 point.wait()
@@ -149,7 +149,7 @@ class Frame:
         own.points = [point]
         return own
 
-    def _copied(self, value: Value, copy: Copy, target: Device, queue: int) -> Copy:
+    def _copied(self, value: PlacedValue, copy: PlacedCopy, target: Device, queue: int) -> PlacedCopy:
         """A copy by a device that reaches the other's memory by itself."""
         own = self.own(target, value.shape.bytes)
         waits = [*copy.points, *own.points]
@@ -162,7 +162,7 @@ class Frame:
         own.points = [point]
         return own
 
-    def host_bytes(self, value: Value) -> tuple[Array, list[Point], Copy | None]:
+    def host_bytes(self, value: PlacedValue) -> tuple[Array, list[Point], PlacedCopy | None]:
         """The value where the host can read it: its array, the device's memory in place, or a new array. The copy is
         the one whose memory it is, if it is one's."""
         if value.array is not None:

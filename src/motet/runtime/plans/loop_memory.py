@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from motet.runtime.device import Buffer, Device
 from motet.runtime.lifetimes import Lifetimes, Retired, Use
-from motet.runtime.plans.frame import Frame
-from motet.runtime.plans.values import Value
+from motet.runtime.plans.frame import PlanFrame
+from motet.runtime.plans.values import PlacedValue
 from motet.runtime.timeline import Point
 
 
@@ -24,7 +24,7 @@ class _Free:
 class LoopMemory:
     """Of one execution of a loop step in the frame `outer`; `given` are the step's operands, which stay as they are."""
 
-    def __init__(self, outer: Frame, given: Sequence[Value]) -> None:
+    def __init__(self, outer: PlanFrame, given: Sequence[PlacedValue]) -> None:
         self.outer = outer
         self.given = given
         self.iteration = 0
@@ -38,7 +38,7 @@ class LoopMemory:
         for device, buffer, use in part.retired.take_all():
             self._add(device, buffer, use.points)
 
-    def give_back(self, values: Sequence[Value], needed: Sequence[Value]) -> None:
+    def give_back(self, values: Sequence[PlacedValue], needed: Sequence[PlacedValue]) -> None:
         """Those of `values` that iterations have made, but for those that are `needed`, are not read any more."""
         kept = {id(value) for value in (*self.given, *needed)}
         for value in {id(value): value for value in values if id(value) not in kept}.values():

@@ -16,26 +16,26 @@ from dataclasses import replace
 import numpy as np
 
 from motet.runtime.lifetimes import Use
-from motet.runtime.plans.frame import Frame
+from motet.runtime.plans.frame import PlanFrame
 from motet.runtime.plans.interrupts import Interrupts
 from motet.runtime.plans.loop_memory import LoopMemory
-from motet.runtime.plans.recorded import RecordedPlan, Repeat
+from motet.runtime.plans.recorded import LoopStep, RecordedPlan
 from motet.runtime.plans.steps import submit_steps
-from motet.runtime.plans.underway import Pending, Underway
-from motet.runtime.plans.values import Copy, Value
+from motet.runtime.plans.underway import Awaited, Underway
+from motet.runtime.plans.values import PlacedCopy, PlacedValue
 
 _AHEAD = 2  # iterations that are under way at once
 
 
-def run_loop(frame: Frame, repeat: Repeat) -> None:
+def run_loop(frame: PlanFrame, repeat: LoopStep) -> None:
     """Executes a loop step of `frame`, whose values it reads and makes."""
     step, underway = repeat.step, frame.underway
     given = [frame.values[number] for number in step.operands]
     memory = LoopMemory(frame, given)
-    flying: deque[Pending] = deque()
+    flying: deque[Awaited] = deque()
     noted = underway.noted
     around = None if noted is None else noted.iteration
-    before, underway.pending = underway.pending, Pending()
+    before, underway.pending = underway.pending, Awaited()
     try:
         with Interrupts() as interrupts:
             results = _iterate(frame, repeat, memory, flying, interrupts)
@@ -51,8 +51,8 @@ def run_loop(frame: Frame, repeat: Repeat) -> None:
 
 
 def _iterate(
-    frame: Frame, repeat: Repeat, memory: LoopMemory, flying: deque[Pending], interrupts: Interrupts
-) -> list[Value]:
+    frame: PlanFrame, repeat: LoopStep, memory: LoopMemory, flying: deque[Awaited], interrupts: Interrupts
+) -> list[PlacedValue]:
     """What the condition passes on when it is false."""
     underway = frame.underway
     carried, same = list(memory.given[: repeat.carried]), memory.given[repeat.carried :]
@@ -79,19 +79,21 @@ def _iterate(
         memory.next_iteration()
 
 
-def _execute(recorded: RecordedPlan, inputs: Sequence[Value], underway: Underway, memory: LoopMemory) -> Frame:
+def _execute(
+    recorded: RecordedPlan, inputs: Sequence[PlacedValue], underway: Underway, memory: LoopMemory
+) -> PlanFrame:
     part = memory.of_part(recorded.lifetimes)
-    frame = Frame(recorded, underway, dict(zip(recorded.plan.inputs, inputs, strict=True)), part, {})
+    frame = PlanFrame(recorded, underway, dict(zip(recorded.plan.inputs, inputs, strict=True)), part, {})
     submit_steps(frame, run_loop)
     memory.end_of(part)
     return frame
 
 
-def _results(frame: Frame) -> list[Value]:
+def _results(frame: PlanFrame) -> list[PlacedValue]:
     return [frame.values[number] for number in frame.recorded.plan.results]
 
 
-def _read(frame: Frame, value: Value) -> bool:
+def _read(frame: PlanFrame, value: PlacedValue) -> bool:
     """Whether a number is true, as soon as it is there."""
     found, points, _ = frame.host_bytes(value)
     for point in points:
@@ -99,13 +101,13 @@ def _read(frame: Frame, value: Value) -> bool:
     return bool(np.asarray(found).reshape(-1).view(np.uint8)[0])
 
 
-def _as_own(results: Sequence[Value], given: Sequence[Value], place: int) -> list[Value]:
+def _as_own(results: Sequence[PlacedValue], given: Sequence[PlacedValue], place: int) -> list[PlacedValue]:
     """The results of the step at `place`. What the loop was given, or has several times among its results, is never
     given back: it would be twice."""
     times = Counter(map(id, [*results, *given]))
-    found: list[Value] = []
+    found: list[PlacedValue] = []
     for value in results:
-        copies: dict[int, Copy] = {}
+        copies: dict[int, PlacedCopy] = {}
         for home, copy in value.copies.items():
             use = copy.use if times[id(value)] == 1 else None
             copies[home] = replace(copy, use=None if use is None else Use(1 << place, use.points))

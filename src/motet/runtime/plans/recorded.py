@@ -19,7 +19,7 @@ from motet.runtime.tensors import show_shape
 
 
 @dataclass(frozen=True)
-class Run:
+class RunStep:
     """A step that was recorded: which of its operands it reads at all, and what it needs besides."""
 
     step: Step
@@ -33,7 +33,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Transfer:
+class TransferStep:
     """A step that moves a value, and the queue to do it on where none is spare."""
 
     step: Step
@@ -41,7 +41,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class LoopStep:
     """A step that is a loop."""
 
     step: Step
@@ -51,7 +51,7 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Code:
+class PlanCode:
     """What plans are recorded with: the function that they belong to, the devices, one for each of the artifact's, and
     on each the schedules of the regions."""
 
@@ -65,7 +65,7 @@ class RecordedPlan:
     """`inputs` are the shapes of the plan's inputs; `whole` says that it is a function's, not a part of a loop, whose
     inputs others need too."""
 
-    def __init__(self, plan: Plan, inputs: Sequence[Shape], code: Code, whole: bool = True) -> None:
+    def __init__(self, plan: Plan, inputs: Sequence[Shape], code: PlanCode, whole: bool = True) -> None:
         self.plan = plan
         self.code = code
         devices = code.devices
@@ -94,11 +94,11 @@ class RecordedPlan:
     def results(self) -> list[Shape]:
         return [self.shapes[number] for number in self.plan.results]
 
-    def _recorded(self, number: int, queue: int) -> Run | Transfer | Repeat:
+    def _recorded(self, number: int, queue: int) -> RunStep | TransferStep | LoopStep:
         step, shapes = self.plan.steps[number], self.shapes
         if step.op == "transfer":
             shapes[step.results[0]] = shapes[step.operands[0]]
-            return Transfer(step, queue)
+            return TransferStep(step, queue)
         if step.loop is not None:
             repeat = self._loop(step, step.loop)
             shapes.update(zip(step.results, repeat.condition.results[1:], strict=True))
@@ -107,7 +107,7 @@ class RecordedPlan:
         shapes.update(zip(step.results, run.concrete.results, strict=True))
         return run
 
-    def _loop(self, step: Step, loop: Loop) -> Repeat:
+    def _loop(self, step: Step, loop: Loop) -> LoopStep:
         given = [self.shapes[number] for number in step.operands]
         condition = RecordedPlan(loop.condition, given, self.code, whole=False)
         body = RecordedPlan(loop.body, [*condition.results[1:], *given[loop.carried :]], self.code, whole=False)
@@ -117,9 +117,9 @@ class RecordedPlan:
                     f"{self.code.name}: a loop carries {show_shape(after.extents)} to its next iteration; expected "
                     f"{show_shape(before.extents)}, as in the one before"
                 )
-        return Repeat(step, loop.carried, condition, body)
+        return LoopStep(step, loop.carried, condition, body)
 
-    def _run(self, step: Step, queue: int, beside: bool) -> Run:
+    def _run(self, step: Step, queue: int, beside: bool) -> RunStep:
         code, region = self.code, self.code.regions[step.region]
         given = [self.shapes[value] for value in step.operands]
         symbols = {s.name: given[s.input].extents[s.axis] for s in region.symbols}
@@ -142,7 +142,7 @@ class RecordedPlan:
         # In a loop that was taken apart it is asked for later, on the queue for what is moved.
         apart = step.turn is not None and id(loaded.device) in self.spare
         leaving = frozenset(i for i, number in enumerate(step.results) if number in self._leaving and not apart)
-        return Run(step, concrete, commands, frozenset(read), queue, destinations, leaving, beside)
+        return RunStep(step, concrete, commands, frozenset(read), queue, destinations, leaving, beside)
 
 
 def copies_from(target: Device, source: Device) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from motet.runtime.device_array import DeviceArray
-from motet.runtime.plans.frame import Frame
-from motet.runtime.plans.values import Array, Tensor, Value
+from motet.runtime.plans.frame import PlanFrame
+from motet.runtime.plans.values import Array, PlacedValue, Tensor
 
 
-def return_results(frame: Frame, places: Sequence[Tensor]) -> None:
+def return_results(frame: PlanFrame, places: Sequence[Tensor]) -> None:
     """`places` are the caller's, one for each result of the plan."""
-    late: list[tuple[Value, Tensor]] = []
+    late: list[tuple[PlacedValue, Tensor]] = []
     for number, place in zip(frame.recorded.plan.results, places, strict=True):
         value = frame.values[number]
         there = [copy.buffer for copy in value.copies.values()]
@@ -29,7 +29,7 @@ def return_results(frame: Frame, places: Sequence[Tensor]) -> None:
             _to_host(frame, value, place)
 
 
-def _to_device(frame: Frame, value: Value, place: DeviceArray) -> None:
+def _to_device(frame: PlanFrame, value: PlacedValue, place: DeviceArray) -> None:
     underway, home = frame.underway, frame.number_of(place.device)
     copy = value.copies.get(home) if home is not None else None
     if copy is not None:
@@ -42,7 +42,7 @@ def _to_device(frame: Frame, value: Value, place: DeviceArray) -> None:
     underway.pending.held.append(source)
 
 
-def _to_host(frame: Frame, value: Value, place: Array) -> None:
+def _to_host(frame: PlanFrame, value: PlacedValue, place: Array) -> None:
     underway, flat = frame.underway, place.reshape(-1).view(np.uint8)
     if value.array is not None:
         flat[...] = value.array.reshape(-1).view(np.uint8)

@@ -9,23 +9,23 @@ import numpy as np
 
 from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer, Device
-from motet.runtime.plans.frame import Frame
-from motet.runtime.plans.recorded import Repeat, Run, Transfer
-from motet.runtime.plans.values import Copy, Value
+from motet.runtime.plans.frame import PlanFrame
+from motet.runtime.plans.recorded import LoopStep, RunStep, TransferStep
+from motet.runtime.plans.values import PlacedCopy, PlacedValue
 from motet.runtime.timeline import Point
 
 Timed = list[tuple[str, float]]
-RunLoop = Callable[[Frame, Repeat], None]
+RunLoop = Callable[[PlanFrame, LoopStep], None]
 
 
-def submit_steps(frame: Frame, run_loop: RunLoop, timed: Timed | None = None) -> None:
+def submit_steps(frame: PlanFrame, run_loop: RunLoop, timed: Timed | None = None) -> None:
     """Submits all steps of a frame's plan; `timed` gets the seconds of each, one after the other."""
     for place, entry in enumerate(frame.recorded.steps):
         frame.place = place
         begin = time.perf_counter()
-        if isinstance(entry, Run):
+        if isinstance(entry, RunStep):
             _submit(frame, entry)
-        elif isinstance(entry, Transfer):
+        elif isinstance(entry, TransferStep):
             value = frame.values[entry.step.results[0]] = frame.values[entry.step.operands[0]]
             frame.on(value, entry.step.device, entry.queue)
         else:
@@ -36,13 +36,13 @@ def submit_steps(frame: Frame, run_loop: RunLoop, timed: Timed | None = None) ->
             timed.append((entry.step.region or entry.step.op, time.perf_counter() - begin))
 
 
-def _submit(frame: Frame, run: Run) -> None:
+def _submit(frame: PlanFrame, run: RunStep) -> None:
     step, concrete, underway = run.step, run.concrete, frame.underway
     loaded = frame.devices[step.device]
     device = loaded.device
     waits: list[Point] = []
     buffers: list[Buffer] = []
-    spare: list[Copy] = []  # needed by this step alone
+    spare: list[PlacedCopy] = []  # needed by this step alone
     used, made = _operands(frame, run, spare)
     queue = run.queue if step.queues else underway.shifted(device, run.queue)
     arena = frame.own(device, concrete.arena)
@@ -83,11 +83,11 @@ def _submit(frame: Frame, run: Run) -> None:
         frame.host_bytes(made[index])
 
 
-def _operands(frame: Frame, run: Run, spare: list[Copy]) -> tuple[list[Copy], list[Value]]:
+def _operands(frame: PlanFrame, run: RunStep, spare: list[PlacedCopy]) -> tuple[list[PlacedCopy], list[PlacedValue]]:
     """The copies of what a step reads and of what it makes, in the order of its externals, and what it makes."""
     step, device = run.step, frame.devices[run.step.device].device
-    used: list[Copy] = []
-    made: list[Value] = []
+    used: list[PlacedCopy] = []
+    made: list[PlacedValue] = []
     for index, number in enumerate(step.operands):
         if index in run.read:
             copy = frame.on(frame.values[number], step.device, run.queue)
@@ -109,7 +109,7 @@ def _operands(frame: Frame, run: Run, spare: list[Copy]) -> tuple[list[Copy], li
     return used, made
 
 
-def _clear(frame: Frame, statuses: Statuses, status: Copy, device: Device, queue: int) -> None:
+def _clear(frame: PlanFrame, statuses: Statuses, status: PlacedCopy, device: Device, queue: int) -> None:
     """Has statuses made zero, before what works on them."""
     zeros = np.zeros(statuses.bytes, np.uint8)
     point = device.write(status.buffer, zeros, 0, status.points, queue)
@@ -118,7 +118,7 @@ def _clear(frame: Frame, statuses: Statuses, status: Copy, device: Device, queue
     status.points = [point]
 
 
-def _look(frame: Frame, statuses: Statuses, status: Copy, device: Device, queue: int, after: Point) -> None:
+def _look(frame: PlanFrame, statuses: Statuses, status: PlacedCopy, device: Device, queue: int, after: Point) -> None:
     """Has statuses read when the work is done."""
     found = np.empty(statuses.bytes, np.uint8)
     point = device.read(status.buffer, found, 0, [after], queue)

@@ -22,14 +22,14 @@ _abandoned: list[Underway] = []  # of which devices may still work on the memory
 
 
 @dataclass
-class Pending:
+class Awaited:
     """Points that something has to wait for, what devices work on until then, and what they found then."""
 
     points: list[Point] = field(default_factory=list[Point])
     held: list[object] = field(default_factory=list[object])
     statuses: list[tuple[Statuses, Array]] = field(default_factory=list[tuple[Statuses, Array]])
 
-    def add(self, other: Pending) -> None:
+    def add(self, other: Awaited) -> None:
         self.points += other.points
         self.held += other.held
         self.statuses += other.statuses
@@ -57,7 +57,7 @@ class Underway:
         self.slots = slots
         self.staging = staging  # the host's memory that values pass through on their way
         self.noted = noted
-        self.pending = Pending()
+        self.pending = Awaited()
         self.gates = HostTimeline()
         self.slot = 0
 
@@ -72,9 +72,9 @@ class Underway:
         """The queue for this call of what another one under way has on `queue`."""
         return (queue + self.slot) % device.queues
 
-    def cut(self) -> Pending:
+    def cut(self) -> Awaited:
         """What is pending, which is the caller's to wait for from now on."""
-        cut, self.pending = self.pending, Pending()
+        cut, self.pending = self.pending, Awaited()
         return cut
 
     def settle_now(self) -> None:

@@ -18,7 +18,7 @@ Tensor = Array | DeviceArray
 
 
 @dataclass
-class Copy:
+class PlacedCopy:
     """A value on one device; `points` are what has to be reached before it is read, `queue` made it last. The buffer is
     the call's own, for another value after this one, where `use` says who has used it; else it may be memory of
     `source`, a copy on another device."""
@@ -27,15 +27,15 @@ class Copy:
     points: list[Point]
     queue: int = 0
     use: Use | None = None
-    source: Copy | None = None
+    source: PlacedCopy | None = None
 
 
 @dataclass
-class Value:
+class PlacedValue:
     """A value of one call: its copies by device, and the host's array where there is one."""
 
     shape: Shape
-    copies: dict[int, Copy] = field(default_factory=dict[int, Copy])
+    copies: dict[int, PlacedCopy] = field(default_factory=dict[int, PlacedCopy])
     array: Array | None = None
     points: list[Point] = field(default_factory=list[Point])  # of the array
     outlives: bool = False  # the turn of a loop that it is made in, and the next one
