@@ -120,8 +120,7 @@ class BoundDevices:
                 return self._host_code(state, number).instance(signature, merged.schedule, symbols, parts)
             devices = [state.opened[choice.info.uri] for choice in state.choices]
         manifest = self.artifact.manifest
-        looping = signature.name in manifest.plans and has_loops(manifest.plans[signature.name])
-        if len({id(device) for device in devices}) == 1 and not looping:
+        if len({id(device) for device in devices}) == 1 and not self._is_by_steps(signature, devices[0].device):
             schedule = {signature.name: self._merged(state, signature).schedule}
             regions = {signature.name: signature}
             return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
@@ -129,6 +128,13 @@ class BoundDevices:
         self._check_code(plan, [device.variant for device in devices])
         schedules = [device.variant.schedules for device in devices]
         return PlacedInstance(signature, plan, manifest.regions, devices, symbols, schedules)
+
+    def _is_by_steps(self, signature: Signature, device: Device) -> bool:
+        """Whether a plan is executed step by step though all of it is on one device: it has loops, or names queues."""
+        plan = self.artifact.manifest.plans.get(signature.name)
+        if plan is None:
+            return False
+        return has_loops(plan) or (device.queues > 1 and any(step.queues for step in plan.steps))
 
     def device(self, name: str) -> Device:
         """The open device that fills @name; `name` may be empty where there is one only. Raises CallError."""
@@ -221,11 +227,11 @@ class BoundDevices:
                 absent[step.device] = absent.get(step.device, 0) | step.queues
         for number, mask in absent.items():
             choice = state.choices[number]
-            queues = state.opened[choice.info.uri].device.queues
+            last = state.opened[choice.info.uri].device.queues - 1
             named = ", ".join(str(queue) for queue in range(64) if mask >> queue & 1)
+            there = f"queues 0 to {last}" if last else "queue 0 alone"
             self._note(
-                f"@{choice.device.name}: {choice.info.uri} has {queues} queue{'s' if queues > 1 else ''}, numbered from "
-                f"0; what is to run on queue {named} runs on any of them"
+                f"@{choice.device.name}: {choice.info.uri} has {there}; what is to run on queue {named} runs on any"
             )
 
     def _open(self, state: _State, number: int) -> None:
