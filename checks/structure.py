@@ -27,10 +27,10 @@ PARAMETERS = 7
 ALLOWED: dict[str, int] = {
     "backend-imports": 113,
     "circles": 13,
-    "long-modules": 17,
-    "long-functions": 6,
+    "long-modules": 16,
+    "long-functions": 5,
     "many-parameters": 49,
-    "shared-class-names": 101,
+    "shared-class-names": 99,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

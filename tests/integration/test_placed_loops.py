@@ -12,7 +12,7 @@ from tests.integration.noise import install
 from tests.integration.placed import build_placed
 
 from motet.artifact.reader import Artifact
-from motet.errors import CompileError, OutOfMemoryError
+from motet.errors import OutOfMemoryError
 from motet.runtime import load
 from motet.runtime.device import probe
 from motet.runtime.trace import Traced
@@ -244,31 +244,6 @@ def test_what_turns_hand_on_takes_no_more_memory_with_more_of_them() -> None:
         np.testing.assert_allclose(result, program.expected, rtol=1e-4, atol=1e-4)
         most.add(max(each.memory for each in events if each.device == "null"))
     assert len(most) == 1
-
-
-UNKNOWN = """
-func.func @main(%n: i64, %x: tensor<4xf32>) -> tensor<4xf32> {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %k = arith.index_cast %n : i64 to index
-  %r = scf.for %i = %c0 to %k step %c1 iter_args(%v = %x) -> tensor<4xf32> {
-    %0 = math.exp %v {motet.affinity = "a"} : tensor<4xf32>
-    %1 = math.tanh %0 {motet.affinity = "b"} : tensor<4xf32>
-    scf.yield %1 : tensor<4xf32>
-  }
-  return %r : tensor<4xf32>
-}
-"""
-
-
-def test_loops_over_devices_with_unknown_or_many_turns_are_refused_at_their_place() -> None:
-    with pytest.raises(CompileError, match=r"placed on @a and @b, and how many turns it has is not known.*constant "
-                                           "bounds, or all of the loop on one device") as caught:
-        build_placed(UNKNOWN, ("a=host", "b=null"))
-    assert caught.value.location is not None
-    assert caught.value.location.line == 6
-    with pytest.raises(CompileError, match=r"placed on @a and @b.*at most 256 turns"):
-        build_placed(handed_to_and_fro(257).text, ("a=host", "b=null"))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

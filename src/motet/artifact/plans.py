@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
+
+from msgspec.structs import replace
 
 from motet.artifact.expressions import substitute
-from motet.artifact.schema import Expr, Manifest, Plan, Signature, Step, TensorSpec
+from motet.artifact.schema import Expr, Loop, Manifest, Plan, Signature, Step, TensorSpec
 from motet.errors import ArtifactError, CallError
+
+
+def all_steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a plan, those of its loops included."""
+    for step in plan.steps:
+        yield step
+        if step.loop is not None:
+            yield from all_steps(step.loop.condition)
+            yield from all_steps(step.loop.body)
+
+
+def has_loops(plan: Plan) -> bool:
+    """Whether how often its steps are executed depends on a call."""
+    return any(step.op == "loop" for step in plan.steps)
+
+
+def one_iteration(plan: Plan) -> Plan:
+    """`plan` with the condition and the body of each loop in its place, once."""
+    steps: list[Step] = []
+    numbers = count()
+
+    def add(part: Plan, known: dict[int, int]) -> list[int]:
+        for step in part.steps:
+            operands = [known[value] for value in step.operands]
+            if step.loop is None:
+                made = [next(numbers) for _ in step.results]
+                steps.append(replace(step, operands=operands, results=made))
+            else:
+                same = operands[step.loop.carried :]
+                _, *made = add(step.loop.condition, dict(zip(step.loop.condition.inputs, operands, strict=True)))
+                add(step.loop.body, dict(zip(step.loop.body.inputs, [*made, *same], strict=True)))
+            known.update(zip(step.results, made, strict=True))
+        return [known[value] for value in part.results]
+
+    inputs = [next(numbers) for _ in plan.inputs]
+    results = add(plan, dict(zip(plan.inputs, inputs, strict=True)))
+    return replace(plan, values=next(numbers), inputs=inputs, results=results, steps=steps)
 
 
 def check_plans(manifest: Manifest, where: str) -> None:
@@ -40,21 +80,29 @@ def check_plans(manifest: Manifest, where: str) -> None:
 
 
 def _check_plan(plan: Plan, signature: Signature, manifest: Manifest, where: str) -> None:
-    if len(plan.inputs) != len(signature.inputs) or len(plan.results) != len(signature.results):
+    inputs = [Kind(spec.dtype, spec.shape) for spec in signature.inputs]
+    found = _check_steps(plan, inputs, len(signature.results), manifest, where)
+    for value, kind, spec in zip(plan.results, found, signature.results, strict=True):
+        _check_kind(kind, Kind(spec.dtype, spec.shape), f"{where}: result value {value}")
+
+
+def _check_steps(plan: Plan, inputs: Sequence[Kind], results: int, manifest: Manifest, where: str) -> list[Kind]:
+    """What the results of a plan are that is given `inputs` and is to have so many `results`."""
+    if len(plan.inputs) != len(inputs) or len(plan.results) != results:
         raise ArtifactError(f"{where}: has {len(plan.inputs)} inputs and {len(plan.results)} results")
     if len(plan.input_devices) != len(plan.inputs) or len(plan.result_devices) != len(plan.results):
         raise ArtifactError(f"{where}: not one device for each input and result")
     for device in (*plan.input_devices, *plan.result_devices):
         _check_device(device, manifest, where)
     ready: dict[int, Kind] = {}
-    for value, spec in zip(plan.inputs, signature.inputs, strict=True):
-        _write(value, Kind(spec.dtype, spec.shape), plan, ready, f"{where}: inputs")
+    for value, kind in zip(plan.inputs, inputs, strict=True):
+        _write(value, kind, plan, ready, f"{where}: inputs")
     for number, step in enumerate(plan.steps):
         _check_step(step, plan, ready, manifest, f"{where}: step {number}")
-    for value, spec in zip(plan.results, signature.results, strict=True):
+    for value in plan.results:
         if value not in ready:
             raise ArtifactError(f"{where}: result value {value}: no step writes it")
-        _check_kind(ready[value], Kind(spec.dtype, spec.shape), f"{where}: result value {value}")
+    return [ready[value] for value in plan.results]
 
 
 def _check_step(step: Step, plan: Plan, ready: dict[int, Kind], manifest: Manifest, where: str) -> None:
@@ -64,24 +112,43 @@ def _check_step(step: Step, plan: Plan, ready: dict[int, Kind], manifest: Manife
             raise ArtifactError(f"{where}: value {value}: no step before writes it")
     if not 0 <= step.queues < 1 << 64:
         raise ArtifactError(f"{where}: queues {step.queues}")
-    operands, results = 1, 1
-    region = None
-    if step.op == "run":
+    if (step.op == "loop") != (step.loop is not None):
+        raise ArtifactError(f"{where}: a step is a loop where it has one; this is {step.op!r}")
+    made = [ready[value] for value in step.operands]
+    if step.loop is not None:
+        made = _check_loop(step.loop, made, len(step.results), manifest, where)
+    elif step.op == "run":
         region = manifest.regions.get(step.region)
         if region is None:
             raise ArtifactError(f"{where}: region {step.region!r}: no such region")
-        operands, results = len(region.inputs), len(region.results)
+        _check_counts(step, len(region.inputs), len(region.results), where)
+        for value, spec in zip(step.operands, region.inputs, strict=True):
+            _check_kind(ready[value], Kind(spec.dtype, spec.shape), f"{where}: value {value}")
+        made = [_result_kind(spec, region, made) for spec in region.results]
+    else:
+        _check_counts(step, 1, 1, where)
+    for value, kind in zip(step.results, made, strict=True):
+        _write(value, kind, plan, ready, where)
+
+
+def _check_counts(step: Step, operands: int, results: int, where: str) -> None:
     if len(step.operands) != operands or len(step.results) != results:
         raise ArtifactError(
             f"{where}: {len(step.operands)} operands and {len(step.results)} results; expected {operands} and {results}"
         )
-    made = [ready[value] for value in step.operands]
-    if region is not None:
-        for value, spec in zip(step.operands, region.inputs, strict=True):
-            _check_kind(ready[value], Kind(spec.dtype, spec.shape), f"{where}: value {value}")
-        made = [_result_kind(spec, region, made) for spec in region.results]
-    for value, kind in zip(step.results, made, strict=True):
-        _write(value, kind, plan, ready, where)
+
+
+def _check_loop(loop: Loop, operands: Sequence[Kind], results: int, manifest: Manifest, where: str) -> list[Kind]:
+    """What a loop results in. Every iteration has to hand on what it is given."""
+    if not 0 <= loop.carried <= len(operands):
+        raise ArtifactError(f"{where}: carries {loop.carried} of {len(operands)} operands")
+    same = operands[loop.carried :]
+    goes_on, *passed = _check_steps(loop.condition, operands, 1 + results, manifest, f"{where}: condition")
+    _check_kind(goes_on, Kind("i1", []), f"{where}: condition")
+    handed_on = _check_steps(loop.body, [*passed, *same], loop.carried, manifest, f"{where}: body")
+    for number, (kind, expected) in enumerate(zip(handed_on, operands[: loop.carried], strict=True)):
+        _check_kind(kind, expected, f"{where}: body: result {number}")
+    return passed
 
 
 @dataclass(frozen=True)

@@ -182,12 +182,14 @@ class Link(Struct, frozen=True):
 
 class Step(Struct, frozen=True):
     """One step of a plan. `run` runs `region` on `device` with `operands`, giving `results`; `transfer` gives the
-    one operand, wherever it is, as the one result on `device`. Numbers are indices of the plan's values, devices
-    indices of the manifest's; `queues` is a mask of the device's queues, 0 for any. `seconds` is how long the
+    one operand, wherever it is, as the one result on `device`; `loop` executes plans again and again, see `Loop`;
+    `region` is its name then.
+    Numbers are indices of the plan's values, devices indices of the manifest's; `queues` is a mask of the device's
+    queues, 0 for any. `seconds` is how long the
     compiler thinks that it takes, where it can tell. `turn` are the loop, and the turn of it, that the step was taken
     out of: what it makes may lie where the turn before the last one has made what nobody reads any more."""
 
-    op: Literal["run", "transfer"]
+    op: Literal["run", "transfer", "loop"]
     device: int
     operands: list[int]
     results: list[int]
@@ -195,6 +197,23 @@ class Step(Struct, frozen=True):
     queues: int = 0
     seconds: float | None = None
     turn: tuple[int, int] | None = None
+    loop: Loop | None = None
+
+
+class Loop(Struct, frozen=True):
+    """The loop of a step, whose number of iterations a call decides. Its first `carried` operands are the values that
+    the first iteration begins with; the others are the same in all iterations.
+
+    Before each iteration the plan `condition` is executed. Its inputs are the carried values and the operands that do
+    not change; its results are an `i1` without extents, and the values that it passes on. While the `i1` is true, the
+    plan `body` is executed. Its inputs are the values passed on and the operands that do not change; its results are
+    the carried values of the next iteration. The results of the step are what the condition passed on last. `device`
+    of the step is the one that the condition is computed on.
+    """
+
+    carried: int
+    condition: Plan
+    body: Plan
 
 
 class Plan(Struct, frozen=True):

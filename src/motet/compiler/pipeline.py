@@ -223,7 +223,7 @@ def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
     """The functions of the program instead of their regions, and its devices."""
     regions = {signature.name: signature for signature in manifest.functions}
     functions = [
-        complete(placement.signatures[name], plan, regions) for name, plan in placement.plans.items()
+        complete(placement.signatures[name], plan, regions, placement.loops) for name, plan in placement.plans.items()
     ]
     return structs.replace(
         manifest, functions=functions, regions=regions, plans=placement.plans, devices=placement.devices,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.agreement import Agreement
+from motet.artifact.plans import has_loops
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
 from motet.errors import OptionError
@@ -104,6 +105,10 @@ def _schedule(artifact: Artifact, signature: Signature, variant: Variant, where:
     if signature.name in variant.schedules:
         return variant.schedules[signature.name]
     plan = manifest.plans.get(signature.name)
+    if plan is not None and has_loops(plan):
+        raise OptionError(
+            f"{where}: a loop of it is executed over several devices, step by step; expected a program on one device"
+        )
     if plan is not None:
         missing = [step.region for step in plan.steps if step.op == "run" and step.region not in variant.schedules]
         if not missing:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from motet.artifact.plans import all_steps, has_loops
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
 from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
@@ -118,15 +119,22 @@ class BoundDevices:
                 parts = [(self._host_threads(state, device), end) for device, end in merged.parts]
                 return self._host_code(state, number).instance(signature, merged.schedule, symbols, parts)
             devices = [state.opened[choice.info.uri] for choice in state.choices]
-        if len({id(device) for device in devices}) == 1:
+        manifest = self.artifact.manifest
+        if len({id(device) for device in devices}) == 1 and not self._is_by_steps(signature, devices[0].device):
             schedule = {signature.name: self._merged(state, signature).schedule}
             regions = {signature.name: signature}
             return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
-        manifest = self.artifact.manifest
         plan = manifest.plans[signature.name]
         self._check_code(plan, [device.variant for device in devices])
         schedules = [device.variant.schedules for device in devices]
         return PlacedInstance(signature, plan, manifest.regions, devices, symbols, schedules)
+
+    def _is_by_steps(self, signature: Signature, device: Device) -> bool:
+        """Whether a plan is executed step by step though all of it is on one device: it has loops, or names queues."""
+        plan = self.artifact.manifest.plans.get(signature.name)
+        if plan is None:
+            return False
+        return has_loops(plan) or (device.queues > 1 and any(step.queues for step in plan.steps))
 
     def device(self, name: str) -> Device:
         """The open device that fills @name; `name` may be empty where there is one only. Raises CallError."""
@@ -208,6 +216,23 @@ class BoundDevices:
             return
         for loaded in state.opened.values():
             loaded.place_parameters(self._regions_on(state, loaded))
+        self._note_queues(state)
+
+    def _note_queues(self, state: _State) -> None:
+        """Tells of queues that the program names and a device has not: what is to run on them may run on any."""
+        absent: dict[int, int] = {}  # by device, a mask
+        for step in (step for plan in self.artifact.manifest.plans.values() for step in all_steps(plan)):
+            there = state.opened[state.choices[step.device].info.uri].device.queues
+            if step.queues and not step.queues & ((1 << there) - 1):
+                absent[step.device] = absent.get(step.device, 0) | step.queues
+        for number, mask in absent.items():
+            choice = state.choices[number]
+            last = state.opened[choice.info.uri].device.queues - 1
+            named = ", ".join(str(queue) for queue in range(64) if mask >> queue & 1)
+            there = f"queues 0 to {last}" if last else "queue 0 alone"
+            self._note(
+                f"@{choice.device.name}: {choice.info.uri} has {there}; what is to run on queue {named} runs on any"
+            )
 
     def _open(self, state: _State, number: int) -> None:
         choice = state.choices[number]
@@ -268,13 +293,15 @@ class BoundDevices:
         return sorted(set[str]().union(*(self._regions[name] for name in here)))
 
     def _in_process(self, state: _State) -> bool:
-        """Whether all devices are the host, and no two of them could work at once, or for too short to pay."""
-        if any(choice.info.family != HOST for choice in state.choices):
+        """Whether all devices are the host, and no two of them could work at once, or for too short to pay. A loop
+        over devices is executed over them in any case."""
+        plans = self.artifact.manifest.plans.values()
+        if any(choice.info.family != HOST for choice in state.choices) or any(map(has_loops, plans)):
             return False
         one = len({choice.info.uri for choice in state.choices}) == 1
         return one or all(
             is_chain(plan) or is_brief(plan, lambda device: state.choices[device].variant)
-            for plan in self.artifact.manifest.plans.values()
+            for plan in plans
         )
 
     def _host_number(self, state: _State, signature: Signature) -> int | None:
@@ -283,7 +310,7 @@ class BoundDevices:
         if self._in_process(state):
             return 0
         plan = self.artifact.manifest.plans.get(signature.name)
-        if plan is None:
+        if plan is None or has_loops(plan):
             return None
         used = {*(step.device for step in plan.steps), *plan.result_devices}
         one = {state.choices[number].info.uri for number in used}
@@ -305,7 +332,7 @@ class BoundDevices:
 
     def _check_code(self, plan: Plan, variants: Sequence[Variant]) -> None:
         """Raises ArtifactError where a device of the plan has no code for a region that is to run there."""
-        for step in plan.steps:
+        for step in all_steps(plan):
             if step.op == "run" and step.region not in variants[step.device].schedules:
                 raise ArtifactError(
                     f"{self.artifact.name}: region {step.region!r}: no code for {variants[step.device].target}"

@@ -304,10 +304,12 @@ def _no_info(family: str, found: object) -> DeviceInfo:
 def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> DeviceInfo:
     """The device that a URI names, options after a question mark included: `cuda:0`, `null?latency=1e-3`.
 
-    `cuda:GPU-…` and `GPU-…` name a device by its UUID, `cuda` alone is the first of the family. `present` is where
-    to look, by default what the family's driver finds. Raises DeviceError, which lists what is there.
+    `cuda:GPU-…` and `GPU-…` name a device by its UUID, `cuda` alone is the first of the family; `cuda://GPU-…` and
+    `cuda://0` are IREE's spellings. `present` is where to look, by default what the family's driver finds. Raises
+    DeviceError, which lists what is there.
     """
-    base, _ = split_uri(uri)
+    written, _ = split_uri(uri)
+    base = written.replace("://", ":", 1)
     if present is None:
         family = family_of(base)
         present = probe(family) if family in driver_names() else devices()
@@ -316,12 +318,16 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     named += [found for info in present if (found := numbered_instance(info, base)) is not None]
     named += sorted((info for info in present if base == info.family), key=lambda info: not info.available)
     if not named:
-        here = ", ".join(info.uri for info in present if info.available) or "none"
+        here = ", ".join(_with_uuid(info) for info in present if info.available) or "none"
         raise DeviceError(f"device {uri}: it is not present; present: {here}")
     info = named[0]
     if not info.available:
         raise DeviceError(f"device {uri}: not available: {info.reason}")
-    return replace(info, uri=info.uri + uri[len(base) :])
+    return replace(info, uri=info.uri + uri[len(written) :])
+
+
+def _with_uuid(info: DeviceInfo) -> str:
+    return f"{info.uri} ({info.uuid})" if info.uuid else info.uri
 
 
 def numbered_instance(info: DeviceInfo, uri: str) -> DeviceInfo | None:

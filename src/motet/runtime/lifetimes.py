@@ -64,8 +64,11 @@ class Lifetimes:
         return elsewhere or self.last[name] <= place
 
 
-def lifetimes(plan: Plan, order: Sequence[int], same: Callable[[int], int]) -> Lifetimes:
-    """`same` says which devices of the plan are one."""
+def lifetimes(
+    plan: Plan, order: Sequence[int], same: Callable[[int], int], others: Sequence[int] = ()
+) -> Lifetimes:
+    """`same` says which devices of the plan are one; `others` are values that are needed when the plan has ended, as
+    are its results, and what loops are given: they may hand it on as it is."""
     names: dict[int, int] = {}
     last: dict[int, int] = {}
     last_on: dict[tuple[int, int], int] = {}
@@ -92,7 +95,8 @@ def lifetimes(plan: Plan, order: Sequence[int], same: Callable[[int], int]) -> L
         name for name, made in makers.items()
         if made is not None and any(turn is None or not (made[0], made[1] + 1) >= turn for turn in readers[name])
     }
-    kept = {names.get(value, value) for value in plan.results}
+    given = [value for step in plan.steps if step.op == "loop" for value in step.operands]
+    kept = {names.get(value, value) for value in (*plan.results, *others, *given)}
     return Lifetimes(names, last, last_on, before, turns, frozenset(outliving), frozenset(kept))
 
 
@@ -101,11 +105,16 @@ class Retired:
 
     def __init__(self, plan: Lifetimes) -> None:
         self._plan = plan
-        self._there: dict[tuple[int, int], list[tuple[Buffer, Use]]] = defaultdict(list)
+        self._there: dict[tuple[int, int], list[tuple[Device, Buffer, Use]]] = defaultdict(list)
 
     def add(self, device: Device, buffer: Buffer, use: Use) -> None:
         if buffer.bytes:
-            self._there[id(device), buffer.bytes].append((buffer, use))
+            self._there[id(device), buffer.bytes].append((device, buffer, use))
+
+    def take_all(self) -> list[tuple[Device, Buffer, Use]]:
+        """All there are, which are somebody else's to use from now on."""
+        there, self._there = self._there, defaultdict(list)
+        return [entry for entries in there.values() for entry in entries]
 
     def take(self, device: Device, size: int, place: int) -> tuple[Buffer, list[Point]] | None:
         """A buffer for what the step at `place` writes, and what has to be waited for before that."""
@@ -113,7 +122,7 @@ class Retired:
         if not there:
             return None
         before, turn = self._plan.before[place], self._plan.turns[place]
-        for index, (buffer, use) in enumerate(there):
+        for index, (_, buffer, use) in enumerate(there):
             if not use.steps & ~before or _two_turns_ago(use.turn, turn):
                 del there[index]
                 return buffer, use.points

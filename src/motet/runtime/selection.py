@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from motet.artifact.plans import all_steps
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime import cpu_features
@@ -116,7 +117,7 @@ def no_code(family: str) -> Variant:
 def regions_of(manifest: Manifest) -> dict[str, set[str]]:
     """What each device of an artifact has to run, by its name."""
     found: dict[str, set[str]] = {device.name: set() for device in manifest.devices}
-    for step in (step for plan in manifest.plans.values() for step in plan.steps):
+    for step in (step for plan in manifest.plans.values() for step in all_steps(plan)):
         if step.op == "run":
             found[manifest.devices[step.device].name].add(step.region)
     return found

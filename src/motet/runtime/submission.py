@@ -4,7 +4,7 @@
     → run a on host · transfer a to gpu · run c on gpu · run b on host
 
 The host works in the thread that submits to it, so what other devices can begin with is submitted before. Each device
-keeps the order that the plan has for it.
+keeps the order that the plan has for it. A loop keeps the caller waiting too.
 """
 
 from __future__ import annotations
@@ -29,5 +29,8 @@ def submission_order(steps: Sequence[Step], works_here: Callable[[int], bool], s
             last[same(step.device)] = number
         needs.append(sources)
     # Of a loop that was taken apart, what comes back is asked for when the next turn has gone there.
-    late = [(step.op == "run" or step.turn is not None) and works_here(step.device) for step in steps]
+    late = [
+        step.op == "loop" or ((step.op == "run" or step.turn is not None) and works_here(step.device))
+        for step in steps
+    ]
     return in_order(needs, late)

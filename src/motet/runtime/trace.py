@@ -25,12 +25,14 @@ _CORES = 1 << 24
 class Traced:
     """An event of the device with this URI. `after` are the events of other queues, of this device or another, that
     it had to wait for; `memory` the bytes that the device had in use for the call when it was submitted, 0 where that
-    is not known."""
+    is not known; `iteration` numbers the iterations, from 0, of the loops over devices that it is part of, the
+    outermost first."""
 
     device: str
     event: Event
     after: tuple[Event, ...] = ()
     memory: int = 0
+    iteration: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class _Submission:
     events: int
     waits: tuple[int, ...]  # submissions
     memory: int
+    iteration: tuple[int, ...]
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Submissions:
 
     memory: dict[str, int]  # bytes in use, by device
     made: list[_Submission] = field(default_factory=list[_Submission])
+    iteration: tuple[int, ...] = ()  # of the loops over devices that are being executed
     _signals: dict[int, tuple[Point, int]] = field(default_factory=dict[int, tuple[Point, int]])
 
     def allocated(self, device: str, size: int) -> None:
@@ -61,7 +65,8 @@ class Submissions:
         waited = {self._signals[id(each)][1] for each in waits if id(each) in self._signals}
         own = Point(point.timeline, point.value)
         self._signals[id(own)] = (own, len(self.made))  # which keeps the object, and so its id
-        self.made.append(_Submission(device, queue, events, tuple(sorted(waited)), self.memory.get(device, 0)))
+        memory = self.memory.get(device, 0)
+        self.made.append(_Submission(device, queue, events, tuple(sorted(waited)), memory, self.iteration))
         return own
 
     def attach(self, recorded: Mapping[str, Sequence[Event]]) -> list[Traced]:
@@ -92,7 +97,8 @@ class Submissions:
                 waits = () if number is None else self.made[number].waits
                 after = [last[each] for each in waits if each in last and not self._together(each, number)]
                 owner = owners.get(id(event))
-                found.append(Traced(device, event, tuple(after), 0 if owner is None else owner.memory))
+                memory, iteration = (0, ()) if owner is None else (owner.memory, owner.iteration)
+                found.append(Traced(device, event, tuple(after), memory, iteration))
         return sorted(found, key=lambda traced: traced.event.begin)
 
     def _together(self, earlier: int, later: int | None) -> bool:
@@ -202,6 +208,8 @@ def _arguments(traced: Traced, find: Find | None) -> dict[str, Any]:
     if info is not None:
         said |= {"kernel": info.name, "class": info.kind}
         said |= {key: value for key, value in (("flops", info.flops), ("kernel_bytes", info.bytes)) if value}
+    if traced.iteration:
+        said["iteration"] = ".".join(map(str, traced.iteration))
     return said
 
 

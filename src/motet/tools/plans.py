@@ -3,7 +3,7 @@ take here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def measure_steps(session: Session, name: str, arrays: Sequence[Any]) -> list[fl
     function, plan = session[name], session.artifact.manifest.plans[name]
     function(*arrays)
     runs = [function.profile(*arrays) for _ in range(_RUNS)]
-    expected = [step.region if step.op == "run" else "transfer" for step in plan.steps]
+    expected = [step.region or step.op for step in plan.steps]
     if any([label for label, _ in run] != expected for run in runs):
         return None
     return [min(seconds) for seconds in zip(*[[each for _, each in run] for run in runs], strict=True)]
@@ -54,23 +54,41 @@ def _steps(manifest: Manifest, plan: Plan, measured: Sequence[float] | None) -> 
 
     names = [f"@{device.name}" for device in manifest.devices]
     header = ["step", "device", "what", "reads", "makes", "estimate"]
-    rows = [
-        [str(number), names[step.device], _what(step), _values(step.operands), _values(step.results),
-         "-" if step.seconds is None else show_seconds(step.seconds)]
-        for number, step in enumerate(plan.steps)
-    ]
+    rows: list[list[str]] = []
+    for number, step, part in numbered_steps(plan):
+        rows.append([
+            number, names[step.device], describe_step(step, part), _values(step.operands), _values(step.results),
+            "-" if step.seconds is None else show_seconds(step.seconds),
+        ])
+        if measured is not None:  # what is in a loop is measured with it
+            rows[-1].append("-" if part else show_seconds(measured[int(number)]))
     if measured is not None:
         header.append("measured")
-        for row, seconds in zip(rows, measured, strict=True):
-            row.append(show_seconds(seconds))
     text = show_table(header, rows, indent="  ")
     whole = "" if plan.seconds is None else f"; a call is estimated to take {show_seconds(plan.seconds)}"
     return [f"  inputs {_values(plan.inputs)}, results {_values(plan.results)}{whole}", *text]
 
 
-def _what(step: Step) -> str:
+def numbered_steps(plan: Plan, before: str = "", part: str = "") -> Iterator[tuple[str, Step, str]]:
+    """All steps of a plan, each with its number and the part of a loop that it is in, which comes behind the loop's
+    own step: `3`, then `3.c0` in its condition, `3.b0`, `3.b1` in its body. Numbers of values are those of the part."""
+    for number, step in enumerate(plan.steps):
+        name = f"{before}{number}"
+        yield name, step, part
+        if step.loop is not None:
+            yield from numbered_steps(step.loop.condition, f"{name}.c", "condition")
+            yield from numbered_steps(step.loop.body, f"{name}.b", "body")
+
+
+def describe_step(step: Step, part: str = "") -> str:
+    """What a step does, for people; `part` is that of the loop that it is in."""
+    if part:
+        return f"{part}: {describe_step(step)}"
     if step.op == "transfer":
         return "transfer to it"
+    if step.loop is not None:
+        kept, carried = len(step.operands) - step.loop.carried, step.loop.carried
+        return f"loop {step.region} with {carried} carried values" + (f" and {kept} that stay" if kept else "")
     queues = [str(queue) for queue in range(64) if step.queues >> queue & 1]
     return f"run {step.region}" + (f" on queue {', '.join(queues)}" if queues else "")
 

@@ -5,6 +5,7 @@ In the IR, once the frontend has read whatever spelling the user had:
     "motet.device"() {sym_name = "gpu", alternatives = ["cuda", "hip[1]", "@cpu"]} : () -> ()
     %1 = "motet.transfer"(%0) {to = "gpu"} : (tensor<4xf32>) -> tensor<4xf32>
     %2 = linalg.add … {motet.affinity = "gpu[0,2]"}
+    %3 = "motet.loop"(%2, %x) {condition = "f_loop_0_condition", body = "f_loop_0_body", carried = 1 : i64, …}
     func.func @f(%x: tensor<4xf32> {motet.affinity = "cpu"}) -> (tensor<4xf32> {motet.affinity = "cpu|gpu"})
     module attributes {motet.default_device = "cpu",
                        motet.links = ["cpu->gpu", "gpu->cpu:unified,transparent", …]}
@@ -33,6 +34,9 @@ DEFAULT_DEVICE = "motet.default_device"
 LINKS = "motet.links"
 STAGE = "motet.stage"  # which of a function's operations are submitted together, when cost has placed them
 TURN = "motet.turn"  # the loop, and the turn of it, that an operation was taken out of
+LOOP_OP = "motet.loop"  # a loop whose condition and body are functions, which `condition` and `body` name
+LOOP_PART = "motet.loop_part"  # on functions: they are the condition or the body of a loop
+HOMES, WANTED = "homes", "wanted"  # of a loop: the devices that its results are on, and those it wants its operands on
 TO = "to"
 ALTERNATIVES = "alternatives"
 

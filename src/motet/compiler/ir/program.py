@@ -34,6 +34,7 @@ import numpy as np
 
 from motet.artifact.schema import Constraint, Link, LogicalDevice, Plan, Signature, Value
 from motet.compiler.ir._mlir import ir
+from motet.errors import Location
 
 PARAMETER = "motet.parameter"
 NAME = "motet.name"
@@ -55,7 +56,8 @@ OF_EXTENTS = "of_extents"  # an assertion with this is about extents alone: it b
 class Placement:
     """`devices` are those of the program, the default one at index `default`; `signatures` are of the functions
     that `plans` split, by name; a function without a plan runs whole on the default device. `automatic` says that
-    cost chose the devices: the regions then are to run on any of them."""
+    cost chose the devices: the regions then are to run on any of them. `loops` are the places of the loops of plans, by
+    name."""
 
     devices: list[LogicalDevice]
     default: int = 0
@@ -63,6 +65,7 @@ class Placement:
     plans: dict[str, Plan] = field(default_factory=dict[str, Plan])
     signatures: dict[str, Signature] = field(default_factory=dict[str, Signature])
     automatic: bool = False
+    loops: dict[str, Location] = field(default_factory=dict[str, Location])
 
 
 @dataclass

@@ -20,7 +20,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, Affinity, join_and, join_or, parse_affinity
+from motet.compiler.ir.devices import (
+    AFFINITY,
+    HOMES,
+    LOOP_OP,
+    TO,
+    TRANSFER_OP,
+    WANTED,
+    Affinity,
+    join_and,
+    join_or,
+    parse_affinity,
+)
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.partition.group import captured_values
@@ -121,6 +132,10 @@ class AffinityAnalysis:
         elif operation.name in CONTROL:
             self._visit_control(node)
             return
+        elif operation.name == LOOP_OP:  # on several devices, each result on one
+            for result, device in zip(operation.results, names_in(operation, HOMES), strict=True):
+                self.values[result] = parse_affinity(device)
+            return
         elif operation.name not in TERMINATORS:
             node.affinity = self._of_operation(node)
         if node.affinity is not None and not (is_replicable(operation) and node.explicit is None):
@@ -204,7 +219,7 @@ class AffinityAnalysis:
     def _place_floating(self) -> None:
         """What no operand places runs where its results are used; what is cheap to make, in each of the places."""
         for node in reversed(self.nodes):
-            if node.affinity is not None or node.operation.name in TERMINATORS:
+            if node.affinity is not None or node.operation.name in (*TERMINATORS, LOOP_OP):
                 continue
             found: Affinity | None = None
             for result in node.operation.results:
@@ -223,6 +238,9 @@ class AffinityAnalysis:
         if user.name == "func.return":
             lies = self.values.get(user.operands[use.operand_number])  # where what nobody moves stays
             yield self.result_pins[use.operand_number] or lies or self.default
+            return
+        if user.name == LOOP_OP:
+            yield parse_affinity(names_in(user, WANTED)[use.operand_number])
             return
         for node in self._nodes_around(user):
             if node.operation.name == TRANSFER_OP or node.affinity is None:
@@ -256,6 +274,11 @@ def explicit_affinity(operation: ir.Operation) -> Affinity | None:
     if AFFINITY not in operation.attributes:
         return None
     return parse_affinity(ir.StringAttr(operation.attributes[AFFINITY]).value)
+
+
+def names_in(loop: ir.Operation, attribute: str) -> list[str]:
+    """The devices that an attribute of a loop names, one for each operand or result."""
+    return [ir.StringAttr(each).value for each in ir.ArrayAttr(loop.attributes[attribute])]
 
 
 def pins(function: ir.Operation, group: str, count: int) -> list[Affinity | None]:

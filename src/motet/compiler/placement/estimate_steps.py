@@ -3,7 +3,8 @@
     run f_region_0 on gpu, transfer %1 to cpu      →      run f_region_0 on gpu: 120 µs, transfer %1 to cpu: 8 µs
 
 What a step reads of the caller's is moved to its device first, as part of it. The plan's own estimate is when its last
-result is there. What depends on extents that are not known has no estimate.
+result is there. What depends on extents that are not known has no estimate, nor has a loop: the steps of one
+iteration have.
 """
 
 from __future__ import annotations
@@ -36,11 +37,18 @@ class EstimateSteps:
 
 
 class _Estimator:
-    def __init__(self, machine: ProgramMachine, plan: Plan, regions: Mapping[str, ir.Operation]) -> None:
+    def __init__(
+        self, machine: ProgramMachine, plan: Plan, regions: Mapping[str, ir.Operation],
+        places: Sequence[int] | None = None,
+    ) -> None:
+        """`places` are where the inputs are; by default in the host's memory."""
         self.machine = machine
         self.plan = plan
         self.regions = regions
-        self.where = {number: {machine.memory} for number in plan.inputs}
+        self.where = {
+            number: {place}
+            for number, place in zip(plan.inputs, places or [machine.memory] * len(plan.inputs), strict=True)
+        }
         self.sizes: dict[int, int | None] = {}  # bytes, None where not known
         used = {step.device for step in plan.steps} | set(plan.result_devices)
         self.called = len(used) == 1 and all(machine.rates[device].shared for device in used)
@@ -49,11 +57,17 @@ class _Estimator:
         for step in self.plan.steps:
             if step.op == "run":
                 self._read_sizes(step)
-        steps = [
-            structs.replace(step, seconds=self._run(step) if step.op == "run" else self._transfer(step))
-            for step in self.plan.steps
-        ]
+        steps = [self._estimated(step) for step in self.plan.steps]
         return structs.replace(self.plan, steps=steps, seconds=self._total(steps))
+
+    def _estimated(self, step: Step) -> Step:
+        if step.loop is None:
+            return structs.replace(step, seconds=self._run(step) if step.op == "run" else self._transfer(step))
+        condition, body = (
+            _Estimator(self.machine, plan, self.regions, plan.input_devices).run()
+            for plan in (step.loop.condition, step.loop.body)
+        )
+        return structs.replace(step, loop=structs.replace(step.loop, condition=condition, body=body))
 
     def _total(self, steps: Sequence[Step]) -> float | None:
         """When a call ends: processors work at the same time, each step by step, and move meanwhile."""

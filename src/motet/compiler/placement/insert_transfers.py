@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.ir.devices import AFFINITY, HOMES, LOOP_OP, TO, TRANSFER_OP, WANTED
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.placement.affinity_analysis import (
     explicit_affinity,
     is_replicable,
     is_tensor,
+    names_in,
     parameters,
     pins,
     tensor_operands,
@@ -42,7 +43,7 @@ class InsertTransfers:
 def is_placed(function: ir.Operation) -> bool:
     """Whether every operation of a function says where it runs."""
     operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
-    return all(AFFINITY in o.attributes or o.name in (TRANSFER_OP, "func.return") for o in operations)
+    return all(AFFINITY in o.attributes or o.name in (TRANSFER_OP, LOOP_OP, "func.return") for o in operations)
 
 
 def located(function: ir.Operation, default: str) -> dict[ir.Value, str]:
@@ -56,6 +57,9 @@ def located(function: ir.Operation, default: str) -> dict[ir.Value, str]:
     for entry in block.operations:
         operation = entry.operation
         if is_replicable(operation):
+            continue
+        if operation.name == LOOP_OP:
+            found.update(zip(operation.results, names_in(operation, HOMES), strict=True))
             continue
         device = device_of(operation)
         if device is not None:
@@ -83,6 +87,12 @@ class _Inserter:
         operations = [entry.operation for entry in self.block.operations]
         for operation in operations[:-1]:
             if operation.name == TRANSFER_OP or is_replicable(operation):
+                continue
+            if operation.name == LOOP_OP:
+                for index, wanted in enumerate(names_in(operation, WANTED)):
+                    value = operation.operands[index]
+                    if self.where.get(value, wanted) != wanted:
+                        operation.operands[index] = self._on(value, wanted)
                 continue
             device = device_of(operation)
             for value in dict.fromkeys(tensor_operands(operation)):

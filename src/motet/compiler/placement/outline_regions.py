@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from motet.artifact.schema import Plan, Step
+from motet.artifact.schema import Loop, Plan, Step
 from motet.compiler.ir._mlir import func, ir
-from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TRANSFER_OP, TURN
+from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, HOMES, LOOP_OP, STAGE, TRANSFER_OP, TURN
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, NAME, STATE
 from motet.compiler.ir.remap import remap
 from motet.compiler.partition.group import captured_values
-from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, parameters, pins
+from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, names_in, parameters, pins
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed
 from motet.compiler.placement.unroll_placed_loops import turn_of
@@ -47,7 +47,7 @@ class OutlineRegions:
         for function in public_functions(module):
             default = default_affinity(module, function)
             if default is not None and is_placed(function):
-                outliner = _Outliner(module, function, default.devices[0][0], devices)
+                outliner = _Outliner(module, function, default.devices[0][0], devices, self.plans)
                 self.plans[symbol_name(function)] = outliner.run()
                 function.erase()
 
@@ -73,11 +73,14 @@ class _Region:
 
 
 class _Outliner:
-    def __init__(self, module: ir.Module, function: ir.Operation, default: str, devices: Sequence[str]) -> None:
+    def __init__(
+        self, module: ir.Module, function: ir.Operation, default: str, devices: Sequence[str], plans: dict[str, Plan]
+    ) -> None:
         self.module = module
         self.function = function
         self.name = symbol_name(function)
         self.default = default
+        self.plans = plans  # of functions before this one, those of its loops among them
         self.numbers = {name: number for number, name in enumerate(devices)}
         self.block = function.regions[0].blocks[0]
         self.taken = {
@@ -111,6 +114,8 @@ class _Outliner:
             if isinstance(entry, _Region):
                 self._outline(entry, count, inside)
                 count += 1
+            elif entry.name == LOOP_OP:
+                self._loop(entry)
             else:
                 self._transfer(entry)
         results = list(self.terminator.operands)
@@ -148,7 +153,7 @@ class _Outliner:
                     levels[result], sources[result] = level, found
                 continue
             device = device_of(operation) or self.default
-            if operation.name == TRANSFER_OP:
+            if operation.name in (TRANSFER_OP, LOOP_OP):
                 level += 1
                 transfers.append((level, operation))
             else:
@@ -166,6 +171,8 @@ class _Outliner:
             for result in operation.results:
                 levels[result] = level
                 home[result] = device
+            if operation.name == LOOP_OP:
+                home.update(zip(operation.results, names_in(operation, HOMES), strict=True))
         # On one level and device sections stand in their order: a later one may read what an earlier one makes.
         ordered: list[tuple[tuple[int, int, int], _Region | ir.Operation]] = [
             *(((region.level, 1, section), region) for section, region in zip(sections, regions.values(), strict=True)),
@@ -262,6 +269,19 @@ class _Outliner:
         self.steps.append(Step(
             "transfer", device, [self._number(operation.operands[0])], [self._number(operation.results[0])],
             turn=self._turn_of_transfer(operation),
+        ))
+
+    def _loop(self, operation: ir.Operation) -> None:
+        """A step with the plans of the loop's condition and body, which are no functions for callers."""
+        condition, body = (
+            self.plans.pop(ir.StringAttr(operation.attributes[name]).value) for name in ("condition", "body")
+        )
+        carried = ir.IntegerAttr(operation.attributes["carried"]).value
+        self.steps.append(Step(
+            "loop", condition.result_devices[0], [self._number(value) for value in operation.operands],
+            [self._number(result) for result in operation.results],
+            ir.StringAttr(operation.attributes["sym_name"]).value, turn=turn_of(operation),
+            loop=Loop(carried, condition, body),
         ))
 
     def _turn_of_transfer(self, transfer: ir.Operation) -> tuple[int, int] | None:

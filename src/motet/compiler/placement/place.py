@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import parse_affinity
+from motet.compiler.ir.devices import LOOP_PART, parse_affinity
 from motet.compiler.ir.program import Place, Placement
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
@@ -51,17 +51,18 @@ def placer(
         from motet.compiler.placement.insert_transfers import InsertTransfers
         from motet.compiler.placement.leave_loops import LeaveLoops
         from motet.compiler.placement.machine import ProgramMachine, rates_of_families
+        from motet.compiler.placement.outline_loops import OutlineLoops, take_apart
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
         from motet.compiler.placement.place_operations import PlaceOperations
-        from motet.compiler.placement.select_branches import SelectBranches
-        from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
         from motet.compiler.scheduling.requirements import requirements
 
-        UnrollPlacedLoops().run(module)
-        SelectBranches().run(module)
-        LeaveLoops(devices, left).run(module)
+        for function in public_functions(module):
+            take_apart(function)
         required = requirements(module)  # as long as each function is whole
+        loops = OutlineLoops(devices)
+        loops.run(module)
+        LeaveLoops(devices, left).run(module)
         rates = table or rates_of_families()
         if automatic:
             PlaceAutomatically(rates).run(module)
@@ -69,14 +70,14 @@ def placer(
             each.run(module)
         faces = {
             (name := symbol_name(function)): face(function, required.get(name, ()))
-            for function in public_functions(module)
+            for function in public_functions(module) if LOOP_PART not in function.attributes
         }
         outline = OutlineRegions(tuple(device.name for device in devices))
         outline.run(module)
         CheckCode(devices).run(module)
         EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
         erase_devices(module)
-        return Placement(devices, default, links, outline.plans, faces, automatic)
+        return Placement(devices, default, links, outline.plans, faces, automatic, loops.places)
 
     return place
 
@@ -88,15 +89,15 @@ def annotator(
     """What gives `take` the text of a module with what is found of its operations, and leaves it for one device. With
     `table` cost has placed before what nothing else does."""
 
+    from motet.compiler.ir.functions import public_functions
     from motet.compiler.placement.annotate_affinities import AnnotateAffinities
+    from motet.compiler.placement.outline_loops import take_apart
     from motet.compiler.placement.place_automatically import PlaceAutomatically
-    from motet.compiler.placement.select_branches import SelectBranches
-    from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
 
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places, table is not None)
-        UnrollPlacedLoops().run(module)
-        SelectBranches().run(module)
+        for function in public_functions(module):
+            take_apart(function)
         if table is not None:
             PlaceAutomatically(table).run(module)
         AnnotateAffinities().run(module)

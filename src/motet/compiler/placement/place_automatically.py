@@ -5,6 +5,7 @@
     %2 = linalg.add ins(%0, %1 …)                 %2 = linalg.add … {motet.affinity = "gpu", motet.stage = 2}
 
 What the program says of operations, arguments and results stands; what reads a transfer stays where it was moved to.
+Functions with loops over several devices are left to that.
 Everything else is placed by a model of costs (`rates.py`, `costs.py`): kernels and transfers take their time, devices
 work at the same time, inputs come from the host's memory and results go there. Small functions are placed as well as
 can be by the model, larger ones by HEFT and local search (`search/`); by the model, none ends later than it would on
@@ -18,7 +19,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TO, TRANSFER_OP, Affinity, join_or, parse_affinity
+from motet.compiler.ir.devices import (
+    AFFINITY,
+    ANY_QUEUE,
+    LOOP_OP,
+    LOOP_PART,
+    STAGE,
+    TO,
+    TRANSFER_OP,
+    Affinity,
+    join_or,
+    parse_affinity,
+)
+from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.partition.group import captured_values
 from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
@@ -50,7 +63,10 @@ class PlaceAutomatically:
             return
         machine = ProgramMachine(devices, links, self.table)
         for function in public_functions(module):
-            if len(function.regions[0].blocks) == 1:  # place-operations has an error for others
+            # place-operations has an error for several blocks; no model says how often a loop is executed.
+            if len(function.regions[0].blocks) == 1 and not find_operations(function, LOOP_OP) and (
+                LOOP_PART not in function.attributes
+            ):
                 _place(function, machine)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, executable_with
+from motet.compiler.ir.devices import AFFINITY, LOOP_OP, TO, TRANSFER_OP, executable_with
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, Node
 from motet.compiler.placement.default_device import default_affinity
@@ -35,6 +35,8 @@ class PlaceOperations:
             _check_blocks(function)
             analysis = AffinityAnalysis(function, default)
             for node in analysis.top[:-1]:
+                if node.operation.name == LOOP_OP:
+                    continue
                 _check_control(node)
                 chosen = ir.StringAttr.get(str(node.affinity or analysis.default))
                 node.operation.attributes[TO if node.operation.name == TRANSFER_OP else AFFINITY] = chosen

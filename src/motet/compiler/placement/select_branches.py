@@ -9,7 +9,8 @@
 
 A branch runs on one device as a whole, unless its parts say that they run on several. Operations on tensors have no
 effects, so that both sides may be computed; what a plan would wait for to know which side to run, it does not wait
-for. A side that may end the call (`cf.assert`) is refused, as is one that holds a loop of unknown length.
+for. A loop of unknown length makes no iteration in the side that is not taken: its condition is false there, its last
+index is the first. A side that may end the call (`cf.assert`) is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +21,12 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.placement.unroll_placed_loops import spread
+from motet.compiler.placement.unroll_placed_loops import FOR, WHILE, is_unrolled, spread
 from motet.errors import CompileError
 
 IF = "scf.if"
-_REFUSED = {
-    "cf.assert": "it may end the call though its side is not taken",
-    "scf.while": "how often it turns is not known",
-}
+_ASSERT = "cf.assert"
+_WITHIN = (IF, "scf.execute_region", "scf.index_switch")  # what is in them is executed with them, once at most
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,16 @@ class SelectBranches:
 
     def run(self, module: ir.Module) -> None:
         for function in public_functions(module):
-            for block in function.regions[0].blocks:
-                for operation in [entry.operation for entry in block.operations]:
-                    if operation.name == IF:
-                        _select(operation)
+            select_placed(function)
+
+
+def select_placed(function: ir.Operation) -> bool:
+    """Take apart the branches of one function, in place; whether there were any."""
+    operations = [entry.operation for block in function.regions[0].blocks for entry in block.operations]
+    spread_ones = [each for each in operations if each.name == IF and spread(each) is not None]
+    for branch in spread_ones:
+        _select(branch)
+    return bool(spread_ones)
 
 
 def _select(branch: ir.Operation) -> None:
@@ -50,10 +55,11 @@ def _select(branch: ir.Operation) -> None:
         return
     _check(branch)
     sides: list[list[ir.Value]] = []
-    for region in branch.regions:
+    for taken, region in zip((True, False), branch.regions, strict=True):
         operations = [entry.operation for block in region.blocks for entry in block.operations]
         for operation in operations[:-1]:
             operation.move_before(branch)
+            _still_unless(operation, branch, taken)
             if operation.name == IF:
                 _select(operation)
         sides.append(list(operations[-1].operands) if operations else [])
@@ -68,9 +74,47 @@ def _select(branch: ir.Operation) -> None:
 
 def _check(branch: ir.Operation) -> None:
     for operation in all_operations(branch):
-        if operation.name in _REFUSED:
+        if operation.name == _ASSERT:
             raise CompileError(
-                f"{IF}: its parts are placed on several devices, so that both sides are computed; {operation.name} in "
-                f"it cannot be: {_REFUSED[operation.name]}; expected all of the branch on one device",
+                f"{IF}: its parts are placed on several devices, so that both sides are computed; {_ASSERT} in it "
+                "cannot be: it may end the call though its side is not taken; expected all of the branch on one device",
                 locate(operation.location),
             )
+
+
+def _still_unless(operation: ir.Operation, branch: ir.Operation, taken: bool) -> None:
+    """Has the loops of unknown length in an operation of a branch's side make no iteration unless the branch's
+    condition is `taken`."""
+    if operation.name == WHILE:
+        before = operation.regions[0].blocks[0]
+        end = before.operations[len(before.operations) - 1].operation
+        for entry in list(before.operations)[:-1]:
+            _still_unless(entry.operation, branch, taken)
+        holds = _holds(branch, taken, end)
+        end.operands[0] = _made("arith.andi", [end.operands[0], holds], end)
+    elif operation.name == FOR and not is_unrolled(operation):
+        holds = _holds(branch, taken, operation)
+        operation.operands[1] = _made("arith.select", [holds, operation.operands[1], operation.operands[0]], operation)
+    elif operation.name in _WITHIN:
+        for region in operation.regions:
+            for entry in [entry for block in region.blocks for entry in block.operations]:
+                _still_unless(entry.operation, branch, taken)
+
+
+def _holds(branch: ir.Operation, taken: bool, before: ir.Operation) -> ir.Value:
+    """Whether the side of a branch is the one that is taken, as a value for the operation `before`."""
+    condition = branch.operands[0]
+    if taken:
+        return condition
+    with before.location:
+        true = ir.Operation.create(
+            "arith.constant", results=[condition.type], attributes={"value": ir.IntegerAttr.get(condition.type, 1)},
+            ip=ir.InsertionPoint(before),
+        ).results[0]
+    return _made("arith.xori", [condition, true], before)
+
+
+def _made(name: str, operands: list[ir.Value], before: ir.Operation) -> ir.Value:
+    return ir.Operation.create(
+        name, results=[operands[-1].type], operands=operands, loc=before.location, ip=ir.InsertionPoint(before)
+    ).results[0]

@@ -12,42 +12,52 @@ those of the turn before. `motet.turn` is the loop and the turn that an operatio
 that turns insert and do nothing else with are inserted behind the loop, all at once.
 
 Loops inside such a loop that are spread too are taken apart with it, and count their turns on. A loop whose number of
-turns is not known, or is too large, is refused at its place.
+turns is not known, or is too large, or that holds such a loop, is left to `outline-loops`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, TURN, Affinity, join_and, join_or, parse_affinity
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
 from motet.compiler.placement.affinity_analysis import explicit_affinity
-from motet.errors import CompileError
 
 FOR = "scf.for"
+WHILE = "scf.while"
 MOST_TURNS = 256  # of one loop with those inside it: each is a step for each device, and code of its own where it cuts
 _INSERT = "tensor.insert_slice"
 
 
 @dataclass(frozen=True)
 class UnrollPlacedLoops:
-    """Raises CompileError for loops over several devices with bounds that are not constant or with many turns."""
-
     name = "unroll-placed-loops"
 
     def run(self, module: ir.Module) -> None:
         for function in public_functions(module):
-            loops = 0
-            for block in function.regions[0].blocks:
-                for operation in [entry.operation for entry in block.operations]:
-                    if operation.name == FOR and spread(operation) is not None:
-                        _Unroller(operation, loops).run()
-                        loops += 1
+            unroll_placed(function)
+
+
+def unroll_placed(function: ir.Operation) -> bool:
+    """Take apart the loops of one function, in place; whether there were any."""
+    operations = [entry.operation for block in function.regions[0].blocks for entry in block.operations]
+    taken = [turn[0] for operation in operations if (turn := turn_of(operation)) is not None]
+    first = number = max(taken, default=-1) + 1
+    for operation in operations:
+        if operation.name == FOR and spread(operation) is not None and is_unrolled(operation):
+            _Unroller(operation, number).run()
+            number += 1
+    return number > first
+
+
+def is_unrolled(loop: ir.Operation) -> bool:
+    """Whether all turns of a `scf.for`, with those of loops inside it, are known and few."""
+    turns = _count_turns(loop, {}, MOST_TURNS)
+    return turns is not None and turns <= MOST_TURNS
 
 
 def turn_of(operation: ir.Operation) -> tuple[int, int] | None:
@@ -101,12 +111,13 @@ class _Unroller:
     def _unroll(self, loop: ir.Operation, point: ir.InsertionPoint) -> list[ir.Value]:
         """The results of `loop`, whose turns are made at `point`."""
         body = loop.regions[0].blocks[0]
-        turns = self._turns(loop)
+        turns = _range_of(loop, {})
+        assert turns is not None, "is_unrolled has counted them"
         carried = list(loop.operands)[3:]
         operations = [entry.operation for entry in body.operations]
         late = _inserted_late(body, operations[-1]) if loop == self.loop else set[ir.Value]()
         for value in turns:
-            self._begin_turn(loop)
+            self.turn += 1
             with loop.location, point:
                 index = arith.ConstantOp(body.arguments[0].type, value)
             mapping: dict[ir.Value, ir.Value] = dict(zip(body.arguments, [index.result, *carried], strict=True))
@@ -128,27 +139,35 @@ class _Unroller:
             carried = [mapping.get(operand, operand) for operand in operations[-1].operands]
         return carried
 
-    def _begin_turn(self, loop: ir.Operation) -> None:
-        self.turn += 1
-        if self.turn >= MOST_TURNS:
-            raise CompileError(
-                f"{FOR}: its parts are placed on {_names(spread(self.loop))}, so that its turns are taken apart; "
-                f"expected at most {MOST_TURNS} turns, or all of the loop on one device", locate(loop.location),
-            )
 
-    def _turns(self, loop: ir.Operation) -> range:
-        bounds = [_constant(value) for value in list(loop.operands)[:3]]
-        lower, upper, step = bounds
-        if lower is None or upper is None or step is None or step <= 0:
-            raise CompileError(
-                f"{FOR}: its parts are placed on {_names(spread(loop))}, and how many turns it has is not known when "
-                "compiling; expected constant bounds, or all of the loop on one device", locate(loop.location),
-            )
-        return range(lower, upper, step)
+def _range_of(loop: ir.Operation, known: Mapping[ir.Value, int]) -> range | None:
+    """What the index of a loop takes on; None where that is not known when compiling."""
+    lower, upper, step = (_constant(value, known) for value in list(loop.operands)[:3])
+    if lower is None or upper is None or step is None or step <= 0:
+        return None
+    return range(lower, upper, step)
 
 
-def _names(said: Affinity | None) -> str:
-    return " and ".join(f"@{name}" for name in str(said).split("|"))
+def _count_turns(loop: ir.Operation, known: Mapping[ir.Value, int], most: int) -> int | None:
+    """The turns of a loop with those of spread loops inside it, as `_Unroller` counts them; None where that is not
+    known when compiling. More than `most` need not be counted."""
+    turns = _range_of(loop, known)
+    body = loop.regions[0].blocks[0]
+    inner = [entry.operation for entry in body.operations if entry.operation.name in (FOR, WHILE)]
+    inner = [each for each in inner if spread(each) is not None]
+    if turns is None or any(each.name == WHILE for each in inner):
+        return None
+    total = 0
+    for value in turns:
+        total += 1
+        for each in inner:
+            count = _count_turns(each, {**known, body.arguments[0]: value}, most)
+            if count is None:
+                return None
+            total += count
+        if total > most:
+            break
+    return total
 
 
 def _inserted_late(body: ir.Block, end: ir.Operation) -> set[ir.Value]:
@@ -164,14 +183,16 @@ def _inserted_late(body: ir.Block, end: ir.Operation) -> set[ir.Value]:
     return found
 
 
-def _constant(value: ir.Value) -> int | None:
-    """An index that is known: a constant, or arithmetic on some."""
+def _constant(value: ir.Value, known: Mapping[ir.Value, int]) -> int | None:
+    """An index that is known: a constant, one of `known`, or arithmetic on some."""
+    if value in known:
+        return known[value]
     if isinstance(value.owner, ir.Block):
         return None
     operation = value.owner.operation
     if operation.name == "arith.constant":
         return ir.IntegerAttr(operation.attributes["value"]).value
-    operands = [_constant(operand) for operand in operation.operands]
+    operands = [_constant(operand, known) for operand in operation.operands]
     if len(operands) != 2 or operands[0] is None or operands[1] is None:
         return None
     left, right = operands[0], operands[1]

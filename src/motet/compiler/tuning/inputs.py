@@ -13,6 +13,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
+from motet.artifact.plans import one_iteration
 from motet.artifact.schema import Manifest, Plan, Signature, TensorSpec
 from motet.errors import OptionError
 from motet.runtime.concrete import Shape, shape_of
@@ -84,7 +85,7 @@ def region_symbols(manifest: Manifest, given: Given) -> dict[str, Symbols]:
         if plan is None:
             found[signature.name] = symbols
         else:
-            _walk(plan, signature, symbols, manifest.regions, found)
+            _walk(one_iteration(plan), signature, symbols, manifest.regions, found)
     return found
 
 

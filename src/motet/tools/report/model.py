@@ -15,6 +15,7 @@ from typing import Literal
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
 from motet.artifact.kernels import KernelTable
+from motet.artifact.plans import has_loops, one_iteration
 from motet.artifact.schema import Buffer, Command, Expr, KernelInfo, Manifest, Plan, Schedule, Signature, Step
 from motet.errors import CallError
 from motet.tools.report.binding import Bound
@@ -130,6 +131,8 @@ def read_program(
     regions = manifest.regions
     if plan is None:
         plan, regions = whole(signature), {signature.name: signature}
+    elif has_loops(plan):  # what they do is shown once
+        plan = one_iteration(plan)
     return _Reader(Program(signature, devices, plan, symbols), regions).run()
 
 

@@ -9,6 +9,7 @@ from math import prod
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Manifest
 from motet.runtime.selection import show_alternative
+from motet.tools.plans import describe_step, numbered_steps
 from motet.tools.report.binding import Bound
 from motet.tools.report.facts import Facts, label
 from motet.tools.report.writing import amount, colour, number, safe, share
@@ -149,12 +150,11 @@ def contents_html(manifest: Manifest, devices: Sequence[Bound]) -> str:
         ))
     for name, plan in manifest.plans.items():
         rows = [
-            [str(number_), f"@{manifest.devices[step.device].name}",
-             "transfer to it" if step.op == "transfer" else f"run {step.region}",
+            [number_, f"@{manifest.devices[step.device].name}", describe_step(step, part),
              " ".join(f"%{value}" for value in step.operands) or "-",
              " ".join(f"%{value}" for value in step.results) or "-",
              "-" if step.seconds is None else show_seconds(step.seconds)]
-            for number_, step in enumerate(plan.steps)
+            for number_, step, part in numbered_steps(plan)
         ]
         whole = "" if plan.seconds is None else f", estimated to take {show_seconds(plan.seconds)}"
         parts.append(f"<h3>Plan of {safe(name)}{whole}</h3>")

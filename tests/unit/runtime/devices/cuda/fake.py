@@ -29,6 +29,11 @@ CAPABILITY = (9, 0)
 UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
 
 
+def uuid_of(ordinal: int) -> str:
+    """The UUID of a GPU, of sixteen at most."""
+    return f"{UUID[:-1]}{15 - ordinal:x}"
+
+
 class Fault(Exception):
     """A kernel that goes wrong with an error of the driver."""
 
@@ -132,6 +137,8 @@ class FakeApi(CudaApi):
         self.graphs: list[Graph] = []
         self.broken = 0
         self.retained = 0
+        self.opened: list[int] = []  # the GPUs of which a context was asked for, each time
+        self.worked: list[tuple[str, int]] = []  # kernels that were launched, each with its stream
         self.blocks: dict[int, Any] = {}
         self.pinned: dict[int, Any] = {}
         self.alive: Counter[str] = Counter()
@@ -165,10 +172,11 @@ class FakeApi(CudaApi):
         return self.gpus
 
     def gpu(self, ordinal: int) -> Gpu:
-        return Gpu("a GPU for tests", UUID[:-1] + "fe"[ordinal], self.capability, self.memory, 4, 200 << 10)
+        return Gpu("a GPU for tests", uuid_of(ordinal), self.capability, self.memory, 4, 200 << 10)
 
     def retain(self, ordinal: int) -> Any:
         self.retained += 1
+        self.opened.append(ordinal)
         return f"context {ordinal}"
 
     def release(self, ordinal: int) -> None:
@@ -394,6 +402,7 @@ class FakeApi(CudaApi):
     def launch(self, launch: Launch, stream: int, early: bool = False) -> None:
         values = parameters(launch)
         self.early.append(early)
+        self.worked.append((launch.function.name, stream))
         self.streams[stream].work.put(lambda: launch.function.run(launch.programs, values))
 
     # -- graphs ----------------------------------------------------------------------------------
@@ -464,6 +473,7 @@ class FakeApi(CudaApi):
             values = left.pop(node)
             done.add(node)
             if node.launch is not None:
+                self.worked.append((node.launch.function.name, stream))
                 run = functools.partial(node.launch.function.run, node.launch.programs, values)
                 self.streams[stream].work.put(run)
             elif node.kind == "copy":

@@ -1,0 +1,1 @@
+"""Plans over several devices: recorded once for given extents, submitted step by step in every call."""

@@ -1,0 +1,190 @@
+"""One execution of a plan in a call: its values, the memory that they are in, and how they are moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from motet.artifact.schema import Step
+from motet.runtime.concrete import Shape
+from motet.runtime.device import Buffer, Device
+from motet.runtime.lifetimes import Use
+from motet.runtime.plans.recorded import RecordedPlan, copies_from
+from motet.runtime.plans.underway import Underway
+from motet.runtime.plans.values import Array, PlacedCopy, PlacedValue, Tensor
+from motet.runtime.timeline import Point
+
+
+class Recycled(Protocol):
+    """Memory of a call that nothing reads any more."""
+
+    def add(self, device: Device, buffer: Buffer, use: Use) -> None: ...
+
+    def take(self, device: Device, size: int, place: int) -> tuple[Buffer, list[Point]] | None:
+        """A buffer for what the step at `place` writes, and what has to be waited for before that."""
+        ...
+
+
+class PlanFrame:
+    """`direct` are tensors of the caller that results, by number, are to be made in where their device can."""
+
+    def __init__(
+        self, recorded: RecordedPlan, underway: Underway, values: Mapping[int, PlacedValue], recycled: Recycled,
+        direct: Mapping[int, Tensor],
+    ) -> None:
+        self.recorded = recorded
+        self.lifetimes = recorded.lifetimes
+        self.devices = underway.devices
+        self.underway = underway
+        self.values = dict(values)
+        self.recycled = recycled
+        self.direct = direct
+        self.place = 0  # of the step that is being submitted
+
+    def number_of(self, device: object) -> int | None:
+        """The number of a device, where it is one of the call's."""
+        return next((n for n, loaded in enumerate(self.devices) if loaded.device is device), None)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def own(self, device: Device, size: int) -> PlacedCopy:
+        """Memory for what the step that is being submitted writes; its points are waited for before that."""
+        found = self.recycled.take(device, size, self.place)
+        if found is not None:
+            return PlacedCopy(*found, use=Use())
+        if self.underway.noted is not None:
+            self.underway.noted.allocated(device.info.uri, size)
+        return PlacedCopy(device.allocate(size), [], use=Use())
+
+    def used(self, copy: PlacedCopy, point: Point) -> None:
+        """Notes that work which the step that is being submitted asks for uses a copy until `point`."""
+        turn = self.lifetimes.turns[self.place]
+        while True:
+            if copy.use is not None:
+                copy.use.add(self.place, turn, point)
+            if copy.source is None:
+                return
+            copy = copy.source
+
+    def retire(self, step: Step) -> None:
+        """Gives back the memory of what nothing needs any more, now that `step` was submitted."""
+        plan = self.lifetimes
+        for number in (*step.operands, *step.results):
+            value, name = self.values[number], plan.names[number]
+            for home, copy in tuple(value.copies.items()):
+                device = self.devices[home].device
+                if copy.use is not None and plan.is_over(name, id(device), self.place, value.array is not None):
+                    del value.copies[home]
+                    if not any(other is copy for other in value.copies.values()):
+                        self.give_back(device, copy)
+
+    def give_back(self, device: Device, copy: PlacedCopy) -> None:
+        if copy.use is not None:
+            self.recycled.add(device, copy.buffer, copy.use)
+            copy.use = None
+
+    def new(self, number: int, shape: Shape, device: int) -> PlacedValue:
+        """Memory for a result, the caller's own where the device can work in it."""
+        loaded = self.devices[device]
+        own = self.direct.get(number)
+        if isinstance(own, np.ndarray):
+            buffer = loaded.device.adopt(own) if loaded.device.info.host_memory else None
+            if buffer is not None:
+                return PlacedValue(shape, {device: PlacedCopy(buffer, [])}, own)
+        elif own is not None and loaded.device is own.device:
+            return PlacedValue(shape, {device: PlacedCopy(own.buffer, [])})
+        return PlacedValue(shape, {device: self.own(loaded.device, shape.bytes)})
+
+    def own_copy(self, value: PlacedValue, device: int) -> PlacedValue:
+        """What a step writes in place: the caller's own changes when all has ended well, not before."""
+        target = self.devices[device].device
+        source = self.on(value, device, 0)
+        own = self.own(target, value.shape.bytes)
+        waits = [*source.points, *own.points]
+        point = self.underway.note(target, 0, waits, target.copy(source.buffer, own.buffer, waits))
+        self.underway.pend(point, [source.buffer, own.buffer])
+        self.used(source, point)
+        self.used(own, point)
+        own.points = [point]
+        return PlacedValue(value.shape, {device: own})
+
+    # -- moving ----------------------------------------------------------------------------------
+
+    def on(self, value: PlacedValue, device: int, queue: int) -> PlacedCopy:
+        """The value on a device, moved there if it is not."""
+        copy = value.copies.get(device)
+        if copy is None:
+            copy = value.copies[device] = self._move(value, device, queue)
+        return copy
+
+    def _move(self, value: PlacedValue, device: int, queue: int) -> PlacedCopy:
+        target = self.devices[device].device
+        for other, copy in value.copies.items():
+            if self.devices[other].device is target:
+                return copy
+        for other, copy in value.copies.items():
+            if copies_from(target, self.devices[other].device):
+                return self._copied(value, copy, target, queue)
+        source, points, origin = self.host_bytes(value)
+        if target.info.host_memory:
+            buffer = target.adopt(source)
+            if buffer is not None:
+                self.underway.pending.held.append(buffer)
+                return PlacedCopy(buffer, points, source=origin)
+        if self.underway.slots.crowd(target):  # in its queue the work of other calls would wait for them, too
+            for point in points:
+                point.wait()
+        own = self.own(target, value.shape.bytes)
+        waits = [*points, *own.points]
+        # On a queue where nothing computes, which need not wait for what is still to be made; else where it is read.
+        own.queue = self._apart(target, self.underway.shifted(target, queue))
+        written = target.write(own.buffer, source, 0, waits, own.queue)
+        point = self.underway.note(target, own.queue, waits, written)
+        self.underway.pend(point, [own.buffer])
+        self.used(own, point)
+        if origin is not None:
+            self.used(origin, point)
+        own.points = [point]
+        return own
+
+    def _copied(self, value: PlacedValue, copy: PlacedCopy, target: Device, queue: int) -> PlacedCopy:
+        """A copy by a device that reaches the other's memory by itself."""
+        own = self.own(target, value.shape.bytes)
+        waits = [*copy.points, *own.points]
+        own.queue = self._apart(target, self.underway.shifted(target, queue))
+        copied = target.copy(copy.buffer, own.buffer, waits, own.queue)
+        point = self.underway.note(target, own.queue, waits, copied)
+        self.underway.pend(point, [copy.buffer, own.buffer])
+        self.used(own, point)
+        self.used(copy, point)
+        own.points = [point]
+        return own
+
+    def host_bytes(self, value: PlacedValue) -> tuple[Array, list[Point], PlacedCopy | None]:
+        """The value where the host can read it: its array, the device's memory in place, or a new array. The copy is
+        the one whose memory it is, if it is one's."""
+        if value.array is not None:
+            return value.array, value.points, None
+        number, copy = next(iter(value.copies.items()))
+        device = self.devices[number].device
+        view = device.view(copy.buffer) if not value.outlives else None
+        if view is not None:
+            return view[: value.shape.bytes], copy.points, copy
+        size = value.shape.bytes
+        array = self.underway.staging.allocate(size).array(np.dtype(np.uint8), (size,))
+        # On the queue that made it: on another it would wait for what has nothing to do with it. But in a turn of a
+        # loop on the other, while the next turn computes.
+        turn = self.lifetimes.turns[self.place]
+        queue = copy.queue if turn is None else self._apart(device, copy.queue)
+        read = device.read(copy.buffer, array, 0, copy.points, queue)
+        point = self.underway.note(device, queue, copy.points, read)
+        self.underway.pend(point, [copy.buffer])
+        self.used(copy, point)
+        value.array, value.points = array, [point]
+        return array, [point], None
+
+    def _apart(self, device: Device, queue: int) -> int:
+        """A queue where nothing computes; among several calls, each of which has queues of its own, `queue`."""
+        return queue if self.underway.slots.several else self.recorded.spare.get(id(device), queue)

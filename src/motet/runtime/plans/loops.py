@@ -1,0 +1,115 @@
+"""Executes the loops of plans: the condition, then the body, again and again.
+
+    condition → read by the host → body → condition → …      what is carried stays on the device that made it
+
+Only the condition is waited for. Where it depends on what the host counts, iterations are submitted ahead of their
+execution: two at most, and the third waits for the first. Memory that an iteration does not need any more is for
+those that begin when all that used it has ended: for the next one, or for the one after that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from motet.runtime.lifetimes import Use
+from motet.runtime.plans.frame import PlanFrame
+from motet.runtime.plans.interrupts import Interrupts
+from motet.runtime.plans.loop_memory import LoopMemory
+from motet.runtime.plans.recorded import LoopStep, RecordedPlan
+from motet.runtime.plans.steps import submit_steps
+from motet.runtime.plans.underway import Awaited, Underway
+from motet.runtime.plans.values import PlacedCopy, PlacedValue
+
+_AHEAD = 2  # iterations that are under way at once
+
+
+def run_loop(frame: PlanFrame, repeat: LoopStep) -> None:
+    """Executes a loop step of `frame`, whose values it reads and makes."""
+    step, underway = repeat.step, frame.underway
+    given = [frame.values[number] for number in step.operands]
+    memory = LoopMemory(frame, given)
+    flying: deque[Awaited] = deque()
+    noted = underway.noted
+    around = None if noted is None else noted.iteration
+    before, underway.pending = underway.pending, Awaited()
+    try:
+        with Interrupts() as interrupts:
+            results = _iterate(frame, repeat, memory, flying, interrupts)
+    finally:
+        before.add(underway.pending)
+        for each in flying:
+            before.add(each)
+        underway.pending = before
+        if noted is not None and around is not None:
+            noted.iteration = around
+    memory.hand_back()
+    frame.values.update(zip(step.results, _as_own(results, given, frame.place), strict=True))
+
+
+def _iterate(
+    frame: PlanFrame, repeat: LoopStep, memory: LoopMemory, flying: deque[Awaited], interrupts: Interrupts
+) -> list[PlacedValue]:
+    """What the condition passes on when it is false."""
+    underway = frame.underway
+    carried, same = list(memory.given[: repeat.carried]), memory.given[repeat.carried :]
+    around = () if underway.noted is None else underway.noted.iteration
+    while True:
+        interrupts.check()
+        if underway.noted is not None:
+            underway.noted.iteration = (*around, memory.iteration)
+        condition = _execute(repeat.condition, [*carried, *same], underway, memory)
+        goes_on, *passed = _results(condition)
+        found = _read(condition, goes_on)
+        memory.give_back([goes_on, *carried], passed)
+        if not found:
+            return passed
+        body = _execute(repeat.body, [*passed, *same], underway, memory)
+        carried = _results(body)
+        memory.give_back(passed, carried)
+        part = underway.cut()
+        part.held += [condition.values, body.values]
+        flying.append(part)
+        if len(flying) >= _AHEAD:
+            flying[0].wait()
+            flying.popleft()
+        memory.next_iteration()
+
+
+def _execute(
+    recorded: RecordedPlan, inputs: Sequence[PlacedValue], underway: Underway, memory: LoopMemory
+) -> PlanFrame:
+    part = memory.of_part(recorded.lifetimes)
+    frame = PlanFrame(recorded, underway, dict(zip(recorded.plan.inputs, inputs, strict=True)), part, {})
+    submit_steps(frame, run_loop)
+    memory.end_of(part)
+    return frame
+
+
+def _results(frame: PlanFrame) -> list[PlacedValue]:
+    return [frame.values[number] for number in frame.recorded.plan.results]
+
+
+def _read(frame: PlanFrame, value: PlacedValue) -> bool:
+    """Whether a number is true, as soon as it is there."""
+    found, points, _ = frame.host_bytes(value)
+    for point in points:
+        point.wait()
+    return bool(np.asarray(found).reshape(-1).view(np.uint8)[0])
+
+
+def _as_own(results: Sequence[PlacedValue], given: Sequence[PlacedValue], place: int) -> list[PlacedValue]:
+    """The results of the step at `place`. What the loop was given, or has several times among its results, is never
+    given back: it would be twice."""
+    times = Counter(map(id, [*results, *given]))
+    found: list[PlacedValue] = []
+    for value in results:
+        copies: dict[int, PlacedCopy] = {}
+        for home, copy in value.copies.items():
+            use = copy.use if times[id(value)] == 1 else None
+            copies[home] = replace(copy, use=None if use is None else Use(1 << place, use.points))
+        found.append(replace(value, copies=copies))
+    return found
