@@ -205,3 +205,31 @@ def test_constants_that_are_quantised_saturate() -> None:
     found = motet.load(motet.compile(model.SerializeToString(), cache=False))(np.zeros((1, 4), np.uint8))
     exact = np.rint(x.astype(np.float64) / scale[:, None]) + zero[:, None].astype(np.float64)
     np.testing.assert_array_equal(found[:2], np.clip(exact, 0, 255).astype(np.uint8))
+
+
+def test_factors_of_gemm_that_overflow_are_applied_to_the_product() -> None:
+    """A constant that is scaled first becomes an infinity, of which a sum with another one is NaN; or 0."""
+    w, c = np.array([[INF, 1.0], [-3e38, 1.0]], np.float32), np.array([[0.0, 3e38]], np.float32)
+    v = np.array([[1e-38], [3e-38]], np.float32)
+    nodes = [
+        onnx.helper.make_node("Gemm", ["x", "w", "c"], ["y"], alpha=2.0, beta=0.5),
+        onnx.helper.make_node("Gemm", ["x", "v"], ["z"], alpha=1e-8),
+    ]
+    x = np.array([[1.0, 0.5], [0.25, 5e37]], np.float32)
+    results = [("y", F32, None), ("z", F32, None)]
+    y, z = _compiled(nodes, [("x", F32, x.shape)], results, {"w": w, "c": c, "v": v})(x)
+    wide = x.astype(np.float64)
+    np.testing.assert_array_equal(y[0, 0], INF)
+    np.testing.assert_allclose(y[:, 1], 2 * (wide @ w[:, 1].astype(np.float64)) + 1.5e38, 1e-6)
+    np.testing.assert_allclose(z, 1e-8 * (wide @ v.astype(np.float64)), 1e-6, 1e-45)
+
+
+def test_windows_of_dynamic_extents_have_loops_as_long_as_what_nothing_reads() -> None:
+    node, kind = onnx.helper.make_node, onnx.TensorProto.INT64
+    nodes = [node("GatherElements", ["x", "i"], ["v"], axis=0), node("GlobalMaxPool", ["v"], ["y"])]
+    session = _compiled(nodes, [("x", F32, ["n", 3, "n"]), ("i", kind, [1, 2, "n"])], [("y", F32, None)], {})
+    for n in (5, 2):
+        x = np.random.default_rng(n).normal(size=(n, 3, n)).astype(np.float32)
+        places = np.arange(2 * n).reshape(1, 2, n) % n
+        wanted = np.take_along_axis(x[:, :2], places, 0).max(2, keepdims=True)
+        np.testing.assert_array_equal(session(x, places), wanted)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from tests.integration.placed import build_placed, expected, random_program
 
+import motet
+from motet.errors import CallError
 from motet.runtime import Session, load
 
 # The second flag's device is the host too where the binding wants it.
@@ -30,3 +33,30 @@ def test_random_programs_agree_with_the_oracle(seed: int) -> None:
     session = load(build_placed(program.graph, FLAGS), devices=BINDINGS[seed % len(BINDINGS)], threads=2)
     with session:
         check(session, program.inputs, expected(program.graph, program.inputs))
+
+
+@pytest.mark.parametrize("placed", ["before", "asserting", "behind"])
+@pytest.mark.parametrize("operator", ["Tile", "TopK"])
+def test_assertions_about_data_hold_wherever_operators_run(operator: str, placed: str) -> None:
+    """An assertion has no result by which the region that it is in could be found."""
+    made, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    right, wrong, more = {"Tile": ([2, 1], [1, -2], {}), "TopK": ([3], [4], {"axis": 1})}[operator]
+    results = ["made", "places"] if operator == "TopK" else ["made"]
+    nodes = [
+        node("Neg", ["x"], ["less"], "before"), node(operator, ["less", "n"], results, "asserting", **more),
+        node("Abs", ["made"], ["y"], "behind"),
+    ]
+    numbers = np.array(right, np.int64)
+    graph = onnx.helper.make_graph(
+        nodes, "main", [made("x", onnx.TensorProto.FLOAT, [2, 3]), made("n", onnx.TensorProto.INT64, numbers.shape)],
+        [made("y", onnx.TensorProto.FLOAT, None)],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    devices = {"a": "host{cpu=x86-64-v3}", "b": "null,@a"}
+    session = motet.load(motet.compile(model, devices=devices, place={placed: "b"}))
+    x = np.array([[1, -2, 3], [-4, 5, 6]], np.float32)
+    wanted = np.abs(np.tile(x, (2, 1)) if operator == "Tile" else np.sort(-x, 1)[:, ::-1])
+    for _ in range(2):
+        np.testing.assert_array_equal(session(x, numbers), wanted)
+        with pytest.raises(CallError, match=f'{operator} "asserting": '):
+            session(x, np.array(wrong, np.int64))

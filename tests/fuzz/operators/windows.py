@@ -52,10 +52,10 @@ class Windows:
         self.results = []
         for axis in range(axes):
             room = extents[axis] + self.before[axis] + self.after[axis] - self.reach[axis]
-            if room < 0:  # by the formula there may still be 0 places, which some take for a result without elements
-                kind = Undefined if rounding(room / self.strides[axis]) + 1 == 0 else Invalid
-                raise kind("the window is larger than the image")
             places = rounding(room / self.strides[axis]) + 1
+            if room < 0 and places < 1:  # of 0 places some make a result without elements
+                raise (Undefined if places == 0 else Invalid)("the window is larger than the image")
+            # With ceil_mode ONNX's formula leaves one place to a window that is larger by less than the stride.
             behind = (places - 1) * self.strides[axis] >= extents[axis] + self.before[axis]
             if attributes.get("ceil_mode", 0) and behind:
                 places -= 1  # no window begins in the padding behind

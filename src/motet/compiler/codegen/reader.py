@@ -395,9 +395,9 @@ class Reader(Reading):
             for i in order
         )
         stages = tuple(self._renumber(stage, number) for stage in self.stages)
-        symbols = dict.fromkeys(
-            size for value in values for size in value.shape if isinstance(size, str)
-        )
+        # A loop may be as long as an argument that nothing reads, such as the window of a pool.
+        shapes = (*(value.shape for value in values), *(stage.sizes for stage in stages))
+        symbols = dict.fromkeys(size for shape in shapes for size in shape if isinstance(size, str))
         name = symbol_name(self.function)
         return Kernel(name, values, stages, tuple(symbols), tuple(externals), tuple(self.checks))
 

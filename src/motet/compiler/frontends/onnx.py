@@ -6,10 +6,10 @@ an operator has no lowering at the model's own. Large initializers never pass th
 as arrays, mapped from the file where that is possible, and stay arrays.
 
 The way: `onnx_model` reads, `onnx_domains` writes operators of other domains with ONNX's own, `onnx_distrusted` refuses
-what there is no way for, `onnx_short_types` stores 8-bit floats and the like as bytes, `onnx_simplify` folds constants
-on the graph, `onnx_sequences` resolves sequences, `onnx_rewrites` and the files of its rules write with other operators
-what the wheel's lowering lacks or gets wrong, `onnx_import` lowers to linalg, `onnx_integers` on the way, and
-`onnx_cleanup` removes what is left behind.
+what there is no way for, `onnx_short_types` stores 8-bit floats and the like as bytes, `onnx_demands` asserts what
+operators demand of extents, `onnx_simplify` folds constants on the graph, `onnx_sequences` resolves sequences,
+`onnx_rewrites` and the files of its rules write with other operators what the wheel's lowering lacks or gets wrong,
+`onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup` removes what is left behind.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from motet.compiler.frontends.onnx_bodies import all_nodes
 from motet.compiler.frontends.onnx_cleanup import clean_up
 from motet.compiler.frontends.onnx_data import DataFiles
+from motet.compiler.frontends.onnx_demands import demand_extents
 from motet.compiler.frontends.onnx_distrusted import refuse_unknown
 from motet.compiler.frontends.onnx_domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx_import import Lowered, LoweringError, explain, lower
@@ -65,6 +66,7 @@ def load_onnx(
     write_domains(model)
     check_operators(model)
     store_short_types(model)
+    demand_extents(model)
     simplify(model)
     resolve_sequences(model)
     refuse_unknown(model)

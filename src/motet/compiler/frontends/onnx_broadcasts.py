@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from motet.compiler.frontends.onnx_conditions import condition_of
 from motet.compiler.frontends.onnx_places import Node, Operand, Place, assert_any, assert_that, builtin, i64, on_indices
 from motet.compiler.frontends.onnx_tensors import DYNAMIC, create, kind_of
 from motet.compiler.frontends.onnx_writing import REQUIRE
@@ -42,7 +43,9 @@ def _where(node: Node) -> None:
     operator, text = said.split(": ", 1)
     place = ir.Location.fused([ir.Location.name(source)], ir.StringAttr.get(operator))
     with place:
-        condition = create("tensor.extract", node.operands[0].kind.scalar, [builtin(node.operands[0])])
+        condition = condition_of(node.op.operands[0])
+        if condition is None:
+            condition = create("tensor.extract", node.operands[0].kind.scalar, [builtin(node.operands[0])])
         assert_that(condition, text)
     node.op.results[0].replace_all_uses_with(node.op.operands[1])
     node.op.erase()

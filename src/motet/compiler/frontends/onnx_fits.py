@@ -22,6 +22,7 @@ from motet.compiler.frontends.onnx_tensors import DYNAMIC, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.sizes import constant_index
 
+_NUMBER = "torch.onnx.num_outputs"
 _OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sqrt", "Tanh")
 
 
@@ -31,8 +32,20 @@ def _split(node: Node) -> None:
         return  # not known, as that of a result of an If is not; what cannot lower is refused later
     place = Place(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
     parts = _parts(node)
-    if parts is not None and place.is_dynamic:
+    if not place.is_dynamic:
+        return
+    if parts is not None:
         assert_any([(place.size, constant_index(sum(parts)))], f"{place} must be equal to the sum of the parts")
+    elif _NUMBER in node.op.attributes:
+        _even_split(place, node.attribute("num_outputs", 1))
+
+
+def _even_split(place: Place, count: int) -> None:
+    """All parts but the last one have as many elements, rounded up: that many there must be."""
+    each = on_indices("arith.ceildivsi", place.size, constant_index(count))
+    others = on_indices("arith.muli", each, constant_index(count - 1))
+    said = f"the first {count - 1} of {count} equal parts must be within {place}"
+    assert_that(compare(AT_MOST, others, place.size), said)
 
 
 def _parts(node: Node) -> list[int] | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import each_body, reads, separate_bodies
@@ -23,6 +24,7 @@ from motet.compiler.frontends.onnx_branches import inline_branches
 from motet.compiler.frontends.onnx_empty import fold_empty
 from motet.compiler.frontends.onnx_evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx_model import OnnxModel
+from motet.compiler.frontends.onnx_writing import REQUIRE
 
 if TYPE_CHECKING:
     import onnx
@@ -41,6 +43,7 @@ def _simplify(model: OnnxModel) -> None:
     for _ in range(MAX_ROUNDS):
         infer_shapes(model)
         changed = fold_empty(model, static_shapes(model))
+        changed |= fold_required(model)
         changed |= fold_constants(model)
         changed |= fold_shapes(model)
         changed |= fold_extents(model)
@@ -107,12 +110,28 @@ def fold_constants(model: OnnxModel) -> bool:
     outputs = {output.name for output in model.proto.graph.output}
     shapes = static_shapes(model)
     for node in model.proto.graph.node:
-        values = None if outputs.intersection(node.output) else evaluate(model, node, shapes)
+        kept_for = outputs.intersection(node.output) or REQUIRE in node.name
+        values = None if kept_for else evaluate(model, node, shapes)
         if values is None:
             kept.append(node)
         else:
             model.constants.update(values)
     return _replace_nodes(model, kept)
+
+
+def fold_required(model: OnnxModel) -> bool:
+    """Drop assertions (`Numbers.require`) that are known to hold. Raises CompileError for one that is known not to."""
+    changed = False
+    for node in model.proto.graph.node:
+        condition = model.constants.get(node.input[0]) if REQUIRE in node.name else None
+        if condition is None:
+            continue
+        name, said = node.name.split(REQUIRE, 1)
+        if not condition.all():
+            raise model.error(f"node {name!r}: {said}")
+        node.name, node.op_type, changed = f"{name}/{node.output[0]}", "Identity", True
+        del node.input[2:], node.input[:1]
+    return changed
 
 
 def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
@@ -228,18 +247,30 @@ def fold_gemm_weights(model: OnnxModel) -> bool:
             node.input[1] = _add(model, node.input[1], "transposed", np.ascontiguousarray(weight.T))
             _set_attribute(node, "transB", 0)
             changed = True
-        if alpha != 1.0:
-            scaled = (model.constants[node.input[1]].astype(np.float64) * alpha).astype(weight.dtype)
+        scaled = _scaled(model.constants[node.input[1]], alpha)
+        if alpha != 1.0 and scaled is not None:
             node.input[1] = _add(model, node.input[1], "scaled", scaled)
             _set_attribute(node, "alpha", 1.0)
             changed = True
         if beta != 1.0 and (bias is not None or not has_bias):
-            if bias is not None:
-                scaled = (bias.astype(np.float64) * beta).astype(bias.dtype)
+            scaled = None if bias is None else _scaled(bias, beta)
+            if bias is not None and scaled is None:
+                continue
+            if scaled is not None:
                 node.input[2] = _add(model, node.input[2], "scaled", scaled)
             _set_attribute(node, "beta", 1.0)
             changed = True
     return changed
+
+
+def _scaled(array: np.ndarray, factor: float) -> np.ndarray | None:
+    """`array` times `factor`, unless elements leave the range of normal numbers: an infinity in place of a number makes
+    NaN of sums, as a zero does of products."""
+    with np.errstate(all="ignore"):
+        scaled = (array.astype(np.float64) * factor).astype(array.dtype)
+    least = float(ml_dtypes.finfo(array.dtype).smallest_normal)
+    inside = np.isfinite(scaled) & (np.abs(scaled.astype(np.float64)) >= least)
+    return scaled if bool((inside | (array == 0) | ~np.isfinite(array)).all()) else None
 
 
 def fold_batch_normalization(model: OnnxModel) -> bool:

@@ -121,11 +121,13 @@ class Chain:
 
 
 class Writer:
-    """Nodes in place of `node`, in any arrangement; values are called by what `add` gives."""
+    """Nodes in place of `node`, in any arrangement; values are called by what `add` gives, whose names begin with
+    `stem`, that of the node unless another is given."""
 
-    def __init__(self, node: onnx.NodeProto, facts: Facts) -> None:
+    def __init__(self, node: onnx.NodeProto, facts: Facts, stem: str = "") -> None:
         self.node = node
         self.facts = facts
+        self.stem = stem or node.name
         self.nodes: list[onnx.NodeProto] = []
 
     def constant(self, value: np.ndarray, what: str = "constant") -> str:
@@ -139,8 +141,8 @@ class Writer:
         import onnx
 
         suffix = f"{op}{len(self.nodes)}"
-        outputs = [f"{self.node.name}/{suffix}.{number}" for number in range(count)]
-        self.nodes.append(onnx.helper.make_node(op, inputs, outputs, f"{self.node.name}/{suffix}", **attributes))
+        outputs = [f"{self.stem}/{suffix}.{number}" for number in range(count)]
+        self.nodes.append(onnx.helper.make_node(op, inputs, outputs, f"{self.stem}/{suffix}", **attributes))
         return outputs
 
     def over(self, op: str, value: str, axes: Sequence[int], **attributes: Any) -> str:

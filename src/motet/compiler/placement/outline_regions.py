@@ -70,6 +70,11 @@ class _Region:
     queues: int = 0
     turn: tuple[int, int] | None = None
     operations: list[ir.Operation] = field(default_factory=list[ir.Operation])
+    positions: list[int] = field(default_factory=list[int])  # of the operations, in the function
+
+    def take(self, operation: ir.Operation, position: int) -> None:
+        self.operations.append(operation)
+        self.positions.append(position)
 
 
 class _Outliner:
@@ -143,7 +148,7 @@ class _Outliner:
         makers: dict[ir.Value, tuple[str, int]] = {}  # of what regions make: their device and queues
         transfers: list[tuple[int, ir.Operation]] = []
         sections: list[int] = []  # of regions, as they were found
-        for operation, section in zip(self.operations, self.sections, strict=True):
+        for position, (operation, section) in enumerate(zip(self.operations, self.sections, strict=True)):
             operands = list(captured_values(operation))
             level = max((levels.get(v, 0) for v in operands), default=0)
             if len(operation.results) and operation.results[0] in self.copied:
@@ -167,7 +172,7 @@ class _Outliner:
                 region = regions.setdefault(key, _Region(device, level, queues, turn_of(operation)))
                 if not region.operations:
                     sections.append(section)
-                region.operations.append(operation)
+                region.take(operation, position)
             for result in operation.results:
                 levels[result] = level
                 home[result] = device
@@ -193,14 +198,14 @@ class _Outliner:
             {makers[v] for operation in part for v in self._read_by(operation) if v in makers} - {number}
             for number, part in enumerate(operations)
         ]
-        section = dict(zip((o.results[0] for o in self.operations if len(o.results)), self.sections, strict=True))
+        section = {o.results[0]: s for o, s in zip(self.operations, self.sections, strict=True) if len(o.results)}
         turns: list[tuple[int, int] | None] = []
         places: list[int] = []  # in the program: before, in or behind which loop
         of_loops = _places_of_sections(self.operations, self.sections)
         for number, entry in enumerate(entries):
             if isinstance(entry, _Region):
                 turns.append(entry.turn)
-                places.append(of_loops[section[entry.operations[0].results[0]]])
+                places.append(of_loops[self.sections[entry.positions[0]]])
                 continue
             # What is moved belongs to the turn that made it.
             maker = next(iter(needs[number]), None)
@@ -225,7 +230,7 @@ class _Outliner:
         needs: list[set[int]] = []
         regions: dict[tuple[str, int, int, int], int] = {}
         makers: dict[ir.Value, int] = {}
-        for operation, section in zip(self.operations, self.sections, strict=True):
+        for position, (operation, section) in enumerate(zip(self.operations, self.sections, strict=True)):
             if len(operation.results) and operation.results[0] in self.copied:
                 continue
             device = device_of(operation) or self.default
@@ -243,7 +248,7 @@ class _Outliner:
                     keys.append((stage, section, 0))
                 region = entries[number]
                 if isinstance(region, _Region):
-                    region.operations.append(operation)
+                    region.take(operation, position)
             if number == len(needs):
                 needs.append(set())
             needs[number] |= sources - {number}
@@ -326,7 +331,7 @@ class _Outliner:
 
     def _with_copies(self, region: _Region) -> list[ir.Operation]:
         """The region's operations and what of the copied ones they need, in program order."""
-        needed = {self.order[o.results[0]]: o for o in region.operations if len(o.results)}
+        needed = dict(zip(region.positions, region.operations, strict=True))
         waiting = list(region.operations)
         while waiting:
             for value in captured_values(waiting.pop()):
@@ -339,8 +344,8 @@ class _Outliner:
         """Whether a user of a result is not part of the region itself."""
         while user.parent is not None and user.parent.operation.name != "func.func":
             user = user.parent.operation
-        if not len(user.results):
-            return True
+        if not len(user.results):  # the terminator, or an assertion
+            return not any(user == own for own in region.operations)
         result = user.results[0]
         if result in self.copied:
             return any(self._leaves(use.owner.operation, region, inside) for use in result.uses)

@@ -1,0 +1,141 @@
+"""Operators of ONNX whose constant parameters are as long as an axis that only a call knows.
+
+Each is a model of its own, since what is constant is folded. Right extents are compared with ONNX's reference, wrong
+ones must be refused: also those that would broadcast, or would read a part of a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import motet
+from motet.errors import CallError, CompileError
+
+Extents = Sequence["int | str"]
+RANDOM = np.random.default_rng(0)
+
+
+def of(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    values = RANDOM.uniform(0.5, 2, shape) if dtype is np.float32 else RANDOM.integers(0, 2, shape)
+    return values.astype(dtype)
+
+
+@dataclass(frozen=True)
+class Tied:
+    """A node `op` of one input of `extents`, then `constants`; it fits where "n" is `right`."""
+
+    op: str
+    extents: Extents
+    constants: Sequence[np.ndarray | None]
+    right: int = 9
+    wrong: Sequence[int] = (1, 3, 18)
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    dtype: type = np.float32
+    outputs: int = 1
+    said: str = ""  # in the error, if it is not of the operator
+    close: float = 1e-5
+
+
+NINE = of(9)
+TIED = {
+    "batch": Tied("BatchNormalization", (2, "n", 5), [NINE, NINE, NINE, NINE]),
+    "batch of vectors": Tied("BatchNormalization", (2, "n"), [NINE, NINE, NINE, NINE]),
+    "instance": Tied("InstanceNormalization", (2, "n", "w"), [NINE, NINE]),
+    "instance of images": Tied("InstanceNormalization", (2, "n", 4, 4), [NINE, NINE]),
+    "group": Tied("GroupNormalization", (2, "n", "w"), [NINE, NINE], attributes={"num_groups": 1}),
+    "groups": Tied("GroupNormalization", (2, "n", 4, 4), [NINE, NINE], attributes={"num_groups": 3}),
+    "layer": Tied("LayerNormalization", (2, "n"), [NINE, NINE]),
+    "layer's offset": Tied("LayerNormalization", (2, "n"), [of(1), NINE]),
+    "root": Tied("RMSNormalization", (2, "n"), [NINE]),
+    "root of two axes": Tied("RMSNormalization", ("n", "w"), [of(9, 1)], attributes={"axis": 0}),
+    "slope": Tied("PRelu", (2, "n"), [NINE]),
+    "added": Tied("Gemm", ("n", 4), [of(4, 5), of(9, 1)]),
+    "scaled": Tied("Gemm", ("n", 4), [of(4, 5), of(9, 1)], attributes={"alpha": 2.0, "beta": 0.5}),
+    "factor": Tied("MatMul", ("n", 2, 4), [of(9, 4, 3)], wrong=(3, 18)),
+    "channels": Tied("Conv", (1, "n", 8), [of(4, 9, 3)]),
+    "widened": Tied("DequantizeLinear", (2, "n", 3), [NINE, of(9, dtype=np.uint8)], dtype=np.uint8),
+    "narrowed": Tied("QuantizeLinear", (2, "n", 3), [NINE, of(9, dtype=np.uint8)], close=1.01),
+    "blocks": Tied("QuantizeLinear", (2, "n"), [of(2, 3), of(2, 3, dtype=np.uint8)], close=1.01,
+                   attributes={"block_size": 3}, wrong=(1, 3, 6, 10)),
+    "columns": Tied("ReverseSequence", (5, "n", 2), [np.arange(1, 10) % 5]),
+    "grid": Tied("GridSample", ("n", 2, 4, 4), [of(9, 3, 3, 2) - 1], close=1e-4),
+    "rows": Tied("NegativeLogLikelihoodLoss", ("n", 5), [np.arange(9) % 5], attributes={"reduction": "none"}),
+    "weights": Tied("NegativeLogLikelihoodLoss", (3, "n"), [np.arange(3), NINE], attributes={"reduction": "none"}),
+    "mask": Tied("Attention", (2, 2, "n", 4), [of(2, 2, 5, 4), of(2, 2, 5, 4), of(9, 5)], close=1e-4),
+    "cache": Tied("TensorScatter", ("n", 4, 3), [of(9, 1, 3)], attributes={"axis": 1}),
+    "nothing joined": Tied("Concat", (3, "n"), [np.zeros((0, 9), np.float32)], attributes={"axis": 0}),
+    "thirds": Tied("Split", ("n", 2), [], attributes={"num_outputs": 3}, outputs=3, wrong=(1,)),
+    "sixths": Tied("Split", (2, "n"), [], right=11, attributes={"num_outputs": 6, "axis": -1}, outputs=6,
+                   wrong=(1, 2, 3, 4, 7, 8, 9)),
+}  # fmt: skip
+
+
+def model_of(tied: Tied, extents: Extents) -> onnx.ModelProto:
+    named = {f"c{n}": array for n, array in enumerate(tied.constants) if array is not None}
+    inputs = ["x", *(f"c{n}" if array is not None else "" for n, array in enumerate(tied.constants))]
+    outputs = [f"y{number}" for number in range(tied.outputs)]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(tied.op, inputs, outputs, "node", **tied.attributes)], "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tied.dtype)), extents)],
+        [onnx.helper.make_empty_tensor_value_info(name) for name in outputs],
+        [onnx.numpy_helper.from_array(array, name) for name, array in named.items()],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 24)], ir_version=10)
+
+
+def given(tied: Tied, n: int) -> np.ndarray:
+    return of(*({"n": n, "w": 7}.get(str(e), e) for e in tied.extents), dtype=tied.dtype)  # pyright: ignore
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_parameters_fit_an_axis_that_a_call_decides(name: str) -> None:
+    tied = TIED[name]
+    model = model_of(tied, tied.extents)
+    session = motet.load(motet.compile(model, devices={"": "host{cpu=x86-64-v3}"}))
+    x = given(tied, tied.right)
+    found = session(x)
+    for result, wanted in zip(
+        found if isinstance(found, tuple) else (found,), ReferenceEvaluator(model).run(None, {"x": x}), strict=True
+    ):
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(result.astype(np.float64), wanted.astype(np.float64), tied.close, tied.close)
+    for n in tied.wrong:
+        with pytest.raises(CallError, match=rf'main: {tied.op} "node[^"]*": .*\d') as refused:
+            session(given(tied, n))
+        assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["batch", "instance", "group", "root", "widened", "columns", "rows", "cache"])
+def test_parameters_that_do_not_fit_a_known_axis_are_refused(name: str) -> None:
+    tied = TIED[name]
+    extents = [{"n": 1, "w": 7}.get(str(e), e) for e in tied.extents]
+    with pytest.raises(CompileError, match=r"(node 'node': .*: 9 and 1|types or shapes do not fit)") as refused:
+        motet.compile(model_of(tied, extents))
+    assert "\n" not in str(refused.value)
+
+
+def test_zero_points_fit_rows_and_columns_that_a_call_decides() -> None:
+    """ONNX's reference knows none of rows."""
+    rows, columns = of(9, dtype=np.uint8), of(4, dtype=np.uint8)
+    made = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", ["x", "w", "rows", "columns"], ["y"], "node")], "g",
+        [made("x", onnx.TensorProto.UINT8, ["n", 5]), made("w", onnx.TensorProto.UINT8, [5, "m"])],
+        [made("y", onnx.TensorProto.INT32, None)],
+        [onnx.numpy_helper.from_array(rows, "rows"), onnx.numpy_helper.from_array(columns, "columns")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    session = motet.load(motet.compile(model, devices={"": "host{cpu=x86-64-v3}"}))
+    x, w = of(9, 5, dtype=np.uint8), of(5, 4, dtype=np.uint8)
+    exact = (x.astype(np.int32) - rows[:, None].astype(np.int32)) @ (w.astype(np.int32) - columns.astype(np.int32))
+    np.testing.assert_array_equal(session(x, w), exact)
+    for n, m in ((1, 4), (3, 4), (9, 1), (9, 8)):
+        with pytest.raises(CallError, match=r'MatMulInteger "node": axis 0 of input [23] must be 1, or equal to '):
+            session(of(n, 5, dtype=np.uint8), of(5, m, dtype=np.uint8))
