@@ -213,7 +213,8 @@ def _extents(model: OnnxModel) -> dict[str, list[int | None]]:
 
 
 def fold_gemm_weights(model: OnnxModel) -> bool:
-    """Gemm(a, b, c, transB, alpha, beta) with constant b, c: transpose and scale them once."""
+    """Gemm(a, b, c, transB, alpha, beta) with constant b, c: transpose and scale them once, where no weight overflows,
+    or becomes 0, which would make NaN of an infinite input."""
     changed = False
     for node in model.proto.graph.node:
         if node.op_type != "Gemm" or node.input[1] not in model.constants:
@@ -228,18 +229,28 @@ def fold_gemm_weights(model: OnnxModel) -> bool:
             node.input[1] = _add(model, node.input[1], "transposed", np.ascontiguousarray(weight.T))
             _set_attribute(node, "transB", 0)
             changed = True
-        if alpha != 1.0:
-            scaled = (model.constants[node.input[1]].astype(np.float64) * alpha).astype(weight.dtype)
+        scaled = _times(model.constants[node.input[1]], np.array(alpha))
+        if alpha != 1.0 and _stays_finite(weight, scaled) and np.count_nonzero(scaled) == np.count_nonzero(weight):
             node.input[1] = _add(model, node.input[1], "scaled", scaled)
             _set_attribute(node, "alpha", 1.0)
             changed = True
         if beta != 1.0 and (bias is not None or not has_bias):
             if bias is not None:
-                scaled = (bias.astype(np.float64) * beta).astype(bias.dtype)
-                node.input[2] = _add(model, node.input[2], "scaled", scaled)
+                node.input[2] = _add(model, node.input[2], "scaled", _times(bias, np.array(beta)))
             _set_attribute(node, "beta", 1.0)
             changed = True
     return changed
+
+
+def _times(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """The product with a factor in float64, rounded to the type of `array` once."""
+    with np.errstate(over="ignore"):
+        return (array.astype(np.float64) * factor).astype(array.dtype)
+
+
+def _stays_finite(weight: np.ndarray, scaled: np.ndarray) -> bool:
+    """Whether scaling made no weight infinite, which a small input would otherwise have made finite again."""
+    return np.count_nonzero(np.isfinite(scaled)) == np.count_nonzero(np.isfinite(weight))
 
 
 def fold_batch_normalization(model: OnnxModel) -> bool:
@@ -302,7 +313,9 @@ def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift
     factor = scale.astype(np.float64)
     bias = model.constants[bias_name].astype(np.float64) if bias_name else 0.0
     per_filter = factor.reshape(-1, *([1] * (weight.ndim - 1)))
-    folded = (weight * per_filter).astype(weight.dtype)
+    folded = _times(weight, per_filter)
+    if not _stays_finite(weight, folded):
+        return False
     inputs = [
         conv.input[0],
         _add(model, conv.input[1], "normalized", folded),
