@@ -20,6 +20,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import each_body, reads, separate_bodies
 from motet.compiler.frontends.onnx_branches import inline_branches
+from motet.compiler.frontends.onnx_ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx_empty import fold_empty
 from motet.compiler.frontends.onnx_evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx_model import OnnxModel
@@ -80,6 +81,8 @@ def infer_shapes(model: OnnxModel) -> None:
             whole.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
     try:
         inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+        while drop_windows(whole.graph, inferred.graph):
+            inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
         raise model.error(f"types or shapes do not fit each other: {reason}") from error
