@@ -21,6 +21,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import each_body, reads, separate_bodies
 from motet.compiler.frontends.onnx_branches import inline_branches
+from motet.compiler.frontends.onnx_ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx_empty import fold_empty
 from motet.compiler.frontends.onnx_evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx_model import OnnxModel
@@ -83,6 +84,8 @@ def infer_shapes(model: OnnxModel) -> None:
             whole.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
     try:
         inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+        while drop_windows(whole.graph, inferred.graph):
+            inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
         raise model.error(f"types or shapes do not fit each other: {reason}") from error
@@ -232,7 +235,8 @@ def _extents(model: OnnxModel) -> dict[str, list[int | None]]:
 
 
 def fold_gemm_weights(model: OnnxModel) -> bool:
-    """Gemm(a, b, c, transB, alpha, beta) with constant b, c: transpose and scale them once."""
+    """Gemm(a, b, c, transB, alpha, beta) with constant b, c: transpose and scale them once, where no weight overflows,
+    or becomes 0, which would make NaN of an infinite input."""
     changed = False
     for node in model.proto.graph.node:
         if node.op_type != "Gemm" or node.input[1] not in model.constants:
@@ -271,6 +275,17 @@ def _scaled(array: np.ndarray, factor: float) -> np.ndarray | None:
     least = float(ml_dtypes.finfo(array.dtype).smallest_normal)
     inside = np.isfinite(scaled) & (np.abs(scaled.astype(np.float64)) >= least)
     return scaled if bool((inside | (array == 0) | ~np.isfinite(array)).all()) else None
+
+
+def _times(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """The product with a factor in float64, rounded to the type of `array` once."""
+    with np.errstate(over="ignore"):
+        return (array.astype(np.float64) * factor).astype(array.dtype)
+
+
+def _stays_finite(weight: np.ndarray, scaled: np.ndarray) -> bool:
+    """Whether scaling made no weight infinite, which a small input would otherwise have made finite again."""
+    return np.count_nonzero(np.isfinite(scaled)) == np.count_nonzero(np.isfinite(weight))
 
 
 def fold_batch_normalization(model: OnnxModel) -> bool:
@@ -333,7 +348,9 @@ def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift
     factor = scale.astype(np.float64)
     bias = model.constants[bias_name].astype(np.float64) if bias_name else 0.0
     per_filter = factor.reshape(-1, *([1] * (weight.ndim - 1)))
-    folded = (weight * per_filter).astype(weight.dtype)
+    folded = _times(weight, per_filter)
+    if not _stays_finite(weight, folded):
+        return False
     inputs = [
         conv.input[0],
         _add(model, conv.input[1], "normalized", folded),

@@ -34,6 +34,12 @@ class CpuTarget:
         """Whether one instruction multiplies vectors by powers of two (AVX-512's vscalef)."""
         return "avx512f" in self.requires
 
+    @property
+    def gathers(self) -> bool:
+        """Whether LLVM loads a vector of elements from computed places by one instruction (not so by AVX2's, which is
+        slow on many processors)."""
+        return not {"avx512f", "v", "sve"}.isdisjoint(self.requires)
+
     def lanes(self, dtype_bits: int) -> int:
         """Elements of `dtype_bits` bits in one vector register."""
         return max(1, self.vector_bits // dtype_bits)

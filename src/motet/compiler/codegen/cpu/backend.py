@@ -45,7 +45,7 @@ class CpuBackend:
 
         if is_whole(function):
             return launched(*emit_whole(function, base_of(self.target)))
-        made = emit_generic(function, name)
+        made = emit_generic(function, name, self.target.gathers)
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
         return whole_operands(function, made.code, extents)
 

@@ -4,17 +4,27 @@
       %i = load %indices[%r] ; assert %i < %n →  scf.for %j = 0 to %m
       … load %table[%i, %j]                        %i = load %indices[%r] … load %table[%i, %j]
 
-An assertion about the counter of a loop that begins with 0 becomes one about its last value. An index that differs from
-iteration to iteration and is the whole place of a load is checked by a loop in front, which finds the largest index,
-unsigned: neither loop then has an exit, and LLVM vectorises both. LLVM does not vectorise loads at other computed
-places, which therefore keep their check.
+An assertion about the counter of a loop that begins with 0 becomes one about its last value. An assertion about an
+index that differs from iteration to iteration would be an exit of its loop, which LLVM does not vectorise. Where a
+processor loads vectors from computed places, the loop finds the largest index, unsigned, and loads no element whose
+index is outside, by the mask that such an instruction has anyway:
+
+    scf.for %j = 0 to %m                         %k = scf.for %j = 0 to %m with %largest = 0
+      %i = load %indices[%j]                       %i = load %indices[%j]
+      assert %i < %n                          →    %v = if %i < %n { load %table[%i] } else { 0 }
+      %v = load %table[%i]                         … ; yield max(%largest, %i)
+      …                                          assert %k < %n
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.find import find_operations
 
+_STRAIGHT = ("memref.load", "memref.store", "memref.dim", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield")
 _BELOW = (arith.CmpIPredicate.ult.value, arith.CmpIPredicate.slt.value)
 
 
@@ -47,13 +57,15 @@ def _is_counter(value: ir.Value) -> bool:
     return loop is not None and loop.name == "scf.for" and ir.BlockArgument(value).arg_number == 0
 
 
-def check_in_front(function: ir.Operation, inputs: int) -> None:
-    """Check the indices of all iterations of a loop in front of it, where that needs nothing that the loop makes."""
-    read_only = _read_only(function, inputs)
-    for assertion in find_operations(function, "cf.assert"):
-        loop = assertion.parent
-        if loop is not None and loop.name == "scf.for":
-            _check_in_front(assertion, loop.operation, read_only)
+def check_behind(function: ir.Operation) -> None:
+    """Check the indices of all iterations of an innermost loop behind it, and load nothing at those that are outside,
+    where LLVM can then vectorise the loop."""
+    loops = {loop: None for assertion in find_operations(function, "cf.assert") if (loop := assertion.parent)}
+    for loop in loops:
+        if loop.name == "scf.for":
+            checks = _index_checks(loop.operation)
+            if checks is not None:
+                _check_behind(loop.operation, checks)
 
 
 def _read_only(function: ir.Operation, inputs: int) -> set[ir.Value]:
@@ -100,54 +112,120 @@ def _of_last_value(assertion: ir.Operation, loop: ir.Operation) -> None:
         assertion.operands[0] = arith.CmpIOp(arith.CmpIPredicate.sle, upper, bound).result
 
 
-def _check_in_front(assertion: ir.Operation, loop: ir.Operation, read_only: set[ir.Value]) -> None:
+@dataclass(frozen=True)
+class _IndexCheck:
+    """An assertion that `index` is below `extent`, with the operations of the loop that make `extent` of values from
+    outside, and the loads at `index`."""
+
+    assertion: ir.Operation
+    index: ir.Value
+    extent: ir.Value
+    outer: list[ir.Operation]
+    loads: list[ir.Operation]
+
+
+def _index_checks(loop: ir.Operation) -> list[_IndexCheck] | None:
+    """All checks of a loop, if that has no other assertion, and none that a store depends on."""
+    operations = [entry.operation for entry in loop.regions[0].blocks[0].operations]
+    if any(len(operation.regions) or not operation.name.startswith(_STRAIGHT) for operation in operations):
+        return None
+    checks = [_index_check(operation, loop) for operation in operations if operation.name == "cf.assert"]
+    found = [check for check in checks if check is not None]
+    return found if len(found) == len(checks) else None
+
+
+def _index_check(assertion: ir.Operation, loop: ir.Operation) -> _IndexCheck | None:
     holds = assertion.operands[0].owner
-    body = loop.regions[0].blocks[0]
     if isinstance(holds, ir.Block) or holds.name != "arith.cmpi":
-        return
+        return None
     index, extent = holds.operands
+    body = loop.regions[0].blocks[0]
+    outer = _needed(extent, loop, set(), set(body.arguments))
     below = ir.IntegerAttr(holds.attributes["predicate"]).value == arith.CmpIPredicate.ult.value
-    carried = set(list(body.arguments)[1:])
-    needed = _needed(index, loop, read_only, carried)
-    outer = _needed(extent, loop, read_only, set(body.arguments))
-    if not below or not _is_place(index) or needed is None or outer is None:
-        return
-    for operation in outer:
-        operation.move_before(loop)
-    with ir.InsertionPoint(loop), assertion.location:
-        largest = _largest(index, loop, [operation for operation in needed if operation not in outer])
+    users = [use.owner.operation for use in index.uses]
+    operations = [entry.operation for entry in body.operations]
+    following = operations[operations.index(assertion) + 1 :]
+    loads = [operation for operation in following if operation.name == "memref.load" and operation in users]
+    safe = all(_zero(load.results[0].type) is not None for load in loads)
+    if not below or outer is None or not loads or not safe or any(user.name == "memref.store" for user in users):
+        return None
+    return _IndexCheck(assertion, index, extent, outer, loads)
+
+
+def _check_behind(loop: ir.Operation, checks: Sequence[_IndexCheck]) -> None:
+    for check in checks:
+        for operation in check.outer:
+            operation.move_before(loop)
+    masks: dict[ir.Operation, ir.Value] = {}
+    for check in checks:
+        inside = check.assertion.operands[0]
+        for load in check.loads:
+            with ir.InsertionPoint(load), load.location:
+                masks[load] = arith.AndIOp(masks[load], inside).result if load in masks else inside
+    for load, inside in masks.items():
+        _load_inside(load, inside)
+    largest = _with_largest(loop, [check.index for check in checks])
+    for check, index in zip(checks, largest, strict=True):
+        _assert_behind(check, index)
+
+
+def _load_inside(load: ir.Operation, inside: ir.Value) -> None:
+    """Give zero instead of what a `load` finds where its place is not `inside`."""
+    kind = load.results[0].type
+    with ir.InsertionPoint(load), load.location:
+        branch = ir.Operation.create("scf.if", results=[kind], operands=[inside], regions=2)
+        loading, other = (region.blocks.append() for region in branch.regions)
+        load.results[0].replace_all_uses_with(branch.results[0])
+        with ir.InsertionPoint(other):
+            ir.Operation.create("scf.yield", operands=[arith.ConstantOp(kind, _zero(kind)).result])
+        loading.append(load)
+        with ir.InsertionPoint(loading):
+            ir.Operation.create("scf.yield", operands=[load.results[0]])
+
+
+def _with_largest(loop: ir.Operation, indices: Sequence[ir.Value]) -> list[ir.Value]:
+    """Replace a loop by one that also finds the largest of each of its `indices`; 0 without iterations."""
+    old = loop.regions[0].blocks[0]
+    kinds = [value.type for value in loop.results] + [index.type for index in indices]
+    with ir.InsertionPoint(loop), loop.location:
+        zeros = [arith.ConstantOp(index.type, 0).result for index in indices]
+        made = ir.Operation.create("scf.for", results=kinds, operands=[*loop.operands, *zeros], regions=1)
+        arguments = [loop.operands[0].type, *kinds]
+        block = made.regions[0].blocks.append(*arguments, arg_locs=[loop.location] * len(arguments))
+        for was, now in zip(old.arguments, block.arguments, strict=False):
+            was.replace_all_uses_with(now)
+        operations = [entry.operation for entry in old.operations]
+        for operation in operations[:-1]:
+            block.append(operation)
+        with ir.InsertionPoint(block):
+            so_far = list(block.arguments)[-len(indices) :]
+            larger = [arith.MaxUIOp(*pair).result for pair in zip(so_far, indices, strict=True)]
+            ir.Operation.create("scf.yield", operands=[*operations[-1].operands, *larger])
+    results = list(made.results)
+    for was, now in zip(loop.results, results, strict=False):
+        was.replace_all_uses_with(now)
+    loop.erase()
+    return results[-len(indices) :]
+
+
+def _assert_behind(check: _IndexCheck, largest: ir.Value) -> None:
+    loop = largest.owner.operation
+    lower, upper = list(loop.operands)[:2]
+    following = [entry.operation for entry in loop.block.operations]
+    with ir.InsertionPoint(following[following.index(loop) + 1]), check.assertion.location:
         # Without iterations there is no index, and the 0 that stands for the largest is inside of anything.
         one = arith.ConstantOp(ir.IndexType.get(), 1).result
-        some = arith.CmpIOp(arith.CmpIPredicate.slt, loop.operands[0], loop.operands[1]).result
-        bound = arith.SelectOp(some, extent, one).result
+        some = arith.CmpIOp(arith.CmpIPredicate.slt, lower, upper).result
+        bound = arith.SelectOp(some, check.extent, one).result
         inside = arith.CmpIOp(arith.CmpIPredicate.ult, largest, bound).result
-        ir.Operation.create("cf.assert", operands=[inside], attributes={"msg": assertion.attributes["msg"]})
-    assertion.erase()
+        ir.Operation.create("cf.assert", operands=[inside], attributes={"msg": check.assertion.attributes["msg"]})
+    check.assertion.erase()
 
 
-def _is_place(index: ir.Value) -> bool:
-    """Whether an index is all that memory is read at."""
-    users = [use.owner.operation for use in index.uses]
-    return any(user.name == "memref.load" and list(user.operands)[1:] == [index] for user in users)
-
-
-def _largest(index: ir.Value, loop: ir.Operation, needed: list[ir.Operation]) -> ir.Value:
-    """The largest `index` of all iterations of `loop`, which `needed` calculates from its counter; 0 without any."""
-    kind = ir.IndexType.get()
-    zero = arith.ConstantOp(kind, 0).result
-    front = ir.Operation.create("scf.for", results=[kind], operands=[*list(loop.operands)[:3], zero], regions=1)
-    block = front.regions[0].blocks.append(kind, kind, arg_locs=[loop.location] * 2)
-    counter, so_far = block.arguments
-    values: dict[ir.Value, ir.Value] = {loop.regions[0].blocks[0].arguments[0]: counter}
-    with ir.InsertionPoint(block):
-        for operation in needed:
-            twin = operation.clone()
-            for number, operand in enumerate(twin.operands):
-                twin.operands[number] = values.get(operand, operand)
-            values.update(zip(operation.results, twin.results, strict=True))
-        larger = arith.MaxUIOp(so_far, values.get(index, index)).result
-        ir.Operation.create("scf.yield", operands=[larger])
-    return front.results[0]
+def _zero(kind: ir.Type) -> ir.Attribute | None:
+    if isinstance(kind, (ir.IntegerType, ir.IndexType)):
+        return ir.IntegerAttr.get(kind, 0)
+    return ir.FloatAttr.get(kind, 0.0) if isinstance(kind, ir.FloatType) else None
 
 
 def _needed(

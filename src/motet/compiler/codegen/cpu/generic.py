@@ -19,7 +19,7 @@ from typing import Literal
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.check_exits import define_exit, exit_on_failure
-from motet.compiler.codegen.cpu.check_loops import check_in_front, hoist_checks, hoist_loads
+from motet.compiler.codegen.cpu.check_loops import check_behind, hoist_checks, hoist_loads
 from motet.compiler.codegen.cpu.checks import add_checks
 from motet.compiler.codegen.cpu.elementary import call_elementary, define_elementary
 from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
@@ -87,8 +87,9 @@ class _Buffer:
             return ir.MemRefType.get([dynamic if n == _DYNAMIC else n for n in self.shape], self.item)
 
 
-def emit_generic(function: ir.Operation, symbol: str) -> GenericCode:
-    """Code of `function`, a `func.func` on ranked tensors that its module's other functions may help.
+def emit_generic(function: ir.Operation, symbol: str, gathers: bool) -> GenericCode:
+    """Code of `function`, a `func.func` on ranked tensors that its module's other functions may help, for processors
+    that load vectors from computed places (`gathers`), or do not.
 
     The buffers of the compiled function are the arguments, then the results, dense and row-major. `function`
     stays as it is. Raises `CompileError` for an operation, or a type, that upstream cannot lower.
@@ -100,10 +101,10 @@ def emit_generic(function: ir.Operation, symbol: str) -> GenericCode:
         results = [_buffer(kind, function) for kind in ir.FunctionType(_type(entry)).results]
         extents = _extents(arguments, results)
         _write_into_buffers(entry, arguments, results)
-        body = _lower(module, len(arguments), extents, function)
+        body = _lower(module, len(arguments), extents, function, gathers)
         temporaries = [_buffer_of(kind) for kind in body.temporaries]
         sizes = tuple(map(_bytes, body.temporaries))
-    wrapper = _wrapper(symbol, [*arguments, *results, *temporaries], body.rows, bool(body.checks))
+    wrapper = _wrapper(symbol, arguments, [*results, *temporaries], body.rows, bool(body.checks))
     code = KernelCode(
         kind="generic", llvm=f"{body.llvm}\n{wrapper}", phases=(Phase(symbol, body.tasks),), workspaces=sizes,
         checks=body.checks,
@@ -251,7 +252,9 @@ class _Lowered:
     checks: tuple[str, ...]
 
 
-def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation) -> _Lowered:
+def _lower(
+    module: ir.Module, arguments: int, extents: Sequence[Extent], function: ir.Operation, gathers: bool
+) -> _Lowered:
     try:
         decompose(module)
         run_pipeline(module, _SIMPLIFY)
@@ -267,7 +270,8 @@ def _lower(module: ir.Module, arguments: int, extents: Sequence[Extent], functio
         hoist_loads(_body(module), arguments)
         hoist_checks(_body(module), arguments)
         ranges = _split(_body(module))
-        check_in_front(_body(module), arguments)
+        if gathers:
+            check_behind(_body(module))
         called = call_elementary(module)
         run_pipeline(module, _MATH)
         emulate_bfloat16(module)
@@ -374,9 +378,13 @@ def _tasks(ranges: set[Rows] | None, arguments: int, extents: Sequence[Extent]) 
 # -- the kernel's own signature ------------------------------------------------------------------------
 
 
-def _wrapper(symbol: str, buffers: Sequence[_Buffer], rows: bool, checked: bool) -> str:
+def _wrapper(symbol: str, read: Sequence[_Buffer], written: Sequence[_Buffer], rows: bool, checked: bool) -> str:
     """LLVM IR of the function that is called: makes descriptors of buffers and sizes, and calls the body. The address
-    of the status, where there are checks, is behind those of the buffers."""
+    of the status, where there are checks, is behind those of the buffers.
+
+    Generic kernels update nothing in place, so that what is written has memory of its own: `noalias`, by which LLVM
+    vectorises loops whose loads are at computed places."""
+    buffers = [*read, *written]
     lines: list[str] = []
     operands: list[str] = []
     sizes = 0
@@ -396,7 +404,8 @@ def _wrapper(symbol: str, buffers: Sequence[_Buffer], rows: bool, checked: bool)
         for axis in range(len(shape) - 2, -1, -1):
             strides[axis] = f"%stride{number}_{axis}"
             lines.append(f"  {strides[axis]} = mul nsw i64 {strides[axis + 1]}, {shape[axis + 1]}")
-        operands += [f"ptr %buffer{number}", f"ptr %buffer{number}", "i64 0"]
+        own = "noalias " if number >= len(read) else ""
+        operands += [f"ptr %buffer{number}", f"ptr {own}%buffer{number}", "i64 0"]
         operands += [f"i64 {word}" for word in (*shape, *strides)]
     if rows:
         operands += ["i64 %begin", "i64 %end"]
