@@ -80,13 +80,14 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 		$${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
 	@touch $@
 
-# The tests that need a framework, which `make test` skips.
-test-frameworks: $(FRAMEWORKS)/installed
-	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) -m 'not slow' \
-		$$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime)"' tests)
+# The tests that need a framework, which `make test` skips; FRAMEWORK_TESTS=… names some of them.
+FRAMEWORK_TESTS ?= $$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime)"' tests)
 
-# Public suites. The frameworks are installed the first time; suites that need one are skipped where that fails. The ONNX
-# suites take some twenty minutes on two cores.
+test-frameworks: $(FRAMEWORKS)/installed
+	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) -m 'not slow' $(FRAMEWORK_TESTS)
+
+# Public suites. The frameworks are installed the first time; suites that need one are skipped where that fails. StableHLO's
+# tests are cloned, or found in the checkout MOTET_STABLEHLO=… Takes some forty minutes on two cores.
 conformance: $(STAMP)
 	-$(MAKE) frameworks
 	$(BIN)/python -m conformance run
