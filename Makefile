@@ -95,7 +95,8 @@ conformance: $(STAMP)
 	$(BIN)/python -m conformance report
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks conformance examples
+	$(BIN)/ruff check src tests benchmarks conformance examples checks
+	$(BIN)/python -m checks.structure
 	$(BIN)/pyright
 
 # Rebuilds what runs on the emulated accelerator and is part of the package; needs a RISC-V compiler (see there).

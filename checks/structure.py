@@ -1,0 +1,230 @@
+"""What can be measured of the project's structure, and how much of it is allowed.
+
+    python -m checks.structure [--show CHECK]
+
+Every check counts findings in `src/`: imports that the architecture forbids, circles, modules and functions that are
+too long, names that several classes share. `ALLOWED` says how many findings a check may have: 0 is the goal, another
+number is a debt that only shrinks. Exits with 1 where a check has more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent / "src"
+LINES_OF_MODULE = 450
+LINES_OF_FUNCTION = 60
+PARAMETERS = 7
+
+# Findings that a check may have; 0 where it is not named.
+ALLOWED: dict[str, int] = {
+    "backend-imports": 113,
+    "circles": 13,
+    "long-modules": 17,
+    "long-functions": 6,
+    "many-parameters": 49,
+    "shared-class-names": 101,
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the package with its syntax."""
+
+    name: str
+    path: Path
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def imports(self) -> frozenset[str]:
+        """The names that its imports mention, those for types and those within functions included: modules, and for
+        `from a import b` both a and a.b."""
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module)
+                found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        return frozenset(found)
+
+    def functions(self) -> Iterator[Function]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+
+    def line(self, number: int) -> str:
+        return self.text.splitlines()[number - 1]
+
+
+Modules = Sequence[Module]
+Check = Callable[[Modules], Iterator[str]]
+
+
+def read_modules(root: Path = ROOT) -> list[Module]:
+    """All modules below `root`."""
+    found: list[Module] = []
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found.append(Module(name, path, path.read_text()))
+    return found
+
+
+def backend_imports(modules: Modules) -> Iterator[str]:
+    """Imports of one back end by another."""
+    package = "motet.compiler.codegen."
+    backends = {path.parent.name for path in ROOT.glob(package.replace(".", "/") + "*/__init__.py")}
+    for module in modules:
+        own = first_below(module.name, package)
+        if own not in backends:
+            continue
+        for name in sorted(module.imports):
+            if (other := first_below(name, package)) != own and other in backends:
+                yield f"{module.name} imports {name}"
+
+
+def first_below(name: str, package: str) -> str:
+    """The part of a module's name that follows `package`; "" if it is not in there."""
+    return name[len(package) :].split(".")[0] if name.startswith(package) else ""
+
+
+def kernel_imports(modules: Modules) -> Iterator[str]:
+    """Imports of llvmlite, Triton or a back end by the description of kernels."""
+    for module in modules:
+        if module.name.startswith("motet.compiler.kernels"):
+            for name in sorted(module.imports):
+                if name.split(".")[0] in ("llvmlite", "triton") or name.startswith("motet.compiler.codegen"):
+                    yield f"{module.name} imports {name}"
+
+
+def circles(modules: Modules) -> Iterator[str]:
+    """Groups of modules that import each other, for types and late imports included."""
+    names = {module.name for module in modules}
+    edges = {m.name: sorted((m.imports & names) - {m.name}) for m in modules}
+    for group in strongly_connected(edges):
+        if len(group) > 1:
+            yield " · ".join(sorted(group))
+
+
+def strongly_connected(edges: dict[str, list[str]]) -> Iterator[list[str]]:
+    """The strongly connected components of a graph (Tarjan 1972), without recursion."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    waiting: set[str] = set()
+    for root in edges:
+        if root in index:
+            continue
+        work = [(root, iter(edges[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        waiting.add(root)
+        while work:
+            node, rest = work[-1]
+            for other in rest:
+                if other not in index:
+                    index[other] = low[other] = len(index)
+                    stack.append(other)
+                    waiting.add(other)
+                    work.append((other, iter(edges[other])))
+                    break
+                if other in waiting:
+                    low[node] = min(low[node], index[other])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    group: list[str] = []
+                    while not group or group[-1] != node:
+                        group.append(stack.pop())
+                        waiting.discard(group[-1])
+                    yield group
+
+
+def long_modules(modules: Modules) -> Iterator[str]:
+    """Modules of more than 450 lines."""
+    for module in modules:
+        if (lines := module.text.count("\n")) > LINES_OF_MODULE:
+            yield f"{module.name}: {lines} lines"
+
+
+def long_functions(modules: Modules) -> Iterator[str]:
+    """Functions of more than 60 lines."""
+    for module in modules:
+        for function in module.functions():
+            if (lines := (function.end_lineno or function.lineno) - function.lineno + 1) > LINES_OF_FUNCTION:
+                yield f"{module.name}.{function.name}: {lines} lines"
+
+
+def many_parameters(modules: Modules) -> Iterator[str]:
+    """Functions of more than 7 parameters without a comment that gives the reason ("# Parameters: …" above them)."""
+    for module in modules:
+        for function in module.functions():
+            arguments = function.args
+            names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+            count = len([name for name in names if name not in ("self", "cls")])
+            first = min((d.lineno for d in function.decorator_list), default=function.lineno)
+            reason = first > 1 and module.line(first - 1).lstrip().startswith("# Parameters:")
+            if count > PARAMETERS and not reason:
+                yield f"{module.name}.{function.name}: {count} parameters"
+
+
+def shared_class_names(modules: Modules) -> Iterator[str]:
+    """Names of classes that several modules define."""
+    where: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef):
+                where[node.name].append(module.name)
+    for name, places in sorted(where.items()):
+        if len(places) > 1:
+            yield f"{name}: {', '.join(places)}"
+
+
+CHECKS: dict[str, tuple[str, Check]] = {
+    "backend-imports": ("imports between back ends", backend_imports),
+    "kernel-imports": ("imports of llvmlite, triton or a back end under kernels/", kernel_imports),
+    "circles": ("circles of imports", circles),
+    "long-modules": (f"modules above {LINES_OF_MODULE} lines", long_modules),
+    "long-functions": (f"functions above {LINES_OF_FUNCTION} lines", long_functions),
+    "many-parameters": (f"functions of more than {PARAMETERS} parameters", many_parameters),
+    "shared-class-names": ("class names in several modules", shared_class_names),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("python -m checks.structure", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--show", choices=[*CHECKS, "all"], help="print the findings of this check as well")
+    given = parser.parse_args()
+    modules = read_modules()
+    lines = sum(module.text.count("\n") for module in modules)
+    failed = False
+    for name, (title, check) in CHECKS.items():
+        found = list(check(modules))
+        allowed = ALLOWED.get(name, 0)
+        failed |= len(found) > allowed
+        limit = "" if len(found) == allowed == 0 else f"   (allowed: {allowed})"
+        print(f"{len(found):5}  {title}{limit}")
+        if given.show in (name, "all"):
+            print(*(f"       {finding}" for finding in found), sep="\n")
+    packages = Counter(module.name.split(".")[1] if "." in module.name else module.name for module in modules)
+    print(f"{len(modules)} modules in {len(packages)} packages, {lines:,} lines")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
