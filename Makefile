@@ -6,7 +6,7 @@ BIN    := .venv/bin
 STAMP  := .venv/installed
 JOBS   ?= auto
 
-.PHONY: run test test-all test-frameworks bench conformance frameworks lint clean environment firmware
+.PHONY: run test test-all test-frameworks bench conformance frameworks cpu-torch lint clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -56,10 +56,15 @@ $(PEERS): $(STAMP)
 bench: $(PEERS) | build
 	$(BIN)/python -m benchmarks.run --markdown build/benchmarks.md
 
-# PyTorch, JAX, transformers, timm and ONNX Runtime, in an environment of their own that sees the packages of .venv.
-# pip takes them from the index that it is configured for: PyTorch for CUDA there is several gigabytes, for processors
-# (such as that of PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu) some two hundred megabytes.
+# PyTorch, JAX, transformers, timm and ONNX Runtime, in a separate environment that sees the packages of .venv.
+# PyTorch for CUDA is several gigabytes. A build for processors alone, some two hundred megabytes, is preferred where
+# pip's index or links have one, such as PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
 FRAMEWORKS := .frameworks
+CPU_TORCH   = $(BIN)/python -m pip index versions torch 2>/dev/null | grep -oE '[0-9.]+\+cpu' | head -n 1
+
+# Prints the version of that build, or an empty line.
+cpu-torch: | $(STAMP)
+	@echo "$$($(CPU_TORCH))"
 
 frameworks: $(FRAMEWORKS)/installed
 
@@ -71,16 +76,18 @@ $(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
 	$(BIN)/python -c 'import tomllib; \
 		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["frameworks"], sep="\n")' \
 		> $(FRAMEWORKS)/requirements.txt
-	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(FRAMEWORKS)/requirements.txt
+	torch=$$($(CPU_TORCH)); $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		$${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
 	@touch $@
 
-# The tests that need a framework, which `make test` skips.
-test-frameworks: $(FRAMEWORKS)/installed
-	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) -m 'not slow' \
-		$$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime)"' tests)
+# The tests that need a framework, which `make test` skips; FRAMEWORK_TESTS=… names some of them.
+FRAMEWORK_TESTS ?= $$(grep -rlE 'importorskip\("(torch|jax|transformers|timm|onnxruntime)"' tests)
 
-# Public suites. The frameworks are installed the first time; suites that need one are skipped where that fails. The ONNX
-# suites take some twenty minutes on two cores.
+test-frameworks: $(FRAMEWORKS)/installed
+	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) -m 'not slow' $(FRAMEWORK_TESTS)
+
+# Public suites. The frameworks are installed the first time; suites that need one are skipped where that fails. StableHLO's
+# tests are cloned, or found in the checkout MOTET_STABLEHLO=… Takes some forty minutes on two cores.
 conformance: $(STAMP)
 	-$(MAKE) frameworks
 	$(BIN)/python -m conformance run

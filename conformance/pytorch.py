@@ -40,8 +40,9 @@ class Outcome(NamedTuple):
 
 def architectures() -> list[Any]:
     """All cases, each with a name of its own."""
-    from conformance import architectures_own, architectures_timm, architectures_transformers
+    from conformance import architectures_own, architectures_timm, architectures_transformers, torchvision_operators
 
+    torchvision_operators.declare()
     found = [*architectures_own.ARCHITECTURES, *architectures_timm.ARCHITECTURES,
              *architectures_transformers.ARCHITECTURES]
     return sorted(found, key=lambda case: case.name)

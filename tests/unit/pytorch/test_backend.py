@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -328,8 +330,12 @@ def test_parameters_that_have_no_address() -> None:
 
 
 def test_recurrent_layers_are_captured_once_the_backend_is_chosen() -> None:
-    with torch._dynamo.config.patch(allow_rnn=False):
-        torch.compile(torch.sin, backend="eager")
-        assert not torch._dynamo.config.allow_rnn
-        torch.compile(torch.sin, backend="motet")
-        assert torch._dynamo.config.allow_rnn
+    """In a process that has not chosen it yet: older versions of torch import the backend then, and tell it nothing."""
+    program = """
+import torch
+torch.compile(torch.sin, backend="eager")
+assert not torch._dynamo.config.allow_rnn
+torch.compile(torch.sin, backend="motet")
+assert torch._dynamo.config.allow_rnn
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -1,7 +1,8 @@
 """Writes control flow that the wheel's lowering does not know without.
 
 - If, whose branches only give constants and values from outside, becomes Where;
-- Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch;
+- Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch; a later one whose
+  iterations depend on their slices alone, the operators of its body (`onnx_maps.py`);
 - Loop, whose number of turns is known and that nothing ends before, becomes its turns, one after the other; as many as
   its results have slices, where the model declares that.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx_bodies import all_nodes, graphs_of
+from motet.compiler.frontends.onnx_maps import at_once
 from motet.compiler.frontends.onnx_simplify import attribute
 from motet.compiler.frontends.onnx_writing import Facts, Rule, Writer, copy
 
@@ -141,12 +143,14 @@ def _slices(name: str, facts: Facts) -> int | None:
     return None
 
 
-def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+def _scan(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    return at_once(node, facts) if facts.version > 8 else _batches(node, facts)
+
+
+def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
     """Of operator set 8: lengths of sequences, then states and operands, all of which begin with the batch."""
     inner, count = attribute(node, "body", None), attribute(node, "num_scan_inputs", 0)
     shapes = [facts.shapes.get(name) for name in node.input[1:]]
-    if facts.version > 8:
-        return None
     if node.input[0] or not shapes or any(shape is None for shape in shapes):
         raise facts.model.error(
             f"node {node.name!r}: Scan of operator set 8 is supported without lengths of sequences, for extents that "
@@ -212,4 +216,4 @@ def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
             _rename(inner, names)
 
 
-RULES: dict[str, Rule] = {"If": _choice, "Loop": _loop, "Scan": _batches}
+RULES: dict[str, Rule] = {"If": _choice, "Loop": _loop, "Scan": _scan}

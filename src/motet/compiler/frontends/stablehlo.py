@@ -10,7 +10,7 @@ from motet.compiler.frontends.crop_pads import crop_pads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
-from motet.compiler.frontends.stablehlo_complex import split_complex_constants
+from motet.compiler.frontends.stablehlo_complex import split_complex_bits, split_complex_constants
 from motet.compiler.frontends.stablehlo_corrections import correct_stablehlo
 from motet.compiler.frontends.stablehlo_dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
 from motet.compiler.frontends.stablehlo_fourier import write_transforms
@@ -77,6 +77,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             keep_operators(module, ("stablehlo.", "chlo."))
             _keep_math(module)
             split_complex_constants(module)
+            split_complex_bits(module)
             spread_maps(module)
             correct_stablehlo(module)
             run_pipeline(module, _BEFORE)
@@ -217,12 +218,6 @@ def _refuse_early(module: ir.Module) -> None:
             raise CompileError(
                 f"{op.name}: quantised types, as in {_types(op)}, are not supported; expected integers, with the "
                 "scale and the zero point applied by operations",
-                locate(op.location),
-            )
-        if op.name == "stablehlo.bitcast_convert" and any("complex" in kind for kind in kinds):
-            raise CompileError(
-                f"{op.name}: {_types(op)} is of complex numbers; expected stablehlo.real and stablehlo.imag, and a "
-                "bitcast_convert of each",
                 locate(op.location),
             )
 

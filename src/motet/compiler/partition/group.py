@@ -201,7 +201,7 @@ class _Grouper:
             group for group in self.groups
             if group in producers and not group.depends and len(group.operations) == 1
             and group.role is Role.ELEMENTWISE and self._only_reader(group, operation)
-            and len(group.operations[0].operands) == 1
+            and _numbers_places(group.operations[0]) and group.operations[0].results[0] != operation.operands[0]
         ]
 
     def _cuts_sort(self, operation: ir.Operation) -> bool:
@@ -438,3 +438,9 @@ def _written(structure: Structure) -> tuple[int | None, ...]:
 
 def _trailing(domain: Sequence[int | None], reduced: frozenset[int]) -> bool:
     return bool(reduced) and reduced == frozenset(range(len(domain) - len(reduced), len(domain)))
+
+
+def _numbers_places(operation: ir.Operation) -> bool:
+    """Whether what a generic writes follows from places alone, and not from a number that is the same everywhere."""
+    body = operation.regions[0].blocks[0].operations
+    return len(operation.operands) == 1 and any(entry.operation.name == "linalg.index" for entry in body)

@@ -62,3 +62,28 @@ def test_equal_elements_keep_their_order_in_a_branch(session: motet.Session) -> 
     np.testing.assert_array_equal(values, x[order])
     np.testing.assert_array_equal(places, order)
     np.testing.assert_array_equal(session.branch(x, y, np.bool_(False))[0], x)
+
+
+def test_keys_that_are_the_same_everywhere_or_places_themselves() -> None:
+    """Neither needs an operand, as the positions that a sort carries along do not."""
+    text = """
+    func.func @main(%y: tensor<9xi64>) -> (tensor<2x9xi1>, tensor<9xi32>, tensor<9xi64>) {
+      %true = stablehlo.constant dense<true> : tensor<2x9xi1>
+      %0 = "stablehlo.sort"(%true) <{dimension = 1 : i64}> ({
+      ^bb0(%a: tensor<i1>, %b: tensor<i1>):
+        %less = stablehlo.compare LT, %a, %b, UNSIGNED : (tensor<i1>, tensor<i1>) -> tensor<i1>
+        stablehlo.return %less : tensor<i1>
+      }) : (tensor<2x9xi1>) -> tensor<2x9xi1>
+      %places = stablehlo.iota dim = 0 : tensor<9xi32>
+      %1:2 = "stablehlo.sort"(%places, %y) <{dimension = 0 : i64, is_stable = true}> ({
+      ^bb0(%a: tensor<i32>, %b: tensor<i32>, %c: tensor<i64>, %d: tensor<i64>):
+        %more = stablehlo.compare GT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %more : tensor<i1>
+      }) : (tensor<9xi32>, tensor<9xi64>) -> (tensor<9xi32>, tensor<9xi64>)
+      return %0, %1#0, %1#1 : tensor<2x9xi1>, tensor<9xi32>, tensor<9xi64>
+    }"""
+    y = np.random.default_rng(2).integers(0, 9, 9)
+    equal, places, values = motet.load(motet.compile(text, format="stablehlo"))(y)
+    assert np.asarray(equal).all()
+    np.testing.assert_array_equal(places, np.arange(9)[::-1])
+    np.testing.assert_array_equal(values, y[::-1])

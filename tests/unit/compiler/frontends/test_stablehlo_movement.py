@@ -103,3 +103,23 @@ def test_solve_with_a_cholesky_factor(session: motet.Session) -> None:
 def test_custom_call_is_refused_by_its_name() -> None:
     with pytest.raises(motet.CompileError, match="@my_library"):
         motet.compile(_REFUSED, format="stablehlo")
+
+
+def test_bits_of_complex_numbers_keep_their_order_in_memory() -> None:
+    """Narrower, wider, and as they were, which dynamic extents allow."""
+    text = """
+    func.func @main(%z: tensor<3x5xcomplex<f64>>, %w: tensor<3x2xcomplex<f32>>, %d: tensor<?x4xcomplex<f32>>)
+        -> (tensor<3x5x2xcomplex<f32>>, tensor<3xcomplex<f64>>, tensor<?x4xcomplex<f32>>) {
+      %0 = stablehlo.bitcast_convert %z : (tensor<3x5xcomplex<f64>>) -> tensor<3x5x2xcomplex<f32>>
+      %1 = stablehlo.bitcast_convert %w : (tensor<3x2xcomplex<f32>>) -> tensor<3xcomplex<f64>>
+      %2 = stablehlo.bitcast_convert %d : (tensor<?x4xcomplex<f32>>) -> tensor<?x4xcomplex<f32>>
+      return %0, %1, %2 : tensor<3x5x2xcomplex<f32>>, tensor<3xcomplex<f64>>, tensor<?x4xcomplex<f32>>
+    }"""
+    session = motet.load(motet.compile(text, format="stablehlo"))
+    rng = np.random.default_rng(3)
+    z, w, d = (rng.normal(size=(*shape, 2)).view(np.complex128)[..., 0] for shape in ((3, 5), (3, 2), (2, 4)))
+    w, d = w.astype(np.complex64), d.astype(np.complex64)
+    expected = (z.view(np.complex64).reshape(3, 5, 2), w.view(np.complex128)[:, 0], d)
+    for got, want in zip(session(z, w, d), expected, strict=True):
+        assert np.asarray(got).shape == want.shape
+        assert np.asarray(got).tobytes() == want.tobytes()
