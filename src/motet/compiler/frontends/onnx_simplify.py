@@ -270,8 +270,7 @@ def fold_gemm_weights(model: OnnxModel) -> bool:
 def _scaled(array: np.ndarray, factor: float) -> np.ndarray | None:
     """`array` times `factor`, unless elements leave the range of normal numbers: an infinity in place of a number makes
     NaN of sums, as a zero does of products."""
-    with np.errstate(all="ignore"):
-        scaled = (array.astype(np.float64) * factor).astype(array.dtype)
+    scaled = _times(array, np.array(factor))
     least = float(ml_dtypes.finfo(array.dtype).smallest_normal)
     inside = np.isfinite(scaled) & (np.abs(scaled.astype(np.float64)) >= least)
     return scaled if bool((inside | (array == 0) | ~np.isfinite(array)).all()) else None
@@ -279,7 +278,7 @@ def _scaled(array: np.ndarray, factor: float) -> np.ndarray | None:
 
 def _times(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """The product with a factor in float64, rounded to the type of `array` once."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return (array.astype(np.float64) * factor).astype(array.dtype)
 
 
