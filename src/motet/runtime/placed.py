@@ -15,7 +15,7 @@ from typing import Any
 
 from motet.artifact.schema import Plan, Schedule, Signature
 from motet.runtime.concrete import Concrete, Shape, check_constraints, shape_of
-from motet.runtime.device import CommandBuffer
+from motet.runtime.device import CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.lifetimes import Retired
@@ -28,6 +28,7 @@ from motet.runtime.plans.steps import Timed, submit_steps
 from motet.runtime.plans.underway import Underway
 from motet.runtime.plans.values import PlacedCopy, PlacedValue, Tensor
 from motet.runtime.queues import Slots
+from motet.runtime.selection import HOST
 from motet.runtime.trace import Submissions, Traced
 
 
