@@ -223,10 +223,21 @@ def _refuse_extents_of_data(program: ExportedProgram, name: str) -> None:
             )
 
 
+def _is_evaluated(node: torch.fx.Node, operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator that is random in training, such as rrelu, is called outside of it."""
+    for position, argument in enumerate(operator._schema.arguments):
+        if argument.name in ("training", "train"):
+            given = dict(enumerate(node.args)) | node.kwargs
+            return given.get(position, given.get(argument.name, argument.default_value)) is False
+    return False
+
+
 def _refuse_chance(program: ExportedProgram, name: str) -> None:
     """A program's results follow from its inputs; the wheel's lowering keeps a state of its own beside them."""
     for node in program.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags:
+        if not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        if torch.Tag.nondeterministic_seeded in node.target.tags and not _is_evaluated(node, node.target):
             raise CompileError(
                 f"{node.target}: its results are random; expected results that follow from the inputs: "
                 "give random numbers as an input, or call eval() where it is a dropout", Location(name)

@@ -318,3 +318,9 @@ def test_numbers_in_buffers_are_known() -> None:
     assert list(module.state_dict()) == ["stride", "calls", "weights"]
     with pytest.raises(motet.CompileError, match="the module changes its buffer calls"):
         motet.compile(Strided(counts=True), inputs=[x], cache=False)
+
+
+def test_what_is_random_in_training_alone_is_calculated_outside_of_it() -> None:
+    x = torch.linspace(-3, 3, 11)
+    with motet.load(motet.compile(Function(torch.nn.functional.rrelu), inputs=[x])) as session:
+        torch.testing.assert_close(torch.as_tensor(session(x)), torch.nn.functional.rrelu(x))
