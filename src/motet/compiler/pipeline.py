@@ -49,31 +49,31 @@ from motet.compiler.ir.program import (
     value_of,
 )
 from motet.compiler.ir.translate import source_location
-from motet.compiler.normalise.decompose_softmax import decompose_softmax
-from motet.compiler.normalise.drop_casts import drop_casts
-from motet.compiler.normalise.drop_nothing import drop_nothing
-from motet.compiler.normalise.hoist_constants import hoist_constants
-from motet.compiler.normalise.keep_scalars import keep_scalars
-from motet.compiler.normalise.measure_sorted import measure_sorted
-from motet.compiler.normalise.resolve_extracts import resolve_extracts
-from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
-from motet.compiler.normalise.simplify_sizes import simplify_sizes
-from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
-from motet.compiler.normalise.slice_extracts import slice_extracts
-from motet.compiler.normalise.slice_nothing import slice_nothing
-from motet.compiler.normalise.split_groups import split_groups
-from motet.compiler.normalise.upsample_by_phases import upsample_by_phases
-from motet.compiler.partition.attention import fuse_attention
-from motet.compiler.partition.distribute_concats import distribute_concats
-from motet.compiler.partition.fold_constants import fold_constants
-from motet.compiler.partition.inline_indices import inline_indices
-from motet.compiler.partition.joined_products import join_products
-from motet.compiler.partition.merge_groups import merge_groups
-from motet.compiler.partition.narrow_factors import narrow_factors, narrow_readers
-from motet.compiler.partition.outline import KIND, outline_kernels
-from motet.compiler.partition.refined_rows import refine_rows
-from motet.compiler.partition.sink_expansions import sink_expansions
-from motet.compiler.partition.unroll_loops import unroll_loops
+from motet.compiler.passes.fuse.distribute_concats import distribute_concats
+from motet.compiler.passes.fuse.fold_constants import fold_constants
+from motet.compiler.passes.fuse.fold_widening_casts import narrow_factors, narrow_readers
+from motet.compiler.passes.fuse.fuse_attention import fuse_attention
+from motet.compiler.passes.fuse.fuse_multi_gemm import join_products
+from motet.compiler.passes.fuse.inline_indices import inline_indices
+from motet.compiler.passes.fuse.merge_groups import merge_groups
+from motet.compiler.passes.fuse.outline_kernels import KIND, outline_kernels
+from motet.compiler.passes.fuse.reshape_rows import refine_rows
+from motet.compiler.passes.fuse.sink_reshapes import sink_expansions
+from motet.compiler.passes.fuse.unroll_loops import unroll_loops
+from motet.compiler.passes.normalise.decompose_softmax import decompose_softmax
+from motet.compiler.passes.normalise.drop_casts import drop_casts
+from motet.compiler.passes.normalise.fold_empty_tensors import drop_nothing
+from motet.compiler.passes.normalise.fold_uninitialized_slices import slice_nothing
+from motet.compiler.passes.normalise.hoist_constants import hoist_constants
+from motet.compiler.passes.normalise.lower_transposed_conv import upsample_by_phases
+from motet.compiler.passes.normalise.resolve_extracts import resolve_extracts
+from motet.compiler.passes.normalise.resolve_reshapes import resolve_reshapes
+from motet.compiler.passes.normalise.reuse_sorted_extents import measure_sorted
+from motet.compiler.passes.normalise.simplify_sizes import simplify_sizes
+from motet.compiler.passes.normalise.slice_after_splitting import slice_after_splitting
+from motet.compiler.passes.normalise.slice_extracts import slice_extracts
+from motet.compiler.passes.normalise.split_groups import split_groups
+from motet.compiler.passes.normalise.store_loop_scalars import keep_scalars
 from motet.compiler.placement.faces import as_large_as_destinations, complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options

@@ -105,7 +105,7 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import UNCHECKED
-    from motet.compiler.partition.group import SEPARATE_SIBLINGS
+    from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
     from motet.compiler.placement.place import placer
 
     data = _source(job)

@@ -14,7 +14,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
-from motet.compiler.normalise.hoist_constants import printed_elements
+from motet.compiler.passes.normalise.hoist_constants import printed_elements
 
 
 def split_complex_constants(module: ir.Module) -> None:

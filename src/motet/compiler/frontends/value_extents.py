@@ -28,7 +28,7 @@ from motet.compiler.ir.program import DIMS, NAME, ONE_KERNEL, PARAMETER, VALUE
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import source_name
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.scheduling.shapes import Shapes
 
 _MAKERS = frozenset({

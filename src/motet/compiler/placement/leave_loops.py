@@ -15,7 +15,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.partition.unroll_loops import is_taken_apart
+from motet.compiler.passes.fuse.unroll_loops import is_taken_apart
 from motet.compiler.placement.affinity_analysis import explicit_affinity
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.families import device_families

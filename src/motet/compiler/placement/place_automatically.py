@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TO, TRANSFER_OP, Affinity, join_or, parse_affinity
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
 from motet.compiler.placement.machine import ProgramMachine, rates_of_families
 from motet.compiler.placement.rates import RateTable

@@ -17,8 +17,8 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
-from motet.compiler.normalise.hoist_constants import add_parameter, fresh_key
-from motet.compiler.partition.roles import Role, role_of, structure_of
+from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
+from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 
 _CHANNELS = 64  # of the groups that are made, at most
 _SHORT = ("f16", "bf16")  # what zeros cost nothing of

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.compiler.normalise.reassociation import Monomial, match_groups
+from motet.compiler.passes.normalise.reassociation import Monomial, match_groups
 
 B, L = Monomial(1, (("b", 1),)), Monomial(1, (("l", 1),))
 VALUES = {"b": 10007, "l": 10009}  # primes: equal products are equal monomials

@@ -20,8 +20,8 @@ from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER
 from motet.compiler.ir.remap import remap
-from motet.compiler.partition.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
-from motet.compiler.partition.roles import ALIASES, Role, is_unit_reshape
+from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
+from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape
 
 KIND = "motet.kind"  # function attribute: the role of the group that the kernel was made of
 

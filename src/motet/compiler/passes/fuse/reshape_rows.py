@@ -15,11 +15,11 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.candidates import Candidate, FunctionView
-from motet.compiler.partition.group import LARGEST_GROUP, MARK
-from motet.compiler.partition.rebuilding import CandidateBuilder
-from motet.compiler.partition.refining import NoRefinement, inward, outward
-from motet.compiler.partition.roles import Role, is_unit_reshape, structure_of
+from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
+from motet.compiler.passes.fuse.group import LARGEST_GROUP, MARK
+from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
+from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
+from motet.compiler.passes.fuse.roles import Role, is_unit_reshape, structure_of
 
 _NUMBER = -1  # that the operations are marked with until they stand
 _WORK = (Role.ELEMENTWISE, Role.REDUCTION)

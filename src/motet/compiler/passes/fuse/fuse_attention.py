@@ -23,10 +23,10 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.candidates import Candidate, FunctionView
-from motet.compiler.partition.rebuilding import CandidateBuilder
-from motet.compiler.partition.refining import NoRefinement, inward, outward
-from motet.compiler.partition.roles import Role, structure_of
+from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
+from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
+from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
+from motet.compiler.passes.fuse.roles import Role, structure_of
 
 _LARGEST = 64  # operations of one
 

@@ -19,7 +19,7 @@ from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.group import MARK
+from motet.compiler.passes.fuse.group import MARK
 
 
 def sink_expansions(program: Program) -> bool:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.normalise.keep_scalars import is_kept
-from motet.compiler.partition.roles import (
+from motet.compiler.passes.fuse.roles import (
     ALIASES,
     DENSE_ROLES,
     Role,
@@ -22,6 +21,7 @@ from motet.compiler.partition.roles import (
     role_of,
     structure_of,
 )
+from motet.compiler.passes.normalise.store_loop_scalars import is_kept
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 

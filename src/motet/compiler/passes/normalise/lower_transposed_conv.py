@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.kernel import Affine
 from motet.compiler.ir._mlir import ir
-from motet.compiler.normalise.splitting import Split
-from motet.compiler.partition.roles import Role, role_of, structure_of
+from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
+from motet.compiler.passes.normalise.splitting import Split
 
 
 def upsample_by_phases(function: ir.Operation, phases: bool) -> bool:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
-from motet.compiler.normalise.splitting import Split
-from motet.compiler.partition.roles import Role, role_of
+from motet.compiler.passes.fuse.roles import Role, role_of
+from motet.compiler.passes.normalise.splitting import Split
 
 
 def split_groups(function: ir.Operation) -> bool:

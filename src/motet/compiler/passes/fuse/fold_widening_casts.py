@@ -18,7 +18,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.group import MARK
+from motet.compiler.passes.fuse.group import MARK
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
 _WIDENING = ["arith.extf", "linalg.yield"]

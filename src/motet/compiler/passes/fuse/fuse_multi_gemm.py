@@ -16,9 +16,9 @@ from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.partition.candidates import FunctionView
-from motet.compiler.partition.group import JOINED, MARK
-from motet.compiler.partition.roles import Role, Structure, structure_of
+from motet.compiler.passes.fuse.candidates import FunctionView
+from motet.compiler.passes.fuse.group import JOINED, MARK
+from motet.compiler.passes.fuse.roles import Role, Structure, structure_of
 
 _LARGEST = 24  # operations of one
 

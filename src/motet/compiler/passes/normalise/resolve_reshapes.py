@@ -15,7 +15,7 @@ from math import prod
 
 from motet.artifact.schema import Expr
 from motet.compiler.ir._mlir import ir
-from motet.compiler.normalise.reassociation import Monomial, match_groups
+from motet.compiler.passes.normalise.reassociation import Monomial, match_groups
 from motet.compiler.scheduling.shapes import Shapes
 
 

@@ -8,7 +8,7 @@ import motet
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.normalise.slice_nothing import slice_nothing
+from motet.compiler.passes.normalise.fold_uninitialized_slices import slice_nothing
 
 STATIC = """
 func.func @main(%x: tensor<3x5xf32>) -> tensor<4x9xf32> {
