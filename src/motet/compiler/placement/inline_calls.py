@@ -23,6 +23,7 @@ from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.speaking import speaks_of_devices
 from motet.errors import CompileError
 
@@ -30,7 +31,7 @@ CALL = "func.call"
 
 
 @dataclass(frozen=True)
-class InlineCalls:
+class InlineCalls(ModulePass):
     """Raises CompileError, at the call, for functions that call themselves or have branches between blocks."""
 
     name = "inline-calls"

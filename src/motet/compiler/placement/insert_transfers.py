@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import (
     explicit_affinity,
     is_replicable,
@@ -28,7 +29,7 @@ from motet.compiler.placement.make_anew import make_anew
 
 
 @dataclass(frozen=True)
-class InsertTransfers:
+class InsertTransfers(ModulePass):
     name = "insert-transfers"
 
     def run(self, module: ir.Module) -> None:

@@ -6,25 +6,23 @@ from collections.abc import Callable, Sequence
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import parse_affinity
-from motet.compiler.ir.program import Place, Placement
+from motet.compiler.ir.program import Place, Placement, Program
+from motet.compiler.passes.pipelines import READ_DEVICES
+from motet.compiler.passes.running import run_on_module, run_steps
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
-from motet.compiler.placement.materialize_devices import MaterializeDevices
 from motet.compiler.placement.place_by_name import PlaceByName
 from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
-from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_on_device import ResolveOnDevice
-from motet.compiler.placement.resolve_promises import ResolvePromises
 from motet.compiler.placement.verify_devices import VerifyDevices
 
 
 def read_devices(module: ir.Module) -> None:
     """Makes Motet's own spelling of all that a program says of devices: before anything else is done to it, since
     attributes and globals of others do not survive much."""
-    for each in (MaterializeDevices(), ResolvePromises(), ResolveGlobals()):
-        each.run(module)
+    run_steps(READ_DEVICES, Program(module))
 
 
 def placer(
@@ -57,22 +55,21 @@ def placer(
         from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
         from motet.compiler.scheduling.requirements import requirements
 
-        UnrollPlacedLoops().run(module)
-        SelectBranches().run(module)
-        LeaveLoops(devices, left).run(module)
+        for each in (UnrollPlacedLoops(), SelectBranches(), LeaveLoops(left)):
+            run_on_module(each, module)
         required = requirements(module)  # as long as each function is whole
         rates = table or rates_of_families()
         if automatic:
-            PlaceAutomatically(rates).run(module)
+            run_on_module(PlaceAutomatically(rates), module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
-            each.run(module)
+            run_on_module(each, module)
         faces = {
             (name := symbol_name(function)): face(function, required.get(name, ()))
             for function in public_functions(module)
         }
         outline = OutlineRegions(tuple(device.name for device in devices))
-        outline.run(module)
-        CheckCode(devices).run(module)
+        run_on_module(outline, module)
+        run_on_module(CheckCode(), module)
         EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
         erase_devices(module)
         return Placement(devices, default, links, outline.plans, faces, automatic)
@@ -94,11 +91,11 @@ def annotator(
 
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places, table is not None)
-        UnrollPlacedLoops().run(module)
-        SelectBranches().run(module)
+        run_on_module(UnrollPlacedLoops(), module)
+        run_on_module(SelectBranches(), module)
         if table is not None:
-            PlaceAutomatically(table).run(module)
-        AnnotateAffinities().run(module)
+            run_on_module(PlaceAutomatically(table), module)
+        run_on_module(AnnotateAffinities(), module)
         take(str(module))
         erase_devices(module)
         return None
@@ -116,7 +113,7 @@ def assign(
         PlaceByName(tuple(places)), VerifyDevices(),
     )
     for each in passes:
-        each.run(module)
+        run_on_module(each, module)
 
 
 def _devices_in(affinity: str) -> list[str]:

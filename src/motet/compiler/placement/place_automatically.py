@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, STAGE, TO, TRANSFER_OP, Affinity, join_or, parse_affinity
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
 from motet.compiler.placement.machine import ProgramMachine, rates_of_families
@@ -40,7 +41,7 @@ MOST_WORTH = 0.1  # and all of them together
 
 
 @dataclass(frozen=True)
-class PlaceAutomatically:
+class PlaceAutomatically(ModulePass):
     name = "place-automatically"
     table: RateTable = field(default_factory=rates_of_families)
 

@@ -20,6 +20,7 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.unroll_placed_loops import spread
 from motet.errors import CompileError
 
@@ -31,7 +32,7 @@ _REFUSED = {
 
 
 @dataclass(frozen=True)
-class SelectBranches:
+class SelectBranches(ModulePass):
     """Raises CompileError for a side that cannot be computed where it is not taken."""
 
     name = "select-branches"

@@ -26,6 +26,7 @@ from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, TURN, Affinity,
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import explicit_affinity
 from motet.errors import CompileError
 
@@ -35,7 +36,7 @@ _INSERT = "tensor.insert_slice"
 
 
 @dataclass(frozen=True)
-class UnrollPlacedLoops:
+class UnrollPlacedLoops(ModulePass):
     """Raises CompileError for loops over several devices with bounds that are not constant or with many turns."""
 
     name = "unroll-placed-loops"

@@ -18,24 +18,30 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK, TOGETHER
 
 _MOST = 4  # parts
 
 
-def distribute_concats(program: Program) -> bool:
-    """In place, in every public function; whether anything was found."""
-    found = False
-    for function in public_functions(program.module):
-        for block in function.regions[0].blocks:
-            found |= _mark(block)
-            made = [_distribute(operation) for operation in _generics(block)]
-            if any(made):
-                found = True
-                erase_unused(function)
-                while sum(map(_slice_before, _generics(block))):  # all of them
+@dataclass(frozen=True)
+class DistributeConcats(Pass):
+    """Rewrites and marks concatenations of known extents."""
+
+    name = "distribute-concats"
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            for block in function.regions[0].blocks:
+                found |= _mark(block)
+                made = [_distribute(operation) for operation in _generics(block)]
+                if any(made):
+                    found = True
                     erase_unused(function)
-    return found
+                    while sum(map(_slice_before, _generics(block))):  # all of them
+                        erase_unused(function)
+        return found
 
 
 def _mark(block: ir.Block) -> bool:

@@ -9,6 +9,8 @@ known to calculate the same.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
@@ -18,6 +20,7 @@ from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.oracle import run_oracle
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.evaluate import evaluate
 from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
@@ -26,17 +29,22 @@ _FOLDED = "folded"
 LARGEST_GROWTH = 4  # a result this many times larger than what it is made from is made at run time
 
 
-def fold_constants(program: Program) -> None:
-    """Fold in every public function of a partitioned program, in place."""
-    parameters = dict(program.parameters)
-    kernels = {symbol_name(entry.operation): entry.operation for entry in program.module.body.operations}
-    for function in public_functions(program.module):
-        _fold(function, kernels, parameters)
-    program.parameters = parameters
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """For programs whose kernels are functions (outline-kernels). Adds to the program's parameters."""
+
+    name = "fold-constants"
+
+    def run(self, program: Program) -> bool:
+        parameters = dict(program.parameters)
+        kernels = {symbol_name(entry.operation): entry.operation for entry in program.module.body.operations}
+        folded = [_fold(function, kernels, parameters) for function in public_functions(program.module)]
+        program.parameters = parameters
+        return any(folded)
 
 
-def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: dict[str, np.ndarray]) -> None:
-    block = function.regions[0].blocks[0]
+def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: dict[str, np.ndarray]) -> bool:
+    block, changed = function.regions[0].blocks[0], False
     known = _known(function, parameters)
     for entry in list(block.operations):
         operation = entry.operation
@@ -58,8 +66,10 @@ def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: 
             result.replace_all_uses_with(argument)
             _mark(argument, kernels)
         operation.erase()
+        changed = True
         if LAUNCH not in kernel.attributes:  # other calls may be of it, too
             kernel.erase()
+    return changed
 
 
 def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:

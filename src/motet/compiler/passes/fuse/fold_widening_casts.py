@@ -1,4 +1,4 @@
-"""narrow-factors: products of widened factors, and readers of widened vectors, read them as they are.
+"""fold-widening-casts: products of widened operands, and readers of widened vectors, read the narrow tensors.
 
     %v = linalg.generic … extf %x : bf16 to f32           linalg.generic … ins(%x, %y : bf16, bf16)
     %w = linalg.generic … extf %y : bf16 to f32       →     %a = extf …; %b = extf …
@@ -8,16 +8,17 @@
 Programs of PyTorch calculate so what is to be rounded once, as `torch.nn.Linear` of 16-bit floats does. Every result is
 the same to the bit; matrix units multiply narrow numbers in full, many times as fast as wide ones.
 
-Later on, when larger patterns have been found, `narrow_readers` does so with all that reads a widened tensor: else what
-makes it would write it twice as wide for a normalisation to read, or in both widths.
+With `all-readers`, which is for later on, when larger patterns have been found, so does everything that reads a widened
+tensor: else its producer would write it twice as wide for a normalisation to read, or in both widths.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
-from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.group import MARK
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
@@ -25,34 +26,30 @@ _WIDENING = ["arith.extf", "linalg.yield"]
 _MOVING = ["linalg.yield"]
 
 
-def narrow_factors(program: Program) -> bool:
-    """In place, in every public function, but for what is marked as part of something larger; whether there was any
-    such product."""
-    return _narrow_all(program, whole=False)
+@dataclass(frozen=True)
+class FoldWideningCasts(FunctionPass):
+    """What is marked as part of something larger stays. `all_readers`: whatever reads a widened tensor, and not only
+    products and readers of vectors."""
 
+    name = "fold-widening-casts"
+    all_readers: bool = False
 
-def narrow_readers(program: Program) -> bool:
-    """The same for whatever reads a widened tensor."""
-    return _narrow_all(program, whole=True)
-
-
-def _narrow_all(program: Program, whole: bool) -> bool:
-    found = False
-    for function in public_functions(program.module):
+    def run_on(self, function: ir.Operation) -> bool:
+        found = False
         for block in function.regions[0].blocks:
             readers = [e.operation for e in block.operations if e.operation.name == "linalg.generic"]
             readers = [reader for reader in readers if MARK not in reader.attributes and _body(reader) != _MOVING]
-            narrowed = [_narrow(reader, whole) for reader in readers]
-            if any(narrowed):
+            folded = [_fold(reader, self.all_readers) for reader in readers]
+            if any(folded):
                 found = True
                 erase_unused(function)
-    return found
+        return found
 
 
-def _narrow(reader: ir.Operation, whole: bool) -> bool:
-    """Lets `reader` widen what it reads: both factors of a product, if they are of one type, or what it reads several
-    times, as a vector that is added to every row, or, if `whole`, anything. What only repeats a vector stays a view
-    of it."""
+def _fold(reader: ir.Operation, all_readers: bool) -> bool:
+    """Lets `reader` widen what it reads: both operands of a product, if they are of one type, or what it reads several
+    times, as a vector that is added to every row, or, if `all_readers`, anything. What only repeats a vector stays a
+    view of it."""
     body = reader.regions[0].blocks[0]
     inputs = len(ir.ArrayAttr(reader.attributes["indexing_maps"])) - len(reader.results)
     sources = {number: source for number in range(inputs) if (source := _widened(reader.operands[number])) is not None}
@@ -60,7 +57,7 @@ def _narrow(reader: ir.Operation, whole: bool) -> bool:
         kinds = {str(ir.RankedTensorType(source.type).element_type) for source in sources.values()}
         if len(sources) != inputs or len(kinds) != 1:
             return False
-    elif not whole:
+    elif not all_readers:
         points = len(ir.ArrayAttr(reader.attributes["iterator_types"]))
         sources = {n: source for n, source in sources.items() if ir.RankedTensorType(source.type).rank < points}
     for number, source in sources.items():

@@ -14,7 +14,9 @@ it would be.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from motet.compiler.codegen.attention_matching import is_attention
 from motet.compiler.codegen.compose import compose
 from motet.compiler.codegen.kernel import Kernel
 from motet.compiler.codegen.reader import read_kernel
@@ -23,6 +25,7 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
 from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
 from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
@@ -33,15 +36,21 @@ _LARGEST = 64  # operations of one
 Accepts = Callable[[Kernel], bool]
 
 
-def fuse_attention(program: Program, accepts: Accepts) -> bool:
-    """In place, in every public function; whether there was any attention that `accepts` takes."""
-    found = False
-    for function in public_functions(program.module):
-        fused = [any(_rewrite(one, accepts) for one in ways) for ways in _candidates(function, program)]
-        if any(fused):
-            found = True
-            erase_unused(function)
-    return found
+@dataclass(frozen=True)
+class FuseAttention(Pass):
+    """Fuses the attention that `accepts` takes."""
+
+    name = "fuse-attention"
+    accepts: Accepts = is_attention
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            fused = [any(_rewrite(one, self.accepts) for one in ways) for ways in _candidates(function, program)]
+            if any(fused):
+                found = True
+                erase_unused(function)
+        return found
 
 
 # -- finding ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""join-products: products whose results meet element by element are marked to be one kernel.
+"""fuse-multi-gemm: products whose results meet element by element are marked to be one kernel.
 
     %1 = linalg.generic … (matmul of %a, %b)          both products and the addition are marked
     %2 = linalg.generic … (matmul of %c, %d)     →    `motet.joined = 0`, and become one group
@@ -11,11 +11,13 @@ Nothing happens where one of the parts is also used elsewhere, or where `accepts
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import FunctionView
 from motet.compiler.passes.fuse.group import JOINED, MARK
 from motet.compiler.passes.fuse.roles import Role, Structure, structure_of
@@ -25,19 +27,30 @@ _LARGEST = 24  # operations of one
 Accepts = Callable[[Sequence[ProductShape]], bool]
 
 
-def join_products(program: Program, accepts: Accepts) -> bool:
-    """In place, in every public function; whether there were any such products that `accepts` takes."""
-    number = 0
-    for function in public_functions(program.module):
-        f = FunctionView(function, program)
-        for members in _found(f, accepts):
-            for position in members:
-                with function.context:
-                    f.operations[position].attributes[JOINED] = ir.IntegerAttr.get(
-                        ir.IntegerType.get_signless(64), number
-                    )
-            number += 1
-    return number > 0
+def always(products: Sequence[ProductShape]) -> bool:
+    """Takes any products."""
+    return bool(products)
+
+
+@dataclass(frozen=True)
+class FuseMultiGemm(Pass):
+    """Marks the products that `accepts` takes."""
+
+    name = "fuse-multi-gemm"
+    accepts: Accepts = always
+
+    def run(self, program: Program) -> bool:
+        number = 0
+        for function in public_functions(program.module):
+            f = FunctionView(function, program)
+            for members in _found(f, self.accepts):
+                for position in members:
+                    with function.context:
+                        f.operations[position].attributes[JOINED] = ir.IntegerAttr.get(
+                            ir.IntegerType.get_signless(64), number
+                        )
+                number += 1
+        return number > 0
 
 
 def _found(f: FunctionView, accepts: Accepts) -> list[list[int]]:

@@ -21,7 +21,7 @@ from motet.compiler.passes.fuse.roles import (
     role_of,
     structure_of,
 )
-from motet.compiler.passes.normalise.store_loop_scalars import is_kept
+from motet.compiler.passes.normalise.store_loop_scalars import is_stored_scalar
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 
@@ -147,7 +147,8 @@ class _Grouper:
         if structure is not None:
             self.structures[operation] = structure
         producers = self._producers(operation)
-        if self._cuts_sort(operation) or (is_kept(operation) and operation.operands[0].owner.operation in self.owner):
+        stored = is_stored_scalar(operation) and operation.operands[0].owner.operation in self.owner
+        if stored or self._cuts_sort(operation):
             group = self.owner[operation.operands[0].owner.operation]
             group.operations.append(operation)
             self.owner[operation] = group

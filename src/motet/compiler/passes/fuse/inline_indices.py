@@ -10,27 +10,34 @@ so that looking up rows of a table is one launch. Only integers that nothing els
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 
 _MOST = 8  # operations that make an index
 
 
-def inline_indices(program: Program) -> bool:
-    """In place, in every public function; whether anything was found."""
-    found = False
-    for function in public_functions(program.module):
-        gathers = [each.operation for each in function.regions[0].blocks[0].operations if _gathers(each.operation)]
-        inlined = [_inline(gather) for gather in gathers]
-        if any(inlined):
-            found = True
-            erase_unused(function)
-    return found
+@dataclass(frozen=True)
+class InlineIndices(Pass):
+    """Indices of which anything else is made stay."""
+
+    name = "inline-indices"
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            gathers = [each.operation for each in function.regions[0].blocks[0].operations if _gathers(each.operation)]
+            inlined = [_inline(gather) for gather in gathers]
+            if any(inlined):
+                found = True
+                erase_unused(function)
+        return found
 
 
 def _body(operation: ir.Operation) -> list[ir.Operation]:

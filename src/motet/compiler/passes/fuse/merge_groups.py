@@ -17,6 +17,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 
@@ -25,16 +26,21 @@ _SHORT = ("f16", "bf16")  # what zeros cost nothing of
 _LEAST = 2  # channels of a group: single ones have kernels of their own
 
 
-def merge_groups(program: Program) -> bool:
-    """In place, in every public function; whether anything was found."""
-    found = False
-    for function in public_functions(program.module):
-        for block in function.regions[0].blocks:
-            merged = [_merge(program, each.operation) for each in list(block.operations)]
-            if any(merged):
-                found = True
-                erase_unused(function)
-    return found
+@dataclass(frozen=True)
+class MergeGroups(Pass):
+    """Adds the filters that it makes to the program's parameters."""
+
+    name = "merge-groups"
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            for block in function.regions[0].blocks:
+                merged = [_merge(program, each.operation) for each in list(block.operations)]
+                if any(merged):
+                    found = True
+                    erase_unused(function)
+        return found
 
 
 @dataclass(frozen=True)

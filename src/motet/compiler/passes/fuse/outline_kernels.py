@@ -1,4 +1,4 @@
-"""outline: gives every group of operations a private function of its own, called from the public one.
+"""outline-kernels: gives every group of operations a private function of its own, called from the public one.
 
     %1 = linalg.generic … (matmul)            %2 = call @main_kernel_0(%0, %w, %b)
     %2 = linalg.generic … (add bias)     →
@@ -18,8 +18,9 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
-from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER
+from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
 from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
 from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape
 
@@ -28,11 +29,18 @@ KIND = "motet.kind"  # function attribute: the role of the group that the kernel
 COPIED = (Role.SCALAR, Role.FREE, Role.VIEW)
 
 
-def outline_kernels(module: ir.Module) -> None:
-    """Outline the kernels of every public function of `module`, in place."""
-    symbols = ir.SymbolTable(module.operation)
-    for function in public_functions(module):
-        _Outliner(module, symbols, function).run()
+@dataclass(frozen=True)
+class OutlineKernels(Pass):
+    """Outlines the kernels of every public function."""
+
+    name = "outline-kernels"
+
+    def run(self, program: Program) -> bool:
+        module, functions = program.module, public_functions(program.module)
+        symbols = ir.SymbolTable(module.operation)
+        for function in functions:
+            _Outliner(module, symbols, function).run()
+        return bool(functions)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""refine-rows: a normalisation, and element-wise work on it under another shape, rewritten on the extents they share.
+"""reshape-rows: a normalisation, and element-wise work on it under another shape, rewritten on the extents they share.
 
     %n = … mean, variance, … on 16x32x65536                     all on 16x32x16x64x64, where they are one kernel;
     %e = tensor.expand_shape %n : … into 16x512x64x64       →   reshapes stand before and after
@@ -11,10 +11,13 @@ new shape. Nothing happens where more than one result of it is read elsewhere, o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
 from motet.compiler.passes.fuse.group import LARGEST_GROUP, MARK
 from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
@@ -26,16 +29,21 @@ _WORK = (Role.ELEMENTWISE, Role.REDUCTION)
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
-def refine_rows(program: Program) -> bool:
-    """In place, in every public function; whether anything was found."""
-    found = False
-    for function in public_functions(program.module):
-        done = [_rewrite(candidate) for candidate in _candidates(function, program)]
-        if done:  # also where one was given up half-way
-            erase_unused(function)
-            _unmark(function)
-        found |= any(done)
-    return found
+@dataclass(frozen=True)
+class ReshapeRows(Pass):
+    """Looks at reshapes of rows that nothing else reads."""
+
+    name = "reshape-rows"
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            done = [_rewrite(candidate) for candidate in _candidates(function, program)]
+            if done:  # also where one was given up half-way
+                erase_unused(function)
+                _unmark(function)
+            found |= any(done)
+        return found
 
 
 def _candidates(function: ir.Operation, program: Program) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""sink-expansions: element-wise work on a result whose dimensions are split runs before they are.
+"""sink-reshapes: element-wise work on a result whose dimensions are split runs before they are.
 
     %p = … a product on 4096x3072                         %g = linalg.generic … gelu of %p on 4096x3072
     %e = tensor.expand_shape %p … into 32x128x3072    →     %e = tensor.expand_shape %g … into 32x128x3072
@@ -19,19 +19,25 @@ from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK
 
 
-def sink_expansions(program: Program) -> bool:
-    """In place, in every public function; whether anything was found."""
-    found = False
-    for function in public_functions(program.module):
-        for block in function.regions[0].blocks:
-            sunk = [_sink(each.operation) for each in list(block.operations)]
-            if any(sunk):
-                found = True
-                erase_unused(function)
-    return found
+@dataclass(frozen=True)
+class SinkReshapes(Pass):
+    """Shapes have to be known."""
+
+    name = "sink-reshapes"
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            for block in function.regions[0].blocks:
+                sunk = [_sink(each.operation) for each in list(block.operations)]
+                if any(sunk):
+                    found = True
+                    erase_unused(function)
+        return found
 
 
 @dataclass(frozen=True)

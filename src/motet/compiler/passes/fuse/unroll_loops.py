@@ -12,12 +12,14 @@ turns share.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import arith, ir, run_pipeline
 from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import Pass
 
 FOR = "scf.for"
 MOST = 8192  # operations that a loop may become
@@ -25,21 +27,26 @@ _CLEAN = "canonicalize,cse"
 _TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield", FOR)
 
 
-def unroll_loops(program: Program) -> bool:
-    """In place, in every public function; whether there were any."""
-    found = False
-    for function in public_functions(program.module):
-        for block in function.regions[0].blocks:
-            for operation in [each.operation for each in block.operations]:
-                if is_taken_apart(operation):
-                    results = _unroll(operation, ir.InsertionPoint(operation))
-                    for old, new in zip(operation.results, results, strict=True):
-                        old.replace_all_uses_with(new)
-                    operation.erase()
-                    found = True
-    if found:
-        run_pipeline(program.module, _CLEAN)
-    return found
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """Loops that would become more than `MOST` operations stay."""
+
+    name = "unroll-loops"
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            for block in function.regions[0].blocks:
+                for operation in [each.operation for each in block.operations]:
+                    if is_taken_apart(operation):
+                        results = _unroll(operation, ir.InsertionPoint(operation))
+                        for old, new in zip(operation.results, results, strict=True):
+                            old.replace_all_uses_with(new)
+                        operation.erase()
+                        found = True
+        if found:
+            run_pipeline(program.module, _CLEAN)
+        return found
 
 
 def is_taken_apart(operation: ir.Operation) -> bool:

@@ -8,7 +8,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
 
 _SCRIPT = """
 module attributes {transform.with_named_sequence} {
@@ -25,15 +29,22 @@ module attributes {transform.with_named_sequence} {
 """
 
 
-def decompose_softmax(module: ir.Module) -> None:
-    """In place."""
-    if not _has_softmax(module):
-        return
-    from motet.compiler.ir._mlir import interpreter
+@dataclass(frozen=True)
+class DecomposeSoftmax(Pass):
+    """Decomposes every `linalg.softmax`."""
 
-    with module.context, ir.Location.unknown():
-        script = ir.Module.parse(_SCRIPT)
-        interpreter.apply_named_sequence(module.operation, script.body.operations[0], script.operation)
+    name = "decompose-softmax"
+
+    def run(self, program: Program) -> bool:
+        module = program.module
+        if not _has_softmax(module):
+            return False
+        from motet.compiler.ir._mlir import interpreter
+
+        with module.context, ir.Location.unknown():
+            script = ir.Module.parse(_SCRIPT)
+            interpreter.apply_named_sequence(module.operation, script.body.operations[0], script.operation)
+        return True
 
 
 def _has_softmax(module: ir.Module) -> bool:

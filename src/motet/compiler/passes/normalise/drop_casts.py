@@ -9,17 +9,30 @@ PyTorch's `roll` comes so.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import ir
+from motet.compiler.passes.base import FunctionPass
 
 
-def drop_casts(function: ir.Operation) -> None:
-    """In place, in a public function."""
-    for block in function.regions[0].blocks:
-        for each in list(block.operations):
-            operation = each.operation
-            if operation.name == "tensor.concat" and operation.results[0].type.has_static_shape:
-                for position, operand in enumerate(operation.operands):
-                    operation.operands[position] = _without_cast(operand)
+@dataclass(frozen=True)
+class DropCasts(FunctionPass):
+    """Casts that something else reads as well stay for it."""
+
+    name = "drop-casts"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        changed = False
+        for block in function.regions[0].blocks:
+            for each in list(block.operations):
+                operation = each.operation
+                if operation.name == "tensor.concat" and operation.results[0].type.has_static_shape:
+                    for position, operand in enumerate(operation.operands):
+                        source = _without_cast(operand)
+                        if source != operand:
+                            operation.operands[position] = source
+                            changed = True
+        return changed
 
 
 def _without_cast(value: ir.Value) -> ir.Value:

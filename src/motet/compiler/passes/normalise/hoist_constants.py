@@ -10,6 +10,7 @@ them in memory. From here on kernels meet data only as arguments.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,25 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.passes.base import Pass
 from motet.errors import CompileError
 
 
-def hoist_constants(program: Program) -> None:
-    """Hoist in every public function of `program`, in place."""
-    parameters = dict(program.parameters)
-    for function in public_functions(program.module):
-        _hoist(function, parameters)
-    program.parameters = parameters
+@dataclass(frozen=True)
+class HoistConstants(Pass):
+    """Adds to the program's parameters, under names that no parameter has."""
+
+    name = "hoist-constants"
+
+    def run(self, program: Program) -> bool:
+        parameters = dict(program.parameters)
+        changed = [_hoist(function, parameters) for function in public_functions(program.module)]
+        program.parameters = parameters
+        return any(changed)
 
 
-def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> None:
-    block = function.regions[0].blocks[0]
+def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> bool:
+    block, changed = function.regions[0].blocks[0], False
     for entry in list(block.operations):
         operation = entry.operation
         if operation.name != "arith.constant" or not isinstance(operation.results[0].type, ir.RankedTensorType):
@@ -43,6 +50,8 @@ def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> None:
         argument = add_parameter(function, operation.results[0].type, key, operation.location)
         operation.results[0].replace_all_uses_with(argument)
         operation.erase()
+        changed = True
+    return changed
 
 
 def fresh_key(name: str, parameters: Mapping[str, np.ndarray]) -> str:

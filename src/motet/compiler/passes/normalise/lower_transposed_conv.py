@@ -1,4 +1,4 @@
-"""upsample-by-phases: a transposed convolution, written as one of an image with zeros between pixels, reads no zeros.
+"""lower-transposed-conv: transposed convolutions, written as convolutions of an image with zeros, read no zeros.
 
     %z = tensor.insert_slice %x into zeros … [1, 1, 2, 2]         y[n, f, h * 2 + p, w * 2 + r] +=
     %r = convolution of %z                                   →        x[n, c, h + i, w + j] * k'[p, r, f, c, i, j]
@@ -17,19 +17,27 @@ from dataclasses import dataclass
 
 from motet.compiler.codegen.kernel import Affine
 from motet.compiler.ir._mlir import ir
+from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.splitting import Split
 
 
-def upsample_by_phases(function: ir.Operation, phases: bool) -> bool:
-    """In place, in a public function; whether anything was found. What has extents that are not known stays, and,
-    without `phases`, what has more than one: then zeros stand around an image alone, as a border."""
-    found = False
-    for block in function.regions[0].blocks:
-        while (upsampling := _first(block, phases)) is not None:  # what is rewritten takes others along
-            _rewrite(*upsampling)
-            found = True
-    return found
+@dataclass(frozen=True)
+class LowerTransposedConv(FunctionPass):
+    """Convolutions with extents that are not known stay. Without `phases` those of more than one phase stay too, so
+    that zeros stand around an image alone, as a border: on the host, what several phases become is slower than zeros,
+    since vectors of results are not contiguous."""
+
+    name = "lower-transposed-conv"
+    phases: bool = True
+
+    def run_on(self, function: ir.Operation) -> bool:
+        found = False
+        for block in function.regions[0].blocks:
+            while (upsampling := _first(block, self.phases)) is not None:  # what is rewritten takes others along
+                _rewrite(*upsampling)
+                found = True
+        return found
 
 
 def _first(block: ir.Block, phases: bool) -> tuple[ir.Operation, _Upsampling] | None:

@@ -17,16 +17,22 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
+from motet.compiler.passes.base import FunctionPass
 
 
-def resolve_extracts(function: ir.Operation) -> bool:
-    """In place, in a public function; whether there were any. Elements at other positions stay as they are."""
-    changed = False
-    for block in function.regions[0].blocks:
-        for each in list(block.operations):
-            if each.operation.name == "linalg.generic":
-                changed |= _resolve(each.operation)
-    return changed
+@dataclass(frozen=True)
+class ResolveExtracts(FunctionPass):
+    """Elements at other positions stay as they are."""
+
+    name = "resolve-extracts"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        changed = False
+        for block in function.regions[0].blocks:
+            for each in list(block.operations):
+                if each.operation.name == "linalg.generic":
+                    changed |= _resolve(each.operation)
+        return changed
 
 
 @dataclass(frozen=True)

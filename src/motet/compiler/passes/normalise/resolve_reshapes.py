@@ -11,35 +11,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from motet.artifact.schema import Expr
 from motet.compiler.ir._mlir import ir
+from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.normalise.reassociation import Monomial, match_groups
 from motet.compiler.scheduling.shapes import Shapes
 
 
-def resolve_reshapes(function: ir.Operation) -> None:
-    """In place, in a public function; reshapes to extents that depend on data stay."""
-    shapes = Shapes(function)
-    for block in function.regions[0].blocks:
-        for each in list(block.operations):
-            operation = each.operation
-            if operation.name == "cf.assert" and shapes.numbers.get(operation.operands[0]) == 1:
-                operation.erase()  # of extents, and true
-                continue
-            elements = _elements(operation)
-            if elements is not None and operation.operands[0] in shapes.tensors:
-                target = [shapes.numbers.get(element) for element in elements]
-                known = [extent for extent in target if extent is not None]
-                if len(known) == len(elements):
-                    _resolve(operation, operation.operands[0], shapes, known, dict(enumerate(elements)))
-                    continue
-            shapes.note(operation)
-            merged = _merged_to_be_split(operation)
-            if merged is not None and _falls_apart(merged, operation, shapes):
-                target = list(shapes.tensors[operation.results[0]])
-                _resolve(operation, merged.operands[0], shapes, target, _given(operation))
+@dataclass(frozen=True)
+class ResolveReshapes(FunctionPass):
+    """Reshapes to extents that depend on data stay."""
+
+    name = "resolve-reshapes"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        shapes = Shapes(function)
+        changed = [
+            _visit(each.operation, shapes) for block in function.regions[0].blocks for each in list(block.operations)
+        ]
+        return any(changed)
+
+
+def _visit(operation: ir.Operation, shapes: Shapes) -> bool:
+    """Resolves an operation, or notes in `shapes` what it makes."""
+    if operation.name == "cf.assert" and shapes.numbers.get(operation.operands[0]) == 1:
+        operation.erase()  # of extents, and true
+        return True
+    elements = _elements(operation)
+    if elements is not None and operation.operands[0] in shapes.tensors:
+        target = [shapes.numbers.get(element) for element in elements]
+        known = [extent for extent in target if extent is not None]
+        if len(known) == len(elements):
+            _resolve(operation, operation.operands[0], shapes, known, dict(enumerate(elements)))
+            return True
+    shapes.note(operation)
+    merged = _merged_to_be_split(operation)
+    if merged is None or not _falls_apart(merged, operation, shapes):
+        return False
+    target = list(shapes.tensors[operation.results[0]])
+    _resolve(operation, merged.operands[0], shapes, target, _given(operation))
+    return True
 
 
 def _elements(operation: ir.Operation) -> list[ir.Value] | None:

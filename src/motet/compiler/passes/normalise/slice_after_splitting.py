@@ -14,14 +14,22 @@ from math import prod
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.passes.base import FunctionPass
 
 
-def slice_after_splitting(function: ir.Operation) -> None:
-    """In place, in a public function; what has extents that are not known stays as it is."""
-    for block in function.regions[0].blocks:
-        for each in list(block.operations):
-            if each.operation.name == "tensor.expand_shape":
-                _exchange(each.operation)
+@dataclass(frozen=True)
+class SliceAfterSplitting(FunctionPass):
+    """Slices with extents that are not known stay."""
+
+    name = "slice-after-splitting"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        changed = [
+            _exchange(each.operation)
+            for block in function.regions[0].blocks for each in list(block.operations)
+            if each.operation.name == "tensor.expand_shape"
+        ]
+        return any(changed)
 
 
 @dataclass(frozen=True)
@@ -33,17 +41,17 @@ class _Split:
     sizes: list[int]
 
 
-def _exchange(expand: ir.Operation) -> None:
+def _exchange(expand: ir.Operation) -> bool:
     source = expand.operands[0]
     if isinstance(source.owner, ir.Block) or source.owner.operation.name != "tensor.extract_slice":
-        return
+        return False
     slice_ = source.owner.operation
     kinds = [ir.RankedTensorType(value.type) for value in (slice_.operands[0], source, expand.results[0])]
     if not all(kind.has_static_shape for kind in kinds) or len(slice_.operands) != 1:
-        return
+        return False
     split = _split(expand, slice_)
     if split is None:
-        return
+        return False
     element, context = kinds[0].element_type, expand.context
     wide = ir.RankedTensorType.get(split.extents, element, loc=expand.location)
     at = ir.InsertionPoint(expand)
@@ -69,6 +77,7 @@ def _exchange(expand: ir.Operation) -> None:
     expand.erase()
     if not any(True for _ in slice_.results[0].uses):
         slice_.erase()
+    return True
 
 
 def _split(expand: ir.Operation, slice_: ir.Operation) -> _Split | None:

@@ -9,20 +9,28 @@ Frontends write so what is chosen by a number, as one layer's part of a tensor f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
+from motet.compiler.passes.base import FunctionPass
 
 _ADDRESSES = ("linalg.index", "arith.index_cast", "arith.constant")
 
 
-def slice_extracts(function: ir.Operation) -> bool:
-    """In place, in a public function; whether there were any. All extents have to be known."""
-    changed = False
-    for block in function.regions[0].blocks:
-        for each in list(block.operations):
-            if each.operation.name == "linalg.generic":
-                changed |= _slice(each.operation)
-    return changed
+@dataclass(frozen=True)
+class SliceExtracts(FunctionPass):
+    """All extents have to be known."""
+
+    name = "slice-extracts"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        changed = False
+        for block in function.regions[0].blocks:
+            for each in list(block.operations):
+                if each.operation.name == "linalg.generic":
+                    changed |= _slice(each.operation)
+        return changed
 
 
 def _slice(operation: ir.Operation) -> bool:

@@ -12,23 +12,31 @@ follows; what sums begin with is made in groups.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.roles import Role, role_of
 from motet.compiler.passes.normalise.splitting import Split
 
 
-def split_groups(function: ir.Operation) -> bool:
-    """In place, in a public function; whether anything was found. What has extents that are not known stays."""
-    found = False
-    for block in function.regions[0].blocks:
-        convolutions = [
-            each.operation for each in block.operations
-            if each.operation.name == "linalg.generic" and role_of(each.operation) is Role.CONVOLUTION
-        ]
-        for each in convolutions:
-            found |= _split(each)
-    return found
+@dataclass(frozen=True)
+class SplitGroups(FunctionPass):
+    """Convolutions with extents that are not known stay."""
+
+    name = "split-groups"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        found = False
+        for block in function.regions[0].blocks:
+            convolutions = [
+                each.operation for each in block.operations
+                if each.operation.name == "linalg.generic" and role_of(each.operation) is Role.CONVOLUTION
+            ]
+            for each in convolutions:
+                found |= _split(each)
+        return found
 
 
 def _split(operation: ir.Operation) -> bool:
