@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Generator
 
 import msgspec
 
@@ -12,7 +14,7 @@ from motet.compiler.codegen.backend import Objects
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.ir._mlir import ir
+from motet.compiler.ir._mlir import ir, register_stablehlo
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
@@ -22,6 +24,8 @@ from motet.compiler.passes.text import split_commas
 from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location
+
+_OTHERS = re.compile(r"\b(?:stablehlo|chlo|tm_tensor)\.")  # dialects that a context knows if it is told of them
 
 
 def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
@@ -53,22 +57,30 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
 
 def optimise(text: str, file: str, passes: str) -> str:
     """MLIR `text`, older spellings included, after a pipeline of passes: upstream's, and Motet's own."""
-    context = ir.Context()
-    module, _ = parse_module(text, file, context)
-    context.allow_unregistered_dialects = True  # the attributes named motet.…
-    with context, ir.Location.unknown():
-        program = Program(module)
-        for step in _steps(passes):
+    with opened(text, file) as program:
+        for step in steps_of(passes):
             try:
                 run_steps((step,), program)
             except ir.MLIRError as error:
                 raise compile_error(error, file) from None
             except ValueError as error:
                 raise CompileError(f"pipeline {passes!r}: {_reason(str(error))}", Location(file)) from None
-        return str(module)
+        return str(program.module)
 
 
-def _steps(pipeline: str) -> list[Step]:
+@contextlib.contextmanager
+def opened(text: str, file: str) -> Generator[Program]:
+    """MLIR `text` as it is written, for passes to run on, in whose context all further work is done."""
+    context = ir.Context()
+    if _OTHERS.search(text):
+        register_stablehlo(context)
+    module, _ = parse_module(text, file, context)
+    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    with context, ir.Location.unknown():
+        yield Program(module)
+
+
+def steps_of(pipeline: str) -> list[Step]:
     """The steps of a pipeline in text; adjacent passes of upstream are one."""
     if whole := re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", pipeline):
         pipeline = whole[1]  # where passes run anyway

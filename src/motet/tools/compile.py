@@ -42,6 +42,24 @@ Examples:
 """
 
 
+Prove = Annotated[bool, typer.Option(
+    "--prove", help="Prove of every schedule that each order of its commands that it allows gives the same "
+    "results, print what was proved, and fail, writing nothing, where it cannot be.",
+)]
+PrintAfter = Annotated[list[str] | None, typer.Option(
+    metavar="PASS", show_default=False,
+    help="Print the program on standard error after each run of this pass, such as hoist-constants. May be given "
+    "several times.",
+)]
+PrintChanged = Annotated[bool, typer.Option(
+    "--print-changed", help="Print the program on standard error after each pass that changes it, and the names of "
+    "those that do not.",
+)]
+TimePasses = Annotated[bool, typer.Option(
+    "--time-passes", help="Print on standard error how long each pass takes.",
+)]
+
+
 def compile_program(
     context: typer.Context,
     input: arguments.Program,
@@ -71,22 +89,10 @@ def compile_program(
     no_cache: Annotated[bool, typer.Option(
         "--no-cache", help="Compile everything anew, and keep nothing for the next time.",
     )] = False,
-    prove: Annotated[bool, typer.Option(
-        "--prove", help="Prove of every schedule that each order of its commands that it allows gives the same "
-        "results, print what was proved, and fail, writing nothing, where it cannot be.",
-    )] = False,
-    print_after: Annotated[list[str] | None, typer.Option(
-        metavar="PASS", show_default=False,
-        help="Print the program on standard error after each run of this pass, such as hoist-constants. May be given "
-        "several times.",
-    )] = None,
-    print_changed: Annotated[bool, typer.Option(
-        "--print-changed", help="Print the program on standard error after each pass that changes it, and the names of "
-        "those that do not.",
-    )] = False,
-    time_passes: Annotated[bool, typer.Option(
-        "--time-passes", help="Print on standard error how long each pass takes.",
-    )] = False,
+    prove: Prove = False,
+    print_after: PrintAfter = None,
+    print_changed: PrintChanged = False,
+    time_passes: TimePasses = False,
 ) -> None:
     if parameters not in ("embedded", "external"):
         raise OptionError(f"--parameters {parameters}: expected embedded or external")
