@@ -42,6 +42,11 @@ Examples:
 """
 
 
+Emit = Annotated[str | None, typer.Option(
+    metavar="STAGE", show_default=False,
+    help="Print what this stage makes of the program instead: program, normalised, kernels, scheduled, "
+    "llvm, assembly, …; 'help' lists them (with any INPUT).",
+)]
 Prove = Annotated[bool, typer.Option(
     "--prove", help="Prove of every schedule that each order of its commands that it allows gives the same "
     "results, print what was proved, and fail, writing nothing, where it cannot be.",
@@ -69,11 +74,7 @@ def compile_program(
         "with --emit.",
     )] = None,
     device: arguments.Devices = None,
-    emit: Annotated[str | None, typer.Option(
-        metavar="STAGE", show_default=False,
-        help="Print what this stage makes of the program instead: program, normalised, kernels, scheduled, "
-        "llvm, assembly, …; 'help' lists them (with any INPUT).",
-    )] = None,
+    emit: Emit = None,
     format: arguments.Format = "auto",
     option: Annotated[list[str] | None, typer.Option(
         metavar="KEY=VALUE", show_default=False,
