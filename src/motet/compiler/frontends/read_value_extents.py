@@ -1,4 +1,4 @@
-"""value-extents: extents that follow from values become extents of inputs, and a function of their own computes them.
+"""read-value-extents: extents that follow from values become extents of inputs, which a further function computes.
 
     func @main(%x: tensor<4x6xf32>,                  func @main(%x, %r, %v: tensor<?x0xi8> {motet.value = …}) {
                %r: tensor<1xi64>) {                    %n = tensor.dim %v, 0
@@ -28,6 +28,7 @@ from motet.compiler.ir.program import DIMS, NAME, ONE_KERNEL, PARAMETER, VALUE
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import source_name
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.scheduling.shapes import Shapes
 
@@ -40,12 +41,17 @@ _FEW = 256  # elements
 _CHEAP = ("arith.", "tensor.extract", "tensor.extract_slice", "tensor.dim", "tensor.from_elements", "affine.apply")
 
 
-def read_value_extents(module: ir.Module) -> None:
-    """In place, in every public function of one block whose extents follow from values."""
-    functions = [each for each in public_functions(module) if len(list(each.regions[0].blocks)) == 1]
-    changed = [_Function(module, function).run() for function in functions]
-    if any(changed):
-        run_pipeline(module, "canonicalize,cse")
+@dataclass(frozen=True)
+class ReadValueExtents(ModulePass):
+    """Rewrites every public function of one block whose extents follow from values."""
+
+    name = "read-value-extents"
+
+    def run(self, module: ir.Module) -> None:
+        functions = [each for each in public_functions(module) if len(list(each.regions[0].blocks)) == 1]
+        changed = [_Function(module, function).run() for function in functions]
+        if any(changed):
+            run_pipeline(module, "canonicalize,cse")
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Complex functions made arithmetic on their real and imaginary parts.
+"""lower-complex-functions: complex functions become arithmetic on their real and imaginary parts.
 
     %m = complex.abs %z : complex<f32>   →   %x = complex.re %z        %y = complex.im %z
                                              %m = larger · sqrt(1 + (smaller / larger)²)
@@ -14,18 +14,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from motet.compiler.frontends.real_arithmetic import Real, RealArithmetic
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+from motet.compiler.passes.base import ModulePass
 
 Complex = tuple[Real, Real]
 
 
-def lower_complex_functions(module: ir.Module) -> None:
-    """Rewrites in place, wherever they are, the operations of `complex` that are functions."""
-    for op in find_operations(module, *_FUNCTIONS, *_REAL_VALUED):
-        _lower(op)
+@dataclass(frozen=True)
+class LowerComplexFunctions(ModulePass):
+    """Rewrites the operations of `complex` that are functions, also inside of other operations."""
+
+    name = "lower-complex-functions"
+
+    def run(self, module: ir.Module) -> None:
+        for op in find_operations(module, *_FUNCTIONS, *_REAL_VALUED):
+            _lower(op)
 
 
 def _lower(op: ir.Operation) -> None:
