@@ -107,9 +107,11 @@ class _Function:
             asked = operation
             if operation.name == "tensor.reshape":
                 asked = _elements(operation)
+            first = 1 if asked.name == "tensor.splat" else 0  # the first operand of a splat is its element
             operands = [
                 number for number, operand in enumerate(asked.operands)
-                if not isinstance(operand.type, ir.RankedTensorType) and shapes.numbers.get(operand) is None
+                if number >= first and not isinstance(operand.type, ir.RankedTensorType)
+                and shapes.numbers.get(operand) is None
             ]
             if operands:
                 found.append((asked, operands))
