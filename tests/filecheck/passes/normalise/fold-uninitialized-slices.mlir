@@ -14,8 +14,9 @@ func.func @slice(%x: tensor<2x12x4xf32>) -> tensor<2x12x8xf32> {
 // CHECK-LABEL: func.func @reshape
 // CHECK-NOT: tensor.expand_shape
 // CHECK: tensor.empty() : tensor<2x3xf32>
-func.func @reshape() -> tensor<2x3xf32> {
+func.func @reshape(%x: f32) -> tensor<2x3xf32> {
   %e = tensor.empty() : tensor<6xf32>
   %s = tensor.expand_shape %e [[0, 1]] output_shape [2, 3] : tensor<6xf32> into tensor<2x3xf32>
-  return %s : tensor<2x3xf32>
+  %f = linalg.fill ins(%x : f32) outs(%s : tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %f : tensor<2x3xf32>
 }
