@@ -30,7 +30,7 @@ from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
 from motet.compiler.placement.place import read_devices
 from motet.compiler.placement.read_devices import declarations
-from motet.compiler.placement.speaking import speaks_of_devices
+from motet.compiler.placement.uses_devices import speaks_of_devices
 from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.

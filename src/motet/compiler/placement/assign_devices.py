@@ -35,7 +35,7 @@ from motet.compiler.passes.text import split_words
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.compiler.placement.resolve_aliases import resolve_alias
-from motet.compiler.placement.speaking import speaks_of_devices
+from motet.compiler.placement.uses_devices import speaks_of_devices
 from motet.compiler.placement.verify_devices import mentioned
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code

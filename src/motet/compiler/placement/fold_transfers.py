@@ -20,8 +20,8 @@ from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed, located
-from motet.compiler.placement.make_anew import make_anew
 from motet.compiler.placement.read_devices import links_of
+from motet.compiler.placement.rematerialize import make_anew
 
 
 @dataclass(frozen=True)

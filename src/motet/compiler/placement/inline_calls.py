@@ -24,7 +24,7 @@ from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.speaking import speaks_of_devices
+from motet.compiler.placement.uses_devices import speaks_of_devices
 from motet.errors import CompileError
 
 CALL = "func.call"

@@ -25,7 +25,7 @@ from motet.compiler.placement.affinity_analysis import (
     tensor_operands,
 )
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.make_anew import make_anew
+from motet.compiler.placement.rematerialize import make_anew
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,10 @@ def placer(
         from motet.compiler.placement.faces import face
         from motet.compiler.placement.fold_transfers import FoldTransfers
         from motet.compiler.placement.insert_transfers import InsertTransfers
-        from motet.compiler.placement.leave_loops import LeaveLoops
         from motet.compiler.placement.machine import ProgramMachine, rates_of_families
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
+        from motet.compiler.placement.place_loops_on_fallback import LeaveLoops
         from motet.compiler.placement.place_operations import PlaceOperations
         from motet.compiler.placement.select_branches import SelectBranches
         from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
