@@ -30,7 +30,7 @@ from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
 from motet.compiler.placement.place import read_devices
 from motet.compiler.placement.read_devices import declarations
-from motet.compiler.placement.uses_devices import speaks_of_devices
+from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.
@@ -160,7 +160,7 @@ def _inline(module: ir.Module) -> None:
     """All calls but those of launches that are kept."""
     run_on_module(InlineCalls(), module)
     # Upstream's inliner cleans up as it goes, and so forgets where operations run.
-    run_pipeline(module, "symbol-dce" if speaks_of_devices(module) else "inline,symbol-dce")
+    run_pipeline(module, "symbol-dce" if uses_devices(module) else "inline,symbol-dce")
     refuse_recursion(module)
 
 

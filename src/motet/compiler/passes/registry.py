@@ -24,7 +24,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "motet.compiler.frontends.gpu": ("gpu-concurrency", "lower-launches", "map-loops-to-gpu"),
     "motet.compiler.placement": (
         "anchor-operations", "annotate-affinities", "assign-devices", "check-code", "erase-devices", "fold-transfers",
-        "inline-calls", "insert-transfers", "leave-loops", "materialize-devices", "outline-regions",
+        "inline-calls", "insert-transfers", "place-loops-on-fallback", "materialize-devices", "outline-regions",
         "place-automatically", "place-by-name", "place-operations", "resolve-aliases", "resolve-globals",
         "resolve-on-device", "resolve-promises", "select-branches", "unroll-placed-loops", "verify-devices",
     ),

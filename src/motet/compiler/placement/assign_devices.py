@@ -35,7 +35,7 @@ from motet.compiler.passes.text import split_words
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.compiler.placement.resolve_aliases import resolve_alias
-from motet.compiler.placement.uses_devices import speaks_of_devices
+from motet.compiler.placement.uses_devices import uses_devices
 from motet.compiler.placement.verify_devices import mentioned
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code
@@ -73,7 +73,7 @@ class AssignDevices(ModulePass):
         elif declared:
             if [filled for _, filled in assigned] != [[_HOST]]:
                 _fill(module, declared, assigned)
-        elif not _is_plain(flags) or speaks_of_devices(module):
+        elif not _is_plain(flags) or uses_devices(module):
             for number, (_, filled) in enumerate(assigned):
                 _add(module, f"__device_{number}", filled)
         elif flags:

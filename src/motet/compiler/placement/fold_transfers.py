@@ -21,7 +21,7 @@ from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed, located
 from motet.compiler.placement.read_devices import links_of
-from motet.compiler.placement.rematerialize import make_anew
+from motet.compiler.placement.rematerialize import rematerialize
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FoldTransfers(ModulePass):
             if _hoist(function):
                 _fold(function, device, transparent)
                 _drop_unread(function)
-            make_anew(function)  # what was returned, and so made once, may be so no longer
+            rematerialize(function)  # what was returned, and so made once, may be so no longer
 
 
 def _transfers(function: ir.Operation) -> list[ir.Operation]:

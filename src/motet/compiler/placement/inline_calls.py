@@ -24,7 +24,7 @@ from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.uses_devices import speaks_of_devices
+from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError
 
 CALL = "func.call"
@@ -38,7 +38,7 @@ class InlineCalls(ModulePass):
 
     def run(self, module: ir.Module) -> None:
         refuse_recursion(module)
-        if not speaks_of_devices(module):
+        if not uses_devices(module):
             return
         functions = _functions(module)
         done: set[str] = set()

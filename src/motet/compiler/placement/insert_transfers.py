@@ -25,7 +25,7 @@ from motet.compiler.placement.affinity_analysis import (
     tensor_operands,
 )
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.rematerialize import make_anew
+from motet.compiler.placement.rematerialize import rematerialize
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class InsertTransfers(ModulePass):
         for function in public_functions(module):
             default = default_affinity(module, function)
             if default is not None and is_placed(function):
-                make_anew(function)
+                rematerialize(function)
                 _Inserter(function, default.devices[0][0]).run()
 
 

@@ -49,13 +49,13 @@ def placer(
         from motet.compiler.placement.machine import ProgramMachine, rates_of_families
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
-        from motet.compiler.placement.place_loops_on_fallback import LeaveLoops
+        from motet.compiler.placement.place_loops_on_fallback import PlaceLoopsOnFallback
         from motet.compiler.placement.place_operations import PlaceOperations
         from motet.compiler.placement.select_branches import SelectBranches
         from motet.compiler.placement.unroll_placed_loops import UnrollPlacedLoops
         from motet.compiler.scheduling.requirements import requirements
 
-        for each in (UnrollPlacedLoops(), SelectBranches(), LeaveLoops(left)):
+        for each in (UnrollPlacedLoops(), SelectBranches(), PlaceLoopsOnFallback(left)):
             run_on_module(each, module)
         required = requirements(module)  # as long as each function is whole
         rates = table or rates_of_families()

@@ -1,4 +1,4 @@
-"""leave-loops: loops and branches over tensors that a GPU has no code for run on what the GPU falls back to.
+"""place-loops-on-fallback: loops over tensors that a GPU has no code for, and branches, run on its fallback.
 
     scf.while (%s = %x) : … {…}          with --device gpu=cuda,@cpu    →    scf.while … {motet.affinity = "cpu"}
 
@@ -28,11 +28,11 @@ _CONTROL = ("scf.for", "scf.while", "scf.if")
 
 
 @dataclass(frozen=True)
-class LeaveLoops(ModulePass):
+class PlaceLoopsOnFallback(ModulePass):
     """Changes the operations of functions whose default device has a fallback: loops and branches where it is a GPU,
     and those `left`, the locations of operations that it has turned out to have no code for."""
 
-    name = "leave-loops"
+    name = "place-loops-on-fallback"
     left: frozenset[str] = frozenset()
 
     def run(self, module: ir.Module) -> None:

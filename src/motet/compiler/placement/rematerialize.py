@@ -1,4 +1,4 @@
-"""Transfers of what is as well made where it goes: constants, sizes, and what is made of them.
+"""Rematerialization: values that are cheap to make are made where a transfer would bring them: constants, sizes.
 
     %0 = arith.constant dense<…>                     →     %1 = arith.constant {motet.affinity = "gpu"} dense<…>
     %1 = "motet.transfer"(%0) {to = "gpu"}
@@ -11,7 +11,7 @@ from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
 from motet.compiler.placement.affinity_analysis import is_replicable, parameters
 
 
-def make_anew(function: ir.Operation) -> None:
+def rematerialize(function: ir.Operation) -> None:
     """In place. Parameters are on every device that reads them."""
     block = function.regions[0].blocks[0]
     constants = {a for a, c in zip(block.arguments, parameters(function), strict=True) if c}

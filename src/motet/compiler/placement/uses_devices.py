@@ -6,7 +6,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, TRANSFER_OP
 
 
-def speaks_of_devices(operation: ir.Operation | ir.Module) -> bool:
+def uses_devices(operation: ir.Operation | ir.Module) -> bool:
     """Whether anything in a module or function is declared, placed or moved."""
     found: list[str] = []
 

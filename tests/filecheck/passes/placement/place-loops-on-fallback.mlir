@@ -1,4 +1,4 @@
-// RUN: motet opt %s --pipeline leave-loops | filecheck %s
+// RUN: motet opt %s --pipeline place-loops-on-fallback | filecheck %s
 
 "motet.device"() {sym_name = "gpu", alternatives = ["cuda", "@cpu"]} : () -> ()
 "motet.device"() {sym_name = "cpu", alternatives = ["host"]} : () -> ()
