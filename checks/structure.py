@@ -3,14 +3,16 @@
     python -m checks.structure [--show CHECK]
 
 Every check counts findings in `src/`: imports that the architecture forbids, circles, modules and functions that are
-too long, names that several classes share. `ALLOWED` says how many findings a check may have: 0 is the goal, another
-number is a debt that only shrinks. Exits with 1 where a check has more.
+too long, passes without a name in the registry or without a test, names that several classes share. `ALLOWED` says how
+many findings a check may have: 0 is the goal, another number is a debt that only shrinks. Exits with 1 where a check
+has more.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,9 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "src"
+TESTS = ROOT.parent / "tests" / "filecheck"
+REGISTRY = "motet.compiler.passes.registry"
+PASS_CLASSES = {"Pass", "FunctionPass", "ModulePass"}
 LINES_OF_MODULE = 450
 LINES_OF_FUNCTION = 60
 PARAMETERS = 7
@@ -182,6 +187,60 @@ def many_parameters(modules: Modules) -> Iterator[str]:
                 yield f"{module.name}.{function.name}: {count} parameters"
 
 
+def passes_outside_registry(modules: Modules) -> Iterator[str]:
+    """Passes that the registry does not know: classes that derive from a pass, and classes of the packages of passes
+    that have a name and `run`, or a name of a pass that no class has."""
+    known = registered_passes(modules)
+    found: set[str] = set()
+    for module in modules:
+        in_package = module.name.rpartition(".")[0] in {place.rpartition(".")[0] for place in known.values()}
+        for node in module.tree.body:
+            if not isinstance(node, ast.ClassDef) or not (name := pass_name(node)):
+                continue
+            bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
+            if not bases & PASS_CLASSES and not in_package:
+                continue
+            if known.get(name) == module.name:
+                found.add(name)
+            else:
+                yield f"{module.name}.{node.name}: {name}"
+    for name in sorted(known.keys() - found):
+        yield f"{known[name]}: no class has the name {name}"
+
+
+def pass_name(node: ast.ClassDef) -> str:
+    """The text that a class with a method `run` or `run_on` has as `name`; "" for other classes."""
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    names = [
+        each.value.value for each in node.body
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and each.targets[0].id == "name"
+        and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
+    ]
+    return names[0] if names and methods & {"run", "run_on"} else ""
+
+
+def registered_passes(modules: Modules) -> dict[str, str]:
+    """The names of passes, each with the module that the registry has it in."""
+    registry = next(module for module in modules if module.name == REGISTRY)
+    for node in registry.tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "PACKAGES":
+            assert isinstance(node.value, ast.Call)
+            packages: dict[str, tuple[str, ...]] = ast.literal_eval(node.value.args[0])
+            return {
+                name: f"{package}.{name.replace('-', '_')}" for package, names in packages.items() for name in names
+            }
+    raise LookupError(f"{REGISTRY} has no PACKAGES")
+
+
+def passes_without_test(modules: Modules) -> Iterator[str]:
+    """Passes that no RUN line of a FileCheck test names."""
+    lines = [
+        line for path in sorted(TESTS.rglob("*.mlir")) for line in path.read_text().splitlines() if "RUN:" in line
+    ]
+    tested = {name for line in lines for name in re.findall(r"[\w-]+", line)}
+    yield from sorted(registered_passes(modules).keys() - tested)
+
+
 def shared_class_names(modules: Modules) -> Iterator[str]:
     """Names of classes that several modules define."""
     where: dict[str, list[str]] = defaultdict(list)
@@ -201,6 +260,8 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "long-modules": (f"modules above {LINES_OF_MODULE} lines", long_modules),
     "long-functions": (f"functions above {LINES_OF_FUNCTION} lines", long_functions),
     "many-parameters": (f"functions of more than {PARAMETERS} parameters", many_parameters),
+    "passes-outside-registry": ("passes outside the registry", passes_outside_registry),
+    "passes-without-test": ("passes without a FileCheck test", passes_without_test),
     "shared-class-names": ("class names in several modules", shared_class_names),
 }
 

@@ -192,3 +192,19 @@ func.func @main(%x: tensor<5x40xf32>) -> tensor<5x70xf32> {{
     outcome = motet("run", "dense.motet", "--input", "@x.npy")
     assert outcome.returncode == 1
     assert "dense.safetensors" in outcome.stderr and len(outcome.stderr.splitlines()) == 1
+
+
+def test_passes_are_reported_on_standard_error(motet: Run, add: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # the second time the artifact is in the cache
+        outcome = motet("compile", add.name, "--print-after", "outline-kernels", "--time-passes")
+        assert outcome.returncode == 0, outcome.stderr
+        assert "// ----- after outline-kernels -----\n" in outcome.stderr and "func.func private" in outcome.stderr
+        assert "hoist-constants" in outcome.stderr and "everything else" in outcome.stderr
+        assert "hoist-constants" not in outcome.stdout and (tmp_path / "add.motet").exists()
+
+
+def test_a_pass_that_there_is_not_is_refused(motet: Run, add: Path) -> None:
+    outcome = motet("compile", add.name, "--print-after", "outline-kernel")
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith("error: --print-after outline-kernel: no such pass; expected one of ")
+    assert "outline-kernels" in outcome.stderr and outcome.stderr.count("\n") == 1

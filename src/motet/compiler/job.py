@@ -30,6 +30,21 @@ ORACLES: dict[Oracle, str] = {
 }
 
 
+class PassReports(msgspec.Struct, frozen=True):
+    """What is printed of the passes of a compilation: the program after each of those named in `after`, or after each
+    that changes it, and how long each takes."""
+
+    after: tuple[str, ...] = ()
+    changed: bool = False
+    times: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.after) or self.changed or self.times
+
+
+NO_REPORTS = PassReports()
+
+
 class Job(msgspec.Struct, frozen=True):
     """`source` is text or bytes; without it `file` is read, which must be in `state`, and without that `path`. `result`
     is where an artifact is written, if not in the job's folder. `stage` is of `emit`, `pipeline` of `optimise`,
@@ -48,7 +63,7 @@ class Job(msgspec.Struct, frozen=True):
     rates: str = ""  # what devices can do, JSON, `placement/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
     sequences: str = ""  # elements of an ONNX model's inputs that are sequences, `frontends/onnx_interface.py`
-    separate_siblings: bool = False  # `partition/group.py`
+    separate_siblings: bool = False  # `passes/fuse/group.py`
     unchecked_indices: bool = False  # `codegen/cpu/checks.py`
     tune_schedule: bool = False
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
@@ -68,14 +83,16 @@ class Job(msgspec.Struct, frozen=True):
     keeps: bool = False  # compiled kernels, for other jobs
     keep_source: bool = False  # in the artifact, `kept_source.py`
     oracle: Oracle = "upstream"  # of `verify`
+    reports: PassReports = NO_REPORTS
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One line of a worker's output: progress, a warning, or the error that ended it."""
+    """One line of a worker's output: progress, a warning, a report of passes, or the error that ended it."""
 
     progress: str = ""
     fraction: float = 0.0
     warning: str = ""
+    report: str = ""  # text for standard error
     error: str = ""  # the class's name in `motet.errors`
     text: str = ""
     file: str = ""

@@ -84,7 +84,7 @@ def run_oracle(program: Program, function: str, inputs: Sequence[np.ndarray]) ->
 
 
 def _completed(program: Program, function: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """`inputs`, and those that stand for values, which other functions compute (`frontends/value_extents.py`)."""
+    """`inputs`, and those that stand for values, which other functions compute (`frontends/read_value_extents.py`)."""
     complete = [*inputs, *_states(program, function)]
     computed: dict[str, np.ndarray] = {}
     for attributes in _attributes(program.module, function):

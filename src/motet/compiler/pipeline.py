@@ -34,7 +34,7 @@ from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.codegen.reader import read_kernel
 from motet.compiler.codegen.reading import Unreadable, dtype_of
-from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import (
@@ -50,31 +50,9 @@ from motet.compiler.ir.program import (
     value_of,
 )
 from motet.compiler.ir.translate import source_location
-from motet.compiler.normalise.decompose_softmax import decompose_softmax
-from motet.compiler.normalise.drop_casts import drop_casts
-from motet.compiler.normalise.drop_nothing import drop_nothing
-from motet.compiler.normalise.hoist_constants import hoist_constants
-from motet.compiler.normalise.keep_scalars import keep_scalars
-from motet.compiler.normalise.measure_sorted import measure_sorted
-from motet.compiler.normalise.resolve_extracts import resolve_extracts
-from motet.compiler.normalise.resolve_reshapes import resolve_reshapes
-from motet.compiler.normalise.simplify_sizes import simplify_sizes
-from motet.compiler.normalise.slice_after_splitting import slice_after_splitting
-from motet.compiler.normalise.slice_extracts import slice_extracts
-from motet.compiler.normalise.slice_nothing import slice_nothing
-from motet.compiler.normalise.split_groups import split_groups
-from motet.compiler.normalise.upsample_by_phases import upsample_by_phases
-from motet.compiler.partition.attention import fuse_attention
-from motet.compiler.partition.distribute_concats import distribute_concats
-from motet.compiler.partition.fold_constants import fold_constants
-from motet.compiler.partition.inline_indices import inline_indices
-from motet.compiler.partition.joined_products import join_products
-from motet.compiler.partition.merge_groups import merge_groups
-from motet.compiler.partition.narrow_factors import narrow_factors, narrow_readers
-from motet.compiler.partition.outline import KIND, outline_kernels
-from motet.compiler.partition.refined_rows import refine_rows
-from motet.compiler.partition.sink_expansions import sink_expansions
-from motet.compiler.partition.unroll_loops import unroll_loops
+from motet.compiler.passes.fuse.outline_kernels import KIND
+from motet.compiler.passes.pipelines import FUSE_FOR_GPU, NORMALISE, OUTLINE
+from motet.compiler.passes.running import run_steps
 from motet.compiler.placement.faces import as_large_as_destinations, complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
@@ -102,9 +80,6 @@ from motet.version import VERSION
 Progress = Callable[[str, float], None]
 Packed = tuple[dict[str, np.ndarray], list[Parameter]]
 Early = Callable[[Mapping[str, np.ndarray]], None]
-
-CLEAN = "canonicalize,cse"
-NORMALISE = "func.func(linalg-generalize-named-ops),canonicalize,cse,canonicalize"
 
 
 @dataclass
@@ -136,21 +111,22 @@ def build(
     progress("normalise", 0.0)
     normalise(program)
     progress("partition", 0.1)
-    apart = attending(program, targets)
+    gpu_program = fuse_for_gpu(program, targets)
     kernels = partition(program)
-    divided = None if apart is None else (apart, partition_beside(apart, program))
+    for_gpu = (gpu_program, partition_for_gpu(gpu_program, program, kernels))
     return build_partitioned(
-        program, kernels, targets, jobs, progress, memory_limit, candidates, choice, divided, early
+        program, kernels, targets, jobs, progress, memory_limit, candidates, choice, for_gpu, early
     )
 
 
 def build_partitioned(
     program: Program, kernels: Kernels, targets: Sequence[Target], jobs: int, progress: Progress,
     memory_limit: int | None = None, candidates: bool = False, choice: Choice = DEFAULT,
-    apart: tuple[Program, Kernels] | None = None, early: Early | None = None,
+    for_gpu: tuple[Program, Kernels] | None = None, early: Early | None = None,
 ) -> Built:
-    """`build` from partitioned kernels on; `apart` is the program as it is partitioned for targets that have attention
-    as one kernel, if that is different."""
+    """`build` from partitioned kernels on; `for_gpu` is the program as it is partitioned for targets that have
+    attention as one kernel, if that is different."""
+    gpu_program, gpu_kernels = for_gpu or (program, kernels)
     functions = public_functions(program.module)
     try:
         signatures = {
@@ -159,7 +135,7 @@ def build_partitioned(
         }
     except Unreadable as reason:
         raise CompileError(f"{reason} is not supported as an input or result") from None
-    store = ParameterStore(program.parameters if apart is None else apart[0].parameters)
+    store = ParameterStore(gpu_program.parameters)
     members: dict[str, bytes] = {}
     made: Objects = {}
     found: dict[Target, Variant] = {}
@@ -174,9 +150,10 @@ def build_partitioned(
 
     for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
-        divided, own_kernels = apart if apart is not None and backend_of(target).attends else (program, kernels)
+        fused = backend_of(target).attends
+        own_program, own_kernels = (gpu_program, gpu_kernels) if fused else (program, kernels)
         own = [
-            function for function in public_functions(divided.module)
+            function for function in public_functions(own_program.module)
             if runs_on(function, target.family, program.placement)
         ]
         if own or not functions:
@@ -237,89 +214,49 @@ def placed_manifest(manifest: Manifest, placement: Placement) -> Manifest:
 def normalise(program: Program) -> None:
     """Canonical linalg; constants as parameters; what operations take for granted of extents as constraints."""
     program.constraints = requirements(program.module)
-    decompose_softmax(program.module)
-    for function in public_functions(program.module):
-        drop_nothing(function)
-        slice_nothing(function)
-        drop_casts(function)
-        resolve_reshapes(function)
-    run_pipeline(program.module, NORMALISE)
-    simplified = [simplify_sizes(function) for function in public_functions(program.module)]
-    if any(simplified):
-        run_pipeline(program.module, CLEAN)
-    functions = public_functions(program.module)
-    resolved = [step(function) for step in (slice_extracts, resolve_extracts) for function in functions]
-    if any(resolved):
-        run_pipeline(program.module, CLEAN)
-    for function in public_functions(program.module):
-        slice_after_splitting(function)
-    functions = public_functions(program.module)
-    if any([*(upsample_by_phases(each, phases=False) for each in functions), *map(split_groups, functions)]):
-        run_pipeline(program.module, CLEAN)
-    for function in public_functions(program.module):
-        measure_sorted(function)
-        keep_scalars(function)
-    hoist_constants(program)
+    run_steps(NORMALISE, program)
 
 
 def partition(program: Program) -> Kernels:
     """Kernels as functions of their own, each read into stages where it has that form."""
-    outline_kernels(program.module)
-    fold_constants(program)
+    run_steps(OUTLINE, program)
     return read_kernels(program)
 
 
-def attending(program: Program, targets: Sequence[Target]) -> Program | None:
-    """`program`, normalised, with attention marked, for those of `targets` that have it as one kernel, and with rows
-    as long as these can have them, and narrow factors of products as they are; None where there is nothing of this, or
-    nobody has. Where all do, it is `program` itself that is changed, and the answer is None too."""
-    those = [backend for backend in map(backend_of, targets) if backend.attends]
-    if not those:
-        return None
+def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
+    """`program`, normalised, as those of `targets` get it that have attention as one kernel (`FUSE_FOR_GPU`). It is
+    `program` itself if no target has, if all have, which changes it in place, or if there is nothing to fuse."""
+    backends = [backend for backend in map(backend_of, targets) if backend.attends]
+    if not backends:
+        return program
+    if len(backends) == len(targets):
+        _run_gpu_passes(program, backends)
+        return program
+    text = program.module.operation.get_asm(enable_debug_info=True)
+    copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
+    changed = _run_gpu_passes(copy, backends)
+    program.parameters = copy.parameters  # both share them, with those that were made of others
+    return copy if changed else program
 
-    def accepts(kernel: Kernel) -> bool:
-        return is_attention(kernel) and all(backend.fuses(kernel) for backend in those)
+
+def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
+    def fuses(kernel: Kernel) -> bool:
+        return is_attention(kernel) and all(backend.fuses(kernel) for backend in backends)
 
     def joins(products: Sequence[ProductShape]) -> bool:
-        return all(backend.joins(products) for backend in those)
+        return all(backend.joins(products) for backend in backends)
 
-    if len(those) == len(targets):
-        unroll_loops(program)
-        upsample(program)
-        merge_groups(program)
-        narrow_factors(program)
-        fuse_attention(program, accepts)
-        refine_rows(program)
-        narrow_readers(program)
-        distribute_concats(program)
-        sink_expansions(program)
-        inline_indices(program)
-        join_products(program, joins)
-        return None
-    text = program.module.operation.get_asm(enable_debug_info=True)
-    apart = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
-    changed = [
-        unroll_loops(apart), upsample(apart), merge_groups(apart), narrow_factors(apart),
-        fuse_attention(apart, accepts), refine_rows(apart), narrow_readers(apart), distribute_concats(apart),
-        sink_expansions(apart), inline_indices(apart), join_products(apart, joins),
-    ]
-    program.parameters = apart.parameters  # both share them, with those that were made of others
-    return apart if any(changed) else None
+    options = {"fuse-attention": {"accepts": fuses}, "fuse-multi-gemm": {"accepts": joins}}
+    return run_steps(FUSE_FOR_GPU, program, options)
 
 
-def upsample(program: Program) -> bool:
-    """Transposed convolutions phase by phase, in place; whether there were any. On the host what this makes of them is
-    slower than zeros: vectors of results do not lie side by side."""
-    found = [upsample_by_phases(function, phases=True) for function in public_functions(program.module)]
-    if any(found):
-        run_pipeline(program.module, CLEAN)
-    return any(found)
-
-
-def partition_beside(apart: Program, program: Program) -> Kernels:
-    """Partition `apart`, which shares its parameters with `program`; what was folded there is not folded again."""
-    apart.parameters = program.parameters
-    return partition(apart)
+def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) -> Kernels:
+    """Partition `gpu_program` where it is another than `program`, whose kernels are `kernels`. Both share their
+    parameters: what was folded for one is not folded again."""
+    if gpu_program is program:
+        return kernels
+    gpu_program.parameters = program.parameters
+    return partition(gpu_program)
 
 
 def read_kernels(program: Program) -> Kernels:

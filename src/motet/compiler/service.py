@@ -35,7 +35,20 @@ from motet.cache import Cache
 from motet.compiler import external_data
 from motet.compiler.external_data import State
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
-from motet.compiler.job import ARRAYS, ORACLES, REQUEST, RESULT, SOURCE, STAGES, TUNINGS, Job, Message, VerifyReport
+from motet.compiler.job import (
+    ARRAYS,
+    NO_REPORTS,
+    ORACLES,
+    REQUEST,
+    RESULT,
+    SOURCE,
+    STAGES,
+    TUNINGS,
+    Job,
+    Message,
+    PassReports,
+    VerifyReport,
+)
 from motet.compiler.keeper import Hired, Keeper
 from motet.compiler.placement.rates import read_rates
 from motet.compiler.protobuf import Content
@@ -87,7 +100,8 @@ class CompileRequest:
     """What to compile. `source` is text, bytes or, where it is read from the file `path`, None.
     `devices` are (name or "", device expression); `options` are those of `OPTIONS`; `placement` is `default`, where
     the default device takes what nothing places, or `auto`, where a model of costs places it; `places` are
-    patterns of names that operations have in the source, and the devices where those run."""
+    patterns of names that operations have in the source, and the devices where those run. `reports` says what is
+    printed of passes, on standard error; the program is then compiled even if the cache has its artifact."""
 
     source: str | bytes | None
     path: str = ""
@@ -97,6 +111,7 @@ class CompileRequest:
     cache: bool = True
     placement: str = "default"
     places: tuple[tuple[str, str], ...] = ()
+    reports: PassReports = NO_REPORTS
 
 
 def compile(
@@ -106,7 +121,7 @@ def compile(
     request, `WorkerCrash`."""
     job = _job(request, "compile")
     _wheels()
-    if not request.cache or job.tune == "measure":
+    if not request.cache or job.tune == "measure" or job.reports:
         with _Folder() as folder:
             _run(job, folder, progress, worker)
             _keep_tunings(folder, dict(request.options).get("tuning"))
@@ -198,6 +213,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
     for name in options:
         if name not in OPTIONS:
             raise OptionError(f"option {name}: unknown; available: {', '.join(OPTIONS)}")
+    _check_reports(request.reports)
     if request.placement not in PLACEMENTS:
         raise OptionError(f"placement {request.placement}: unknown; available: {', '.join(PLACEMENTS)}")
     texts = tuple(f"{name}={expression}" if name else expression for name, expression in request.devices)
@@ -224,8 +240,18 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         file=file, state=state, model=model, data_files=data_files, keeps=request.cache,
         tune_schedule=_tuning(options.get("tune-schedule")), tune_inputs=_shapes(options.get("tune-inputs")),
         sequences=_sequences(options.get("sequences")),
-        keep_source=_flag("keep-source", options.get("keep-source"), default=False),
+        keep_source=_flag("keep-source", options.get("keep-source"), default=False), reports=request.reports,
     )
+
+
+def _check_reports(reports: PassReports) -> None:
+    """Raises OptionError for a pass that there is not."""
+    if reports.after:
+        from motet.compiler.passes.registry import PASSES
+
+        for name in reports.after:
+            if name not in PASSES:
+                raise OptionError(f"--print-after {name}: no such pass; expected one of {', '.join(sorted(PASSES))}")
 
 
 def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
@@ -527,6 +553,9 @@ def _listen(answers: IO[bytes], progress: Progress | None) -> MotetError | None:
             error = _error(message)
         elif message.warning:
             _log.warning("%s", message.warning)
+        elif message.report:
+            sys.stderr.write(message.report)
+            sys.stderr.flush()
         elif progress is not None:
             progress(message.progress, message.fraction)
     return error

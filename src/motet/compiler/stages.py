@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Generator
 
 import msgspec
 
@@ -12,16 +14,18 @@ from motet.compiler.codegen.backend import Objects
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir._mlir import ir, register_stablehlo
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.placement.foreign_passes import FOREIGN_PASSES
-from motet.compiler.placement.passes import PASSES
+from motet.compiler.passes import registry
+from motet.compiler.passes.pipelines import Step, Upstream
+from motet.compiler.passes.running import run_steps
+from motet.compiler.passes.text import split_commas
 from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location
 
-_PASSES = {**PASSES, **FOREIGN_PASSES}
+_OTHERS = re.compile(r"\b(?:stablehlo|chlo|tm_tensor)\.")  # dialects that a context knows if it is told of them
 
 
 def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
@@ -31,18 +35,19 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
     pipeline.normalise(program)
     if stage == "normalised":
         return str(program.module)
-    apart = pipeline.attending(program, targets if stage == "scheduled" else targets[:1])
+    gpu_program = pipeline.fuse_for_gpu(program, targets if stage == "scheduled" else targets[:1])
     kernels = pipeline.partition(program)
     if stage == "kernels":
         return str(program.module)
     if stage == "scheduled":
-        other = (program, kernels) if apart is None else (apart, pipeline.partition_beside(apart, program))
+        gpu_kernels = pipeline.partition_for_gpu(gpu_program, program, kernels)
         members: dict[str, bytes] = {}
         made: Objects = {}
-        store = ParameterStore(other[0].parameters)
+        store = ParameterStore(gpu_program.parameters)
         variants: list[Variant] = []
         for target in targets:
-            own, own_kernels = other if backend_of(target).attends else (program, kernels)
+            fused = backend_of(target).attends
+            own, own_kernels = (gpu_program, gpu_kernels) if fused else (program, kernels)
             functions = public_functions(own.module)
             variants.append(pipeline.build_variant(functions, own_kernels, target, store, jobs, members, made))
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
@@ -51,44 +56,43 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
 
 
 def optimise(text: str, file: str, passes: str) -> str:
-    """MLIR `text`, older spellings included, after a pipeline of passes: upstream's and those of placement."""
-    context = ir.Context()
-    module, _ = parse_module(text, file, context)
-    with context, ir.Location.unknown():
-        for name, written, options in _parts(passes):
+    """MLIR `text`, older spellings included, after a pipeline of passes: upstream's, and Motet's own."""
+    with opened(text, file) as program:
+        for step in steps_of(passes):
             try:
-                if name in _PASSES:
-                    _PASSES[name](options).run(module)
-                else:
-                    run_pipeline(module, written)
+                run_steps((step,), program)
             except ir.MLIRError as error:
                 raise compile_error(error, file) from None
             except ValueError as error:
                 raise CompileError(f"pipeline {passes!r}: {_reason(str(error))}", Location(file)) from None
-        return str(module)
+        return str(program.module)
 
 
-def _parts(pipeline: str) -> list[tuple[str, str, str]]:
-    """Name, text and options of every pass that Motet runs, and of what stands between them: that has no name."""
-    parts: list[str] = [""]
-    depth = 0
+@contextlib.contextmanager
+def opened(text: str, file: str) -> Generator[Program]:
+    """MLIR `text` as it is written, for passes to run on, in whose context all further work is done."""
+    context = ir.Context()
+    if _OTHERS.search(text):
+        register_stablehlo(context)
+    module, _ = parse_module(text, file, context)
+    context.allow_unregistered_dialects = True  # the attributes named motet.…
+    with context, ir.Location.unknown():
+        yield Program(module)
+
+
+def steps_of(pipeline: str) -> list[Step]:
+    """The steps of a pipeline in text; adjacent passes of upstream are one."""
     if whole := re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", pipeline):
         pipeline = whole[1]  # where passes run anyway
-    for character in pipeline:
-        depth += (character in "([{<") - (character in ")]}>")
-        if character == "," and not depth:
-            parts.append("")
+    found: list[Step] = []
+    for part in split_commas(pipeline):
+        steps = registry.expand(part)
+        if steps is not None:
+            found += steps
+        elif found and isinstance(found[-1], Upstream):
+            found[-1] = Upstream(f"{found[-1].pipeline},{part}")
         else:
-            parts[-1] += character
-    found: list[tuple[str, str, str]] = []
-    for part in parts:
-        name, _, options = part.strip().partition("{")
-        if name.strip() in _PASSES:
-            found.append((name.strip(), part, options.rpartition("}")[0]))
-        elif found and not found[-1][0]:
-            found[-1] = ("", f"{found[-1][1]},{part}", "")
-        else:
-            found.append(("", part, ""))
+            found.append(Upstream(part))
     return found
 
 

@@ -83,14 +83,8 @@ def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
     from motet.compiler.ir._mlir import ir
 
     try:
-        if job.kind == "compile":
-            _compile(job, folder, left)
-        elif job.kind == "emit":
-            _emit(job, folder, left)
-        elif job.kind == "optimise":
-            _optimise(job, folder)
-        else:
-            _verify(job, folder)
+        with _reported(job):
+            _do(job, folder, left)
     except NoCode as refusal:
         if refusal.places <= left or not any(_FALLBACK in device for device in job.devices):
             raise CompileError(refusal.message, refusal.location) from None
@@ -99,13 +93,41 @@ def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
         raise CompileError(f"{job.path}: {_one_line(str(error))}") from error
 
 
+def _do(job: Job, folder: Path, left: frozenset[str]) -> None:
+    if job.kind == "compile":
+        _compile(job, folder, left)
+    elif job.kind == "emit":
+        _emit(job, folder, left)
+    elif job.kind == "optimise":
+        _optimise(job, folder)
+    else:
+        _verify(job, folder)
+
+
+@contextlib.contextmanager
+def _reported(job: Job) -> Generator[None]:
+    """Sends the reports of passes that the job asks for, also of a job that fails."""
+    if not job.reports:
+        yield
+        return
+    from motet.compiler.passes.report import PassReporter
+    from motet.compiler.passes.running import observed
+
+    reporter = PassReporter(job.reports, lambda text: _say(Message(report=text)))
+    with observed(reporter):
+        try:
+            yield
+        finally:
+            reporter.finish()
+
+
 @contextlib.contextmanager
 def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozenset()) -> Generator[Program]:
     """The job's program, in whose context all further work is done; split by device unless `place` does otherwise."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import UNCHECKED
-    from motet.compiler.partition.group import SEPARATE_SIBLINGS
+    from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
     from motet.compiler.placement.place import placer
 
     data = _source(job)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from motet.compiler.normalise.reassociation import Monomial, match_groups
+from motet.compiler.passes.normalise.reassociation import Monomial, match_groups
 
 _VIEWS = (
     torch.ops.aten.view.default, torch.ops.aten.reshape.default, torch.ops.aten._unsafe_view.default,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -33,8 +35,34 @@ Examples:
   motet compile model.onnx --option keep-source=true
                                                    keeps the model in the artifact, for motet run --verify; weights
                                                    that Motet uses unchanged are stored once, all others twice
+  motet compile model.mlir --print-changed -o out.motet
+                                                   prints the program after each pass that changes it; motet opt
+                                                   runs the same passes one by one
   motet compile model.onnx --prove                 proves that no schedule has a race, and prints what was compared
 """
+
+
+Emit = Annotated[str | None, typer.Option(
+    metavar="STAGE", show_default=False,
+    help="Print what this stage makes of the program instead: program, normalised, kernels, scheduled, "
+    "llvm, assembly, …; 'help' lists them (with any INPUT).",
+)]
+Prove = Annotated[bool, typer.Option(
+    "--prove", help="Prove of every schedule that each order of its commands that it allows gives the same "
+    "results, print what was proved, and fail, writing nothing, where it cannot be.",
+)]
+PrintAfter = Annotated[list[str] | None, typer.Option(
+    metavar="PASS", show_default=False,
+    help="Print the program on standard error after each run of this pass, such as hoist-constants. May be given "
+    "several times.",
+)]
+PrintChanged = Annotated[bool, typer.Option(
+    "--print-changed", help="Print the program on standard error after each pass that changes it, and the names of "
+    "those that do not.",
+)]
+TimePasses = Annotated[bool, typer.Option(
+    "--time-passes", help="Print on standard error how long each pass takes.",
+)]
 
 
 def compile_program(
@@ -46,11 +74,7 @@ def compile_program(
         "with --emit.",
     )] = None,
     device: arguments.Devices = None,
-    emit: Annotated[str | None, typer.Option(
-        metavar="STAGE", show_default=False,
-        help="Print what this stage makes of the program instead: program, normalised, kernels, scheduled, "
-        "llvm, assembly, …; 'help' lists them (with any INPUT).",
-    )] = None,
+    emit: Emit = None,
     format: arguments.Format = "auto",
     option: Annotated[list[str] | None, typer.Option(
         metavar="KEY=VALUE", show_default=False,
@@ -66,10 +90,10 @@ def compile_program(
     no_cache: Annotated[bool, typer.Option(
         "--no-cache", help="Compile everything anew, and keep nothing for the next time.",
     )] = False,
-    prove: Annotated[bool, typer.Option(
-        "--prove", help="Prove of every schedule that each order of its commands that it allows gives the same "
-        "results, print what was proved, and fail, writing nothing, where it cannot be.",
-    )] = False,
+    prove: Prove = False,
+    print_after: PrintAfter = None,
+    print_changed: PrintChanged = False,
+    time_passes: TimePasses = False,
 ) -> None:
     if parameters not in ("embedded", "external"):
         raise OptionError(f"--parameters {parameters}: expected embedded or external")
@@ -79,6 +103,7 @@ def compile_program(
         input, format=format, devices=device or [], options=option or [], cache=not no_cache, placement=placement,
         places=place or [],
     )
+    request = _with_reports(request, print_after or [], print_changed, time_passes)
     if emit is not None:
         _print_stage(request, emit, output)
         return
@@ -97,6 +122,16 @@ def compile_program(
     save(artifact, path, "external" if parameters == "external" else "embedded")
     names = ", ".join(each.name for each in artifact.callable_functions)
     typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {names}")
+
+
+def _with_reports(
+    request: CompileRequest, print_after: Sequence[str], print_changed: bool, time_passes: bool
+) -> CompileRequest:
+    if not print_after and not print_changed and not time_passes:
+        return request
+    from motet.compiler.job import PassReports
+
+    return replace(request, reports=PassReports(tuple(print_after), print_changed, time_passes))
 
 
 def _print_proofs(artifact: Artifact) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.oracle import run_oracle_text
-from motet.compiler.partition.evaluate import evaluate
+from motet.compiler.passes.fuse.evaluate import evaluate
 
 MAPS = "indexing_maps = [affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> (i, j)>]"
 KERNEL = """

@@ -25,7 +25,7 @@ class Backend(Protocol):
 
     @property
     def attends(self) -> bool:
-        """Whether attention may be one kernel here (`partition/attention.py`)."""
+        """Whether attention may be one kernel here (`passes/fuse/fuse_attention.py`)."""
         ...
 
     def fuses(self, kernel: Kernel) -> bool:
@@ -33,7 +33,7 @@ class Backend(Protocol):
         ...
 
     def joins(self, products: Sequence[ProductShape]) -> bool:
-        """Whether `products` whose results meet are faster as one kernel (`partition/joined_products.py`)."""
+        """Whether `products` whose results meet are faster as one kernel (`passes/fuse/fuse_multi_gemm.py`)."""
         ...
 
     def gains(self, kernel: Kernel) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from motet.compiler.external_data import State
 from motet.compiler.frontends.kinds import kind_of, text_of
-from motet.compiler.frontends.value_extents import read_value_extents
+from motet.compiler.frontends.read_value_extents import ReadValueExtents
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Place, Program
+from motet.compiler.passes.running import run_on_module
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.protobuf import Content
 from motet.errors import OptionError
@@ -57,6 +58,6 @@ def _load_onnx(
     program = load_onnx(source, file, DataFiles(path, states) if path else None, sequences)
     with program.module.context as context, ir.Location.unknown():
         context.allow_unregistered_dialects = True
-        read_value_extents(program.module)
+        run_on_module(ReadValueExtents(), program.module)
         program.placement = place(program.module)
     return program

@@ -12,27 +12,38 @@ same rule.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+from motet.compiler.passes.base import ModulePass
 from motet.errors import CompileError
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
-def crop_pads(module: ir.Module) -> None:
-    """In place. Raises CompileError for pads whose amounts are values although all extents are known."""
-    with module.context:
-        for pad in find_operations(module, "tensor.pad"):
-            low, high = _amounts(pad)
-            source = ir.RankedTensorType(pad.operands[0].type)
-            removed = [min(a, 0) + min(b, 0) if _DYNAMIC not in (a, b) else 0 for a, b in zip(low, high, strict=True)]
-            if _DYNAMIC in (*low, *high):
-                _refuse_shift(pad, source)
-                pad.attributes["nofold"] = ir.UnitAttr.get()
-            elif any(removed) and source.has_static_shape:
-                _crop(pad, source, low, high)
+@dataclass(frozen=True)
+class CropPads(ModulePass):
+    """Raises CompileError for pads whose amounts are values although all extents are known."""
+
+    name = "crop-pads"
+
+    def run(self, module: ir.Module) -> None:
+        with module.context:
+            for pad in find_operations(module, "tensor.pad"):
+                _visit(pad)
+
+
+def _visit(pad: ir.Operation) -> None:
+    low, high = _amounts(pad)
+    source = ir.RankedTensorType(pad.operands[0].type)
+    removed = [min(a, 0) + min(b, 0) if _DYNAMIC not in (a, b) else 0 for a, b in zip(low, high, strict=True)]
+    if _DYNAMIC in (*low, *high):
+        _refuse_shift(pad, source)
+        pad.attributes["nofold"] = ir.UnitAttr.get()
+    elif any(removed) and source.has_static_shape:
+        _crop(pad, source, low, high)
 
 
 def _refuse_shift(pad: ir.Operation, source: ir.RankedTensorType) -> None:

@@ -10,26 +10,27 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
-from motet.compiler.frontends.complex_functions import lower_complex_functions
-from motet.compiler.frontends.crop_pads import crop_pads
+from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.gpu.keep_launches import launches, pass_scalars, settle_launches
 from motet.compiler.frontends.gpu.keep_loops import keep_loops
-from motet.compiler.frontends.gpu.lower_launches import lower_launches
+from motet.compiler.frontends.gpu.lower_launches import LowerLaunches
 from motet.compiler.frontends.locations import compile_error, locate
+from motet.compiler.frontends.lower_complex_functions import LowerComplexFunctions
 from motet.compiler.frontends.raising.raise_loops import raise_loops
-from motet.compiler.frontends.value_extents import read_value_extents
+from motet.compiler.frontends.read_value_extents import ReadValueExtents
 from motet.compiler.ir._mlir import func, indexing_maps, ir, run_pipeline
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Program
 from motet.compiler.ir.short_types import SHORT_TYPES, short_type, stored
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
+from motet.compiler.passes.running import run_on_module
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion
 from motet.compiler.placement.place import read_devices
 from motet.compiler.placement.read_devices import declarations
-from motet.compiler.placement.speaking import speaks_of_devices
+from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError, Location
 
 # What may stand in a program; everything else is named in an error, at its place.
@@ -56,9 +57,9 @@ def normal_form(
         read_devices(module)
         _require_public(module, file)
         try:
-            crop_pads(module)
+            run_on_module(CropPads(), module)
             _lower(module)
-            lower_complex_functions(module)
+            run_on_module(LowerComplexFunctions(), module)
             if settle_launches(module):
                 _inline(module)
             for function in launches(module):
@@ -76,7 +77,7 @@ def normal_form(
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
             store_short_elements(module, NATIVE, resources)
             if placement is None:
-                read_value_extents(module)
+                run_on_module(ReadValueExtents(), module)
             parameters = {key: _stored(array) for key, array in (given or {}).items()}
             for function in _functions(module):
                 _hoist_constants(function, parameters, resources or {}, file)
@@ -117,13 +118,13 @@ def _lower(module: ir.Module) -> None:
     """Calls are inlined, and dialects that upstream lowers to linalg are lowered."""
     dialects = _dialects(module)
     if "gpu" in dialects:
-        lower_launches(module)
+        run_on_module(LowerLaunches(), module)
         dialects = _dialects(module)
     if "cf" in dialects and any(len(list(one.regions[0].blocks)) > 1 for one in _functions(module)):
         run_pipeline(module, "lift-cf-to-scf")  # branches between blocks become scf.if and scf.while
-    InlineCalls().run(module)
+    run_on_module(InlineCalls(), module)
     if "tosa" in dialects:
-        AnchorOperations().run(module)
+        run_on_module(AnchorOperations(), module)
         keep_operators(module, ("tosa.",))
         run_pipeline(
             module,
@@ -157,9 +158,9 @@ def _drop_globals(module: ir.Module) -> None:
 
 def _inline(module: ir.Module) -> None:
     """All calls but those of launches that are kept."""
-    InlineCalls().run(module)
+    run_on_module(InlineCalls(), module)
     # Upstream's inliner cleans up as it goes, and so forgets where operations run.
-    run_pipeline(module, "symbol-dce" if speaks_of_devices(module) else "inline,symbol-dce")
+    run_pipeline(module, "symbol-dce" if uses_devices(module) else "inline,symbol-dce")
     refuse_recursion(module)
 
 

@@ -23,6 +23,7 @@ from motet.compiler.frontends.tensor_spellings import AFFINITY, BUFFER_VIEW, OPE
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.program import DESTINATION, NAME
+from motet.compiler.passes.base import ModulePass
 from motet.errors import CompileError
 
 PIN = "iree.abi.affinity"
@@ -31,7 +32,7 @@ _BUFFERS = (BUFFER_VIEW, "!hal.buffer")
 
 
 @dataclass(frozen=True)
-class ResolveFlow:
+class ResolveFlow(ModulePass):
     """Raises CompileError, at the operation, for what has no counterpart."""
 
     name = "resolve-flow"

@@ -6,7 +6,7 @@ name and with it their accuracy. `composite` becomes its decomposition; `while`,
 
 from __future__ import annotations
 
-from motet.compiler.frontends.crop_pads import crop_pads
+from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.frontends.normal_form import normal_form
@@ -24,6 +24,7 @@ from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import OF_EXTENTS, Place, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators
+from motet.compiler.passes.running import run_on_module
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls
@@ -98,7 +99,7 @@ def load_stablehlo(text: str, file: str, place: Place = erase_devices) -> Progra
             _structured_control_flow(module)
             run_pipeline(module, _TO_LINALG)
             fill_bodies(module)
-            crop_pads(module)
+            run_on_module(CropPads(), module)
             run_pipeline(module, _LOWER)
             if extract_from_parts(module):
                 run_pipeline(module, "canonicalize,cse")

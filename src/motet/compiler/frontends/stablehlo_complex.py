@@ -19,7 +19,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.frontends.stablehlo_writing import Text, V, require_static
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
-from motet.compiler.normalise.hoist_constants import printed_elements
+from motet.compiler.passes.normalise.hoist_constants import printed_elements
 
 
 def split_complex_constants(module: ir.Module) -> None:

@@ -18,7 +18,7 @@ from math import prod
 from motet.compiler.frontends.onnx_tensors import DYNAMIC, create, kind_of, know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
-from motet.compiler.normalise.reassociation import Monomial, match_groups
+from motet.compiler.passes.normalise.reassociation import Monomial, match_groups
 
 _TYPE = re.compile(r"!torch\.vtensor<\[(.*)\],(\w+)>")
 _VIEWS = ("torch.aten.view", "torch.aten.reshape")

@@ -34,7 +34,7 @@ from motet.compiler.ir.devices import (
 )
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.fuse.group import captured_values
 from motet.errors import CompileError
 
 MOST_ROUNDS = 128

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.passes.base import ModulePass
 
 
 @dataclass(frozen=True)
-class AnchorOperations:
+class AnchorOperations(ModulePass):
     """`dialects` are those whose operations are lowered."""
 
     name = "anchor-operations"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import Affinity, join_or
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, is_tensor
 from motet.compiler.placement.default_device import default_affinity
 
@@ -26,7 +27,7 @@ USES = "motet.affinities.uses"
 
 
 @dataclass(frozen=True)
-class AnnotateAffinities:
+class AnnotateAffinities(ModulePass):
     name = "annotate-affinities"
 
     def run(self, module: ir.Module) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from msgspec import structs
 
@@ -29,10 +30,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import ALTERNATIVES, DEFAULT_DEVICE, print_alternative
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.passes.text import split_words
 from motet.compiler.placement.default_device import default_device
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.compiler.placement.resolve_aliases import resolve_alias
-from motet.compiler.placement.speaking import speaks_of_devices
+from motet.compiler.placement.uses_devices import uses_devices
 from motet.compiler.placement.verify_devices import mentioned
 from motet.compiler.targets.device_flags import Alternative, DeviceFlag, parse_device_flags
 from motet.compiler.targets.families import HOST, broken_families, driver_options, families, families_with_code
@@ -46,13 +49,18 @@ _HOST = schema.Alternative(HOST)
 
 
 @dataclass(frozen=True)
-class AssignDevices:
+class AssignDevices(ModulePass):
     """Raises OptionError for flags that mean nothing, CompileError for a default device by a number that no device
     has."""
 
     name = "assign-devices"
     flags: tuple[str, ...] = ()
     used: frozenset[str] | None = None  # where given, other names than these and the program's are refused
+
+    @classmethod
+    def parse(cls, options: str) -> Self:
+        """The options are the texts of `--device`, with spaces between them."""
+        return cls(tuple(split_words(options)))
 
     def run(self, module: ir.Module) -> None:
         flags = parse_device_flags(self.flags)
@@ -65,7 +73,7 @@ class AssignDevices:
         elif declared:
             if [filled for _, filled in assigned] != [[_HOST]]:
                 _fill(module, declared, assigned)
-        elif not _is_plain(flags) or speaks_of_devices(module):
+        elif not _is_plain(flags) or uses_devices(module):
             for number, (_, filled) in enumerate(assigned):
                 _add(module, f"__device_{number}", filled)
         elif flags:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, LINKS, TRANSFER_OP, TURN
+from motet.compiler.passes.base import ModulePass
 
 
 @dataclass(frozen=True)
-class EraseDevices:
+class EraseDevices(ModulePass):
     name = "erase-devices"
 
     def run(self, module: ir.Module) -> None:

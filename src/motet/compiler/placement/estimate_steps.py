@@ -1,4 +1,4 @@
-"""estimate-steps: how long each step of a plan takes, by the model of costs.
+"""How long each step of a plan takes, by the model of costs.
 
     run f_region_0 on gpu, transfer %1 to cpu      →      run f_region_0 on gpu: 120 µs, transfer %1 to cpu: 8 µs
 
@@ -28,7 +28,6 @@ class EstimateSteps:
 
     machine: ProgramMachine
     plans: dict[str, Plan]
-    name = "estimate-steps"
 
     def run(self, module: ir.Module) -> None:
         regions = {symbol_name(function): function for function in public_functions(module)}

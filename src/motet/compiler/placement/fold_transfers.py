@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, STAGE, TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.partition.roles import ALIASES
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed, located
-from motet.compiler.placement.make_anew import make_anew
 from motet.compiler.placement.read_devices import links_of
+from motet.compiler.placement.rematerialize import rematerialize
 
 
 @dataclass(frozen=True)
-class FoldTransfers:
+class FoldTransfers(ModulePass):
     name = "fold-transfers"
 
     def run(self, module: ir.Module) -> None:
@@ -40,7 +41,7 @@ class FoldTransfers:
             if _hoist(function):
                 _fold(function, device, transparent)
                 _drop_unread(function)
-            make_anew(function)  # what was returned, and so made once, may be so no longer
+            rematerialize(function)  # what was returned, and so made once, may be so no longer
 
 
 def _transfers(function: ir.Operation) -> list[ir.Operation]:

@@ -23,21 +23,22 @@ from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.remap import remap
-from motet.compiler.placement.speaking import speaks_of_devices
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.placement.uses_devices import uses_devices
 from motet.errors import CompileError
 
 CALL = "func.call"
 
 
 @dataclass(frozen=True)
-class InlineCalls:
+class InlineCalls(ModulePass):
     """Raises CompileError, at the call, for functions that call themselves or have branches between blocks."""
 
     name = "inline-calls"
 
     def run(self, module: ir.Module) -> None:
         refuse_recursion(module)
-        if not speaks_of_devices(module):
+        if not uses_devices(module):
             return
         functions = _functions(module)
         done: set[str] = set()

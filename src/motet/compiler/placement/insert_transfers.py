@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, HOMES, LOOP_OP, TO, TRANSFER_OP, WANTED
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import (
     explicit_affinity,
     is_replicable,
@@ -25,18 +26,18 @@ from motet.compiler.placement.affinity_analysis import (
     tensor_operands,
 )
 from motet.compiler.placement.default_device import default_affinity
-from motet.compiler.placement.make_anew import make_anew
+from motet.compiler.placement.rematerialize import rematerialize
 
 
 @dataclass(frozen=True)
-class InsertTransfers:
+class InsertTransfers(ModulePass):
     name = "insert-transfers"
 
     def run(self, module: ir.Module) -> None:
         for function in public_functions(module):
             default = default_affinity(module, function)
             if default is not None and is_placed(function):
-                make_anew(function)
+                rematerialize(function)
                 _Inserter(function, default.devices[0][0]).run()
 
 

@@ -22,6 +22,7 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import DEFAULT_DEVICE, LINKS, print_link
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import declarations, declare, declared_name
 from motet.errors import CompileError
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class MaterializeDevices:
+class MaterializeDevices(ModulePass):
     """Raises CompileError for what cannot be read, or declares a name twice."""
 
     name = "materialize-devices"

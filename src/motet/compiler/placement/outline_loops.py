@@ -22,17 +22,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from motet.artifact.schema import LogicalDevice
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, HOMES, LOOP_OP, LOOP_PART, TURN, WANTED
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import NAME, PARAMETER
 from motet.compiler.ir.remap import remap
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, is_replicable, is_tensor, parameters
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.families import device_families
+from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.rotate_loops import rotate_placed
 from motet.compiler.placement.select_branches import select_placed
 from motet.compiler.placement.unroll_placed_loops import FOR, WHILE, spread, unroll_placed
@@ -46,16 +47,15 @@ Build = Callable[["_Part"], list[ir.Value]]
 
 
 @dataclass(frozen=True)
-class OutlineLoops:
-    """`devices` are those of the program; `places` takes where the loops are, by name. Loops inside a condition or body
-    are outlined from it."""
+class OutlineLoops(ModulePass):
+    """`places` takes where the loops are, by name. Loops inside a condition or body are outlined from it."""
 
     name = "outline-loops"
-    devices: Sequence[LogicalDevice]
     places: dict[str, Location] = field(default_factory=dict[str, Location])
 
     def run(self, module: ir.Module) -> None:
-        host = next((each.name for each in self.devices if device_families(self.devices, each.name)[:1] == [HOST]), "")
+        devices, _, _ = devices_of(module)
+        host = next((each.name for each in devices if device_families(devices, each.name)[:1] == [HOST]), "")
         waiting = [each for each in public_functions(module) if len(each.regions[0].blocks) == 1]
         while waiting:
             function = waiting.pop()

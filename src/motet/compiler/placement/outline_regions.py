@@ -25,7 +25,8 @@ from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, HOMES, LOOP_OP, STAGE
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, NAME, STATE
 from motet.compiler.ir.remap import remap
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, names_in, parameters, pins
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed
@@ -34,7 +35,7 @@ from motet.graphs.order import in_order
 
 
 @dataclass(frozen=True)
-class OutlineRegions:
+class OutlineRegions(ModulePass):
     """`plans` takes the plan of every function that was split, by name; `devices` are the names that the
     numbers in it stand for."""
 

@@ -6,26 +6,23 @@ from collections.abc import Callable, Sequence
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import LOOP_PART, parse_affinity
-from motet.compiler.ir.program import Place, Placement
+from motet.compiler.ir.program import Place, Placement, Program
+from motet.compiler.passes.pipelines import READ_DEVICES
+from motet.compiler.passes.running import run_on_module, run_steps
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
-from motet.compiler.placement.materialize_devices import MaterializeDevices
 from motet.compiler.placement.place_by_name import PlaceByName
 from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
-from motet.compiler.placement.resolve_globals import ResolveGlobals
 from motet.compiler.placement.resolve_on_device import ResolveOnDevice
-from motet.compiler.placement.resolve_promises import ResolvePromises
-from motet.compiler.placement.resolve_states import ResolveStates
 from motet.compiler.placement.verify_devices import VerifyDevices
 
 
 def read_devices(module: ir.Module) -> None:
     """Makes Motet's own spelling of all that a program says of devices: before anything else is done to it, since
     attributes and globals of others do not survive much."""
-    for each in (MaterializeDevices(), ResolvePromises(), ResolveStates(), ResolveGlobals()):
-        each.run(module)
+    run_steps(READ_DEVICES, Program(module))
 
 
 def placer(
@@ -49,32 +46,32 @@ def placer(
         from motet.compiler.placement.faces import face
         from motet.compiler.placement.fold_transfers import FoldTransfers
         from motet.compiler.placement.insert_transfers import InsertTransfers
-        from motet.compiler.placement.leave_loops import LeaveLoops
         from motet.compiler.placement.machine import ProgramMachine, rates_of_families
         from motet.compiler.placement.outline_loops import OutlineLoops, take_apart
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
+        from motet.compiler.placement.place_loops_on_fallback import PlaceLoopsOnFallback
         from motet.compiler.placement.place_operations import PlaceOperations
         from motet.compiler.scheduling.requirements import requirements
 
         for function in public_functions(module):
             take_apart(function)
         required = requirements(module)  # as long as each function is whole
-        loops = OutlineLoops(devices)
-        loops.run(module)
-        LeaveLoops(devices, left).run(module)
+        loops = OutlineLoops()
+        run_on_module(loops, module)
+        run_on_module(PlaceLoopsOnFallback(left), module)
         rates = table or rates_of_families()
         if automatic:
-            PlaceAutomatically(rates).run(module)
+            run_on_module(PlaceAutomatically(rates), module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
-            each.run(module)
+            run_on_module(each, module)
         faces = {
             (name := symbol_name(function)): face(function, required.get(name, ()))
             for function in public_functions(module) if LOOP_PART not in function.attributes
         }
         outline = OutlineRegions(tuple(device.name for device in devices))
-        outline.run(module)
-        CheckCode(devices).run(module)
+        run_on_module(outline, module)
+        run_on_module(CheckCode(), module)
         EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
         erase_devices(module)
         return Placement(devices, default, links, outline.plans, faces, automatic, loops.places)
@@ -99,8 +96,8 @@ def annotator(
         for function in public_functions(module):
             take_apart(function)
         if table is not None:
-            PlaceAutomatically(table).run(module)
-        AnnotateAffinities().run(module)
+            run_on_module(PlaceAutomatically(table), module)
+        run_on_module(AnnotateAffinities(), module)
         take(str(module))
         erase_devices(module)
         return None
@@ -118,7 +115,7 @@ def assign(
         PlaceByName(tuple(places)), VerifyDevices(),
     )
     for each in passes:
-        each.run(module)
+        run_on_module(each, module)
 
 
 def _devices_in(affinity: str) -> list[str]:

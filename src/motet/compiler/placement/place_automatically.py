@@ -33,7 +33,8 @@ from motet.compiler.ir.devices import (
 )
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
 from motet.compiler.placement.machine import ProgramMachine, rates_of_families
 from motet.compiler.placement.rates import RateTable
@@ -53,7 +54,7 @@ MOST_WORTH = 0.1  # and all of them together
 
 
 @dataclass(frozen=True)
-class PlaceAutomatically:
+class PlaceAutomatically(ModulePass):
     name = "place-automatically"
     table: RateTable = field(default_factory=rates_of_families)
 

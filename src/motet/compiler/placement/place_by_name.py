@@ -10,22 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Self
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY
 from motet.compiler.ir.source_names import names_of
+from motet.compiler.passes.base import ModulePass
 from motet.errors import OptionError
 
 _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class PlaceByName:
+class PlaceByName(ModulePass):
     """`places` are pairs of a pattern (`*`, `?` and `[…]` as in file names) and an affinity. Raises OptionError for a
     pattern that matches no operation."""
 
     name = "place-by-name"
     places: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, options: str) -> Self:
+        """The options are `PATTERN=AFFINITY`, with spaces between them. Raises OptionError."""
+        found = [word.partition("=") for word in options.split()]
+        if wrong := [pattern for pattern, _, affinity in found if not affinity]:
+            raise OptionError(f"pass {cls.name}: option {wrong[0]}: expected PATTERN=DEVICE")
+        return cls(tuple((pattern, affinity) for pattern, _, affinity in found))
 
     def run(self, module: ir.Module) -> None:
         if not self.places:

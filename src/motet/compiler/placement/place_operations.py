@@ -15,13 +15,14 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, LOOP_OP, TO, TRANSFER_OP, executable_with
 from motet.compiler.ir.functions import public_functions, symbol_name
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, Node
 from motet.compiler.placement.default_device import default_affinity
 from motet.errors import CompileError
 
 
 @dataclass(frozen=True)
-class PlaceOperations:
+class PlaceOperations(ModulePass):
     """Raises CompileError for functions of several blocks, and for branches and loops that say of their parts that
     they run on several devices."""
 

@@ -15,11 +15,12 @@ from motet.artifact.schema import Alternative
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import ALTERNATIVES, print_alternative
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import alternatives_of, declarations
 
 
 @dataclass(frozen=True)
-class ResolveAliases:
+class ResolveAliases(ModulePass):
     name = "resolve-aliases"
 
     def run(self, module: ir.Module) -> None:

@@ -21,6 +21,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, DEVICE_OP, INITIALIZER
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import declared_name, symbol_name
 from motet.errors import CompileError
@@ -30,7 +31,7 @@ STORE_OP = "util.global.store"
 
 
 @dataclass(frozen=True)
-class ResolveGlobals:
+class ResolveGlobals(ModulePass):
     """Raises CompileError, at the load or global, for data that is not in the program."""
 
     name = "resolve-globals"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import devices_of
 from motet.errors import CompileError
 
@@ -23,7 +24,7 @@ ON_DEVICE = "memref.on_device"
 
 
 @dataclass(frozen=True)
-class ResolveOnDevice:
+class ResolveOnDevice(ModulePass):
     """Raises CompileError where it is not clear which device is meant. In a program without devices it says nothing,
     which is told."""
 

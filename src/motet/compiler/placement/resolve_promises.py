@@ -19,6 +19,7 @@ from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, TO, TRANSFER_OP,
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.hal_attributes import AttributeReader
 from motet.compiler.ir.program import DEVICE
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.materialize_devices import DEFAULT_AFFINITY, read
 from motet.errors import CompileError
 
@@ -30,7 +31,7 @@ PIN_NAMES = (AFFINITY, PIN, OWN, DEVICE)
 
 
 @dataclass(frozen=True)
-class ResolvePromises:
+class ResolvePromises(ModulePass):
     """Raises CompileError, at the operation, for what is no affinity."""
 
     name = "resolve-promises"

@@ -27,6 +27,7 @@ from motet.compiler.ir.devices import AFFINITY, INITIALIZER
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.program import NAME, STATE
 from motet.compiler.ir.short_types import SHORT_TYPES
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.inline_calls import CALL, refuse_recursion
 from motet.compiler.placement.materialize_devices import GLOBAL_OP
 from motet.compiler.placement.read_devices import symbol_name
@@ -41,7 +42,7 @@ _UNINITIALIZED = "#util.uninitialized"
 
 
 @dataclass(frozen=True)
-class ResolveStates:
+class ResolveStates(ModulePass):
     """Raises CompileError for a load or store of the wrong type or of an unknown global, a store to an immutable one,
     and state that is neither a tensor of static extents nor a number."""
 

@@ -20,7 +20,8 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import is_replicable
 from motet.compiler.placement.unroll_placed_loops import WHILE, spread
 
@@ -29,7 +30,7 @@ _SAME_TRUTH = ("arith.trunci", "arith.extui", "arith.extsi", "arith.index_cast",
 
 
 @dataclass(frozen=True)
-class RotateLoops:
+class RotateLoops(ModulePass):
     name = "rotate-loops"
 
     def run(self, module: ir.Module) -> None:

@@ -21,6 +21,7 @@ from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.unroll_placed_loops import FOR, WHILE, is_unrolled, spread
 from motet.errors import CompileError
 
@@ -30,7 +31,7 @@ _WITHIN = (IF, "scf.execute_region", "scf.index_switch")  # what is in them is e
 
 
 @dataclass(frozen=True)
-class SelectBranches:
+class SelectBranches(ModulePass):
     """Raises CompileError for a side that cannot be computed where it is not taken."""
 
     name = "select-branches"

@@ -4,7 +4,7 @@
     %1 = linalg.add %0, %bias   ├ one unit: 2·m·n·k + 2·m·n operations, the bytes of what it reads and writes
     %2 = linalg.max %1, 0       ┘
 
-The rules are those of `partition/group.py`, told from what an operation costs instead of from canonical forms, so
+The rules are those of `passes/fuse/group.py`, told from what an operation costs instead of from canonical forms, so
 that they hold before anything is rewritten: a unit that is placed as a whole is the kernel that partitioning makes.
 What only renames elements goes with what reads it, a reshape with what it reshapes, and what is computed from
 constants alone with its reader: it is computed once, when the program is compiled.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.partition.group import LARGEST_GROUP, captured_values
+from motet.compiler.passes.fuse.group import LARGEST_GROUP, captured_values
 from motet.compiler.placement.affinity_analysis import is_replicable, is_tensor, parameters
 from motet.compiler.placement.costs import WORKING, Cost, Kind, bytes_of, cost_of, is_dynamic
 from motet.compiler.placement.rates import Rates

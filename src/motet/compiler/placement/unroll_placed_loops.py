@@ -25,6 +25,7 @@ from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP, TURN, Affinity,
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import explicit_affinity
 
 FOR = "scf.for"
@@ -34,7 +35,7 @@ _INSERT = "tensor.insert_slice"
 
 
 @dataclass(frozen=True)
-class UnrollPlacedLoops:
+class UnrollPlacedLoops(ModulePass):
     name = "unroll-placed-loops"
 
     def run(self, module: ir.Module) -> None:

@@ -18,6 +18,7 @@ from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, DEVICE_OP, TO, T
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
+from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.read_devices import declarations, declared_name, devices_of
 from motet.errors import CompileError
 
@@ -25,7 +26,7 @@ PREFIXES = tuple(f"#hal.device.{kind}<" for kind in ("affinity", "promise", "opt
 
 
 @dataclass(frozen=True)
-class VerifyDevices:
+class VerifyDevices(ModulePass):
     """Raises CompileError."""
 
     name = "verify-devices"

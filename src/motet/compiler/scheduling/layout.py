@@ -16,7 +16,7 @@ from motet.compiler.codegen.cpu.extents import Extent, memory_strides
 from motet.compiler.codegen.kernel import Access, Kernel, Stage, row_major
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
-from motet.compiler.partition.roles import ALIASES
+from motet.compiler.passes.fuse.roles import ALIASES
 
 Order = tuple[int, ...]
 

@@ -16,7 +16,7 @@ from motet.compiler.ir.expressions import apply, product, substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.translate import source_location
-from motet.compiler.partition.roles import ALIASES
+from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
 from motet.compiler.scheduling.layout import callee
 from motet.compiler.scheduling.shapes import Shapes

@@ -22,6 +22,7 @@ from motet.compiler.frontends.gpu.checks import LAUNCHES, check_function, check_
 from motet.compiler.frontends.gpu.effects import Effects, effects_of, has_launches
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import ir
+from motet.compiler.passes.base import ModulePass
 
 _ASYNC = ("gpu.launch_func", "gpu.launch", "gpu.memcpy", "gpu.memset", "gpu.dealloc")
 _TERMINATORS = ("func.return", "scf.yield", "scf.condition", "affine.yield", "cf.br", "cf.cond_br")
@@ -36,7 +37,7 @@ class _Running:
     implies: set[_Running] = field(default_factory=set["_Running"])
 
 
-class GpuConcurrency:
+class GpuConcurrency(ModulePass):
     """The pass. Raises CompileError for what launches, tokens and memory have to keep to (`checks.py`)."""
 
     name = "gpu-concurrency"

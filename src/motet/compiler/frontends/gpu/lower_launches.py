@@ -9,6 +9,8 @@ only be waited for by what comes after. So tokens vanish, and so does what only 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from motet.compiler.frontends.gpu.calls import inline_functions
 from motet.compiler.frontends.gpu.checks import (
     LAUNCHES,
@@ -26,17 +28,25 @@ from motet.compiler.frontends.gpu.threads import Threads, create, loop
 from motet.compiler.frontends.gpu.unroll_loops import unroll_loops
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.passes.base import ModulePass
 from motet.errors import CompileError
 
 _FORGOTTEN = ("gpu.wait", "gpu.host_register", "gpu.host_unregister", "gpu.set_default_device")
 _WORKGROUP_BYTES = 232448  # of one block at most: 227 KiB, as on compute capability 9.0
 
 
-def lower_launches(module: ir.Module) -> None:
-    """Rewrite `module` in place; nothing of the dialect `gpu` is left.
+@dataclass(frozen=True)
+class LowerLaunches(ModulePass):
+    """Leaves no operation of the dialect `gpu`. Raises CompileError, at the operation, for launches that no GPU would
+    take and for what the host cannot run."""
 
-    Raises CompileError, at the operation, for launches that no GPU would take and for what the host cannot run.
-    """
+    name = "lower-launches"
+
+    def run(self, module: ir.Module) -> None:
+        _lower_module(module)
+
+
+def _lower_module(module: ir.Module) -> None:
     for operation in within(module.operation):
         if operation.name in LAUNCHES:
             check_sizes(operation)

@@ -14,9 +14,10 @@ from __future__ import annotations
 from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch, fits_threads
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.functions import symbol_name
+from motet.compiler.passes.base import ModulePass
 
 
-class MapLoopsToGpu:
+class MapLoopsToGpu(ModulePass):
     """The pass."""
 
     name = "map-loops-to-gpu"

@@ -7,7 +7,7 @@ import math
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.remap import remap
-from motet.compiler.partition.group import captured_values
+from motet.compiler.passes.fuse.group import captured_values
 
 PARALLELISE = "func.func(affine-parallelize),lower-affine,canonicalize"  # makes loops `scf.parallel` that can be
 _THREADS = 256

@@ -55,7 +55,7 @@ def generate(text: str, target: GpuTarget = SM_90A, function: str = "main") -> G
     program = load_mlir(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        pipeline.attending(program, [target])
+        pipeline.fuse_for_gpu(program, [target])
         kernels = pipeline.partition(program)
         functions = public_functions(program.module)
         compiled = pipeline.compile_kernels(functions, kernels, backend_of(target))

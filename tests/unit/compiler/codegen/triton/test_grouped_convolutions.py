@@ -68,8 +68,9 @@ def test_parameters_are_those_of_all_targets() -> None:
     program = load_mlir(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        apart = pipeline.attending(program, [resolve_target("cuda:sm_90a"), resolve_target("host:x86-64-v3")])
-        assert apart is not None and set(apart.parameters) == set(program.parameters)
-        assert any(array.shape == (1, 32, 32, 3, 3) for array in apart.parameters.values())
-        pipeline.partition(program)
-        assert pipeline.partition_beside(apart, program).functions
+        fused = pipeline.fuse_for_gpu(program, [resolve_target("cuda:sm_90a"), resolve_target("host:x86-64-v3")])
+        assert fused is not program and set(fused.parameters) == set(program.parameters)
+        assert any(array.shape == (1, 32, 32, 3, 3) for array in fused.parameters.values())
+        kernels = pipeline.partition(program)
+        others = pipeline.partition_for_gpu(fused, program, kernels)
+        assert others is not kernels and others.functions

@@ -61,5 +61,5 @@ def test_no_zeros_are_made_where_phases_are_of_one_size(window: int, step: int, 
     program = load_mlir(transposed((1, 8, 5, 7), 8, window, step, padding), "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        assert pipeline.attending(program, [SM_90A]) is None
+        assert pipeline.fuse_for_gpu(program, [SM_90A]) is program
         assert ("insert_slice" in str(program.module)) == is_spread

@@ -1,0 +1,330 @@
+"""read-value-extents: extents that follow from values become extents of inputs, which a further function computes.
+
+    func @main(%x: tensor<4x6xf32>,                  func @main(%x, %r, %v: tensor<?x0xi8> {motet.value = …}) {
+               %r: tensor<1xi64>) {                    %n = tensor.dim %v, 0
+      %0 = tensor.extract %r[0]               →        … = tensor.empty(%n)
+      %n = arith.index_cast %0                       }
+      … = tensor.empty(%n)                           func @main.values(%x, %r) -> tensor<1xi64> {
+    }                                                  … tensor.from_elements of %0
+                                                     }
+
+A call runs `main.values` first; what it returns are the extents of the added inputs, which hold nothing. So each later
+stage knows dynamic extents of inputs alone. Values that are computed from tensors whose own extents follow from values
+are returned by a further function, `main.values1`, which has the inputs that were added before.
+
+Offsets and padding of the same operation become extents too: none of them may be negative, which the runtime checks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir.functions import public_functions, symbol_name
+from motet.compiler.ir.program import DIMS, NAME, ONE_KERNEL, PARAMETER, VALUE
+from motet.compiler.ir.remap import remap
+from motet.compiler.ir.sizes import constant_index, extent_of
+from motet.compiler.ir.source_names import source_name
+from motet.compiler.passes.base import ModulePass
+from motet.compiler.passes.fuse.group import captured_values
+from motet.compiler.scheduling.shapes import Shapes
+
+_MAKERS = frozenset({
+    "tensor.empty", "tensor.splat", "tensor.generate", "tensor.pad", "tensor.extract_slice", "tensor.expand_shape",
+    "tensor.reshape",
+})  # fmt: skip
+_PLAIN = ("affine.", "arith.", "linalg.", "math.", "tensor.")  # what upstream's loops are made of
+_FEW = 256  # elements
+_CHEAP = ("arith.", "tensor.extract", "tensor.extract_slice", "tensor.dim", "tensor.from_elements", "affine.apply")
+
+
+@dataclass(frozen=True)
+class ReadValueExtents(ModulePass):
+    """Rewrites every public function of one block whose extents follow from values."""
+
+    name = "read-value-extents"
+
+    def run(self, module: ir.Module) -> None:
+        functions = [each for each in public_functions(module) if len(list(each.regions[0].blocks)) == 1]
+        changed = [_Function(module, function).run() for function in functions]
+        if any(changed):
+            run_pipeline(module, "canonicalize,cse")
+
+
+@dataclass
+class _Phase:
+    """Values that one function returns, and for each the operation that asked for it first. `small` ones are computed
+    of few elements: their function is one kernel."""
+
+    small: bool
+    values: list[ir.Value] = field(default_factory=list[ir.Value])
+    users: list[ir.Operation] = field(default_factory=list[ir.Operation])
+
+
+class _Function:
+    def __init__(self, module: ir.Module, function: ir.Operation) -> None:
+        self.module = module
+        self.function = function
+        self.name = symbol_name(function)
+        self.block = function.regions[0].blocks[0]
+        self.phases: list[_Phase] = []
+        self.added: dict[ir.Value, int] = {}  # arguments that were added, and the phases that give them
+        self.extents: dict[ir.Value, ir.Value] = {}  # what stands for a value
+        self.arguments: dict[tuple[int, int], ir.Value] = {}  # by phase and number
+
+    def run(self) -> bool:
+        """Whether there was anything."""
+        for _ in range(len(list(self.block.operations))):
+            found = self._unknown()
+            if not found:
+                break
+            for operation, operands in found:
+                for number in operands:
+                    self._replace(operation, number)
+        if not self.phases:
+            return False
+        functions = [self._compute(number) for number in range(len(self.phases))]
+        for value, extent in self.extents.items():  # whatever else reads it
+            value.replace_all_uses_with(extent)
+        self._rebuild(functions)
+        return True
+
+    # -- which values
+
+    def _unknown(self) -> list[tuple[ir.Operation, list[int]]]:
+        """Operations that make the first tensors whose extents are not known, and the operands that say them."""
+        shapes, found = Shapes(self.function), list[tuple[ir.Operation, list[int]]]()
+        for entry in self.block.operations:
+            operation = entry.operation
+            shapes.note(operation)
+            if operation.name not in _MAKERS or operation.results[0] in shapes.tensors:
+                continue
+            if any(_is_data(operand) and operand not in shapes.tensors for operand in operation.operands):
+                continue
+            asked = operation
+            if operation.name == "tensor.reshape":
+                asked = _elements(operation)
+            first = 1 if asked.name == "tensor.splat" else 0  # the first operand of a splat is its element
+            operands = [
+                number for number, operand in enumerate(asked.operands)
+                if number >= first and not isinstance(operand.type, ir.RankedTensorType)
+                and shapes.numbers.get(operand) is None
+            ]
+            if operands:
+                found.append((asked, operands))
+        return found
+
+    def _replace(self, operation: ir.Operation, number: int) -> None:
+        """Operand `number` becomes an extent of an input."""
+        value = operation.operands[number]
+        if value not in self.extents:
+            place = self._phase(value)
+            phase = self.phases[place]
+            phase.values.append(value)
+            phase.users.append(operation)
+            kind = ir.RankedTensorType.get(
+                [ir.ShapedType.get_dynamic_size(), 0], ir.IntegerType.get_signless(8), loc=operation.location
+            )
+            argument = self._add(kind, place, len(phase.values) - 1)
+            with ir.InsertionPoint.at_block_begin(self.block), operation.location:
+                extent = extent_of(argument, 0)
+                if not isinstance(value.type, ir.IndexType):
+                    extent = ir.Operation.create("arith.index_cast", results=[value.type], operands=[extent]).result
+            self.extents[value] = extent
+        operation.operands[number] = self.extents[value]
+
+    def _add(self, kind: ir.Type, phase: int, number: int) -> ir.Value:
+        """One more argument, behind all others for now."""
+        before = self._attributes()
+        argument = self.block.add_argument(kind, self.function.location)
+        self.added[argument] = phase
+        self.arguments[phase, number] = argument
+        name = ir.StringAttr.get(f"value{phase}_{number}", self.function.context)
+        with self.function.context:
+            named = ir.DictAttr.get({NAME: name, DIMS: ir.ArrayAttr.get([name, ir.StringAttr.get("")])})
+            self._set_arguments([*before, named])
+        return argument
+
+    def _set_arguments(self, attributes: Sequence[ir.Attribute]) -> None:
+        results = ir.FunctionType(ir.TypeAttr(self.function.attributes["function_type"]).value).results
+        kinds = [argument.type for argument in self.block.arguments]
+        self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, results))
+        self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes))
+
+    def _phase(self, value: ir.Value) -> int:
+        order = _slice([value])
+        behind = [self.added[argument] for argument in _arguments(order, [value]) if argument in self.added]
+        small = all(_is_small(each) and each.name.startswith(_PLAIN) for each in order)
+        for number in range(1 + max(behind, default=-1), len(self.phases)):
+            if self.phases[number].small == small:
+                return number
+        self.phases.append(_Phase(small))
+        return len(self.phases) - 1
+
+    # -- functions of values
+
+    def _inputs(self, phase: int) -> list[ir.Value]:
+        """Those of the function of `phase`: the caller's, then what was added before."""
+        own = [
+            argument for argument, attributes in zip(self.block.arguments, self._attributes(), strict=True)
+            if PARAMETER not in attributes and argument not in self.added
+        ]
+        before = [self.arguments[place] for place in sorted(self.arguments) if place[0] < phase]
+        return own + before
+
+    def _parameters(self) -> list[ir.Value]:
+        return [
+            argument for argument, attributes in zip(self.block.arguments, self._attributes(), strict=True)
+            if PARAMETER in attributes
+        ]
+
+    def _attributes(self) -> list[ir.DictAttr]:
+        if "arg_attrs" not in self.function.attributes:
+            return [ir.DictAttr.get({}, self.function.context)] * len(self.block.arguments)
+        return [ir.DictAttr(each) for each in ir.ArrayAttr(self.function.attributes["arg_attrs"])]
+
+    def _compute(self, number: int) -> str:
+        """A public function that returns the values of a phase as one tensor; its name."""
+        phase = self.phases[number]
+        taken = self._assertions(phase, number)
+        order = self._ordered(_slice([*phase.values, *(each.operands[0] for each in taken)]), taken)
+        inputs = self._inputs(number)
+        used = set(_arguments(order, phase.values))
+        parameters = [argument for argument in self._parameters() if argument in used]
+        known = dict(zip(self.block.arguments, self._attributes(), strict=True))
+        name = f"{self.name}.values{number or ''}"
+        word = ir.IntegerType.get_signless(64)
+        kind = ir.RankedTensorType.get([len(phase.values)], word, loc=self.function.location)
+        with self.function.location:
+            made = func.FuncOp(
+                name, ir.FunctionType.get([each.type for each in (*inputs, *parameters)], [kind]),
+                ip=ir.InsertionPoint(self.module.body),
+            )
+            block = made.add_entry_block()
+        made.operation.attributes["arg_attrs"] = ir.ArrayAttr.get([known[each] for each in (*inputs, *parameters)])
+        if phase.small:
+            made.operation.attributes[ONE_KERNEL] = ir.UnitAttr.get()
+        mapping = dict(zip((*inputs, *parameters), block.arguments, strict=True))
+        with ir.InsertionPoint(block), self.function.location:
+            for operation in order:
+                copy = operation.clone()
+                remap(copy, mapping)
+                mapping.update(zip(operation.results, copy.results, strict=True))
+            words = [_as_word(mapping[value], word) for value in phase.values]
+            elements = ir.Operation.create("tensor.from_elements", results=[kind], operands=words)
+            func.ReturnOp([elements.result])
+        for assertion in taken:
+            assertion.erase()
+        return name
+
+    def _assertions(self, phase: _Phase, number: int) -> list[ir.Operation]:
+        """Assertions about what is computed for `phase` anyway, or follows from it by arithmetic."""
+        computed = set(_slice(phase.values))
+        shapes = Shapes(self.function)
+        found: list[ir.Operation] = []
+        for entry in self.block.operations:
+            operation = entry.operation
+            shapes.note(operation)
+            if operation.name != "cf.assert" or shapes.numbers.get(operation.operands[0]) is not None:
+                continue
+            order = _slice([operation.operands[0]])
+            cheap = all(
+                each in computed or each.name.startswith(_CHEAP) or (each.name.startswith(_PLAIN) and _is_small(each))
+                for each in order
+            )
+            behind = [self.added[each] for each in _arguments(order, []) if each in self.added]
+            reads = any(each.name == "tensor.extract" for each in order)
+            if cheap and reads and max(behind, default=-1) < number:
+                found.append(operation)
+        return found
+
+    def _ordered(self, operations: list[ir.Operation], more: list[ir.Operation]) -> list[ir.Operation]:
+        wanted = {*operations, *more}
+        return [entry.operation for entry in self.block.operations if entry.operation in wanted]
+
+    # -- the function itself
+
+    def _place(self, argument: ir.Value) -> tuple[int, int]:
+        """The phase of an added argument, and its number there."""
+        return next(place for place, each in self.arguments.items() if each == argument)
+
+    def _rebuild(self, functions: list[str]) -> None:
+        """The arguments in order: the caller's, what was added, parameters."""
+        known = dict(zip(self.block.arguments, self._attributes(), strict=True))
+        order = [*self._inputs(len(self.phases)), *self._parameters()]
+        attributes: list[ir.Attribute] = []
+        word = ir.IntegerType.get_signless(64)
+        for argument in order:
+            own = known[argument]
+            if argument in self.added:
+                phase, number = self._place(argument)
+                said = ir.StringAttr.get(source_name(self.phases[phase].users[number]))
+                place = [ir.StringAttr.get(functions[phase]), ir.IntegerAttr.get(word, number), said]
+                own = ir.DictAttr.get({each.name: each.attr for each in own} | {VALUE: ir.ArrayAttr.get(place)})
+            attributes.append(own)
+        for argument in order:
+            argument.replace_all_uses_with(self.block.add_argument(argument.type, argument.location))
+        for _ in order:
+            self.block.erase_argument(0)
+        self._set_arguments(attributes)
+
+
+def _is_small(operation: ir.Operation) -> bool:
+    """Whether it makes few elements, as arithmetic on axes and shapes does."""
+    tensors = [ir.RankedTensorType(result.type) for result in operation.results if _is_data(result)]
+    return all(kind.has_static_shape and math.prod(kind.shape) <= _FEW for kind in tensors)
+
+
+def _is_data(value: ir.Value) -> bool:
+    """Whether it is a tensor that an operation reads elements of: a shape is numbers."""
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+def _elements(reshape: ir.Operation) -> ir.Operation:
+    """The operation that puts together the shape which a reshape asks for; made where there is none."""
+    shape = reshape.operands[1]
+    if not isinstance(shape.owner, ir.Block) and shape.owner.name == "tensor.from_elements":
+        return shape.owner.operation
+    kind = ir.RankedTensorType(shape.type)
+    with ir.InsertionPoint(reshape), reshape.location:
+        elements = [
+            ir.Operation.create("tensor.extract", results=[kind.element_type], operands=[shape, constant_index(axis)])
+            for axis in range(kind.shape[0])
+        ]
+        made = ir.Operation.create("tensor.from_elements", results=[kind], operands=[each.result for each in elements])
+    reshape.operands[1] = made.result
+    return made
+
+
+def _slice(values: Iterable[ir.Value]) -> list[ir.Operation]:
+    """What `values` are computed by."""
+    found: list[ir.Operation] = []
+    seen: set[ir.Operation] = set()
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if isinstance(value.owner, ir.Block) or value.owner.operation in seen:
+            continue
+        operation = value.owner.operation
+        seen.add(operation)
+        found.append(operation)
+        stack += captured_values(operation)
+    return found
+
+
+def _arguments(operations: Iterable[ir.Operation], values: Iterable[ir.Value]) -> Iterator[ir.Value]:
+    """Arguments of the function among `values` and what `operations` read."""
+    for value in itertools.chain(values, *map(captured_values, operations)):
+        if isinstance(value.owner, ir.Block):
+            yield value
+
+
+def _as_word(value: ir.Value, word: ir.Type) -> ir.Value:
+    if value.type == word:
+        return value
+    index = isinstance(value.type, ir.IndexType)
+    name = "arith.index_cast" if index else "arith.extsi"
+    return ir.Operation.create(name, results=[word], operands=[value]).result

@@ -1,1 +1,0 @@
-"""Normalisation: brings what frontends return to the few forms that partitioning knows."""

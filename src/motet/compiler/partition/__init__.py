@@ -1,1 +1,0 @@
-"""Partitioning: fuse operations into kernels, and give each a function of its own."""

@@ -1,0 +1,1 @@
+"""Fusion: divides a normalised program into kernels, and gives each a function."""

@@ -1,0 +1,125 @@
+"""fold-constants: runs kernels that read nothing but parameters now, and makes their results parameters.
+
+    %0 = call @main_kernel_0(%w)      // %w {motet.parameter = "w"}
+    %1 = call @main_kernel_1(%x, %0)                                    →    %1 = call @main_kernel_1(%x, %folded)
+
+What is folded is what the program says, to the bit of the plain lowering, which the oracle runs; numpy where that is
+known to calculate the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import CONSTANT
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.functions import public_functions, symbol_name
+from motet.compiler.ir.launches import LAUNCH
+from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.oracle import run_oracle
+from motet.compiler.passes.base import Pass
+from motet.compiler.passes.fuse.evaluate import evaluate
+from motet.compiler.passes.fuse.roles import ALIASES
+from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
+
+_FOLDED = "folded"
+LARGEST_GROWTH = 4  # a result this many times larger than what it is made from is made at run time
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """For programs whose kernels are functions (outline-kernels). Adds to the program's parameters."""
+
+    name = "fold-constants"
+
+    def run(self, program: Program) -> bool:
+        parameters = dict(program.parameters)
+        kernels = {symbol_name(entry.operation): entry.operation for entry in program.module.body.operations}
+        folded = [_fold(function, kernels, parameters) for function in public_functions(program.module)]
+        program.parameters = parameters
+        return any(folded)
+
+
+def _fold(function: ir.Operation, kernels: dict[str, ir.Operation], parameters: dict[str, np.ndarray]) -> bool:
+    block, changed = function.regions[0].blocks[0], False
+    known = _known(function, parameters)
+    for entry in list(block.operations):
+        operation = entry.operation
+        if operation.name in ALIASES and operation.operands[0] in known:
+            kind = operation.results[0].type
+            if kind.has_static_shape:
+                known[operation.results[0]] = known[operation.operands[0]].reshape(tuple(kind.shape))
+        if operation.name != "func.call" or not all(operand in known for operand in operation.operands):
+            continue
+        kernel = kernels[ir.FlatSymbolRefAttr(operation.attributes["callee"]).value]
+        results = _run(kernel, [known[operand] for operand in operation.operands])
+        if results is None:
+            continue
+        for result, array in zip(operation.results, results, strict=True):
+            key = _key(parameters, array)
+            parameters[key] = array
+            argument = add_parameter(function, result.type, key, operation.location)
+            known[argument] = array
+            result.replace_all_uses_with(argument)
+            _mark(argument, kernels)
+        operation.erase()
+        changed = True
+        if LAUNCH not in kernel.attributes:  # other calls may be of it, too
+            kernel.erase()
+    return changed
+
+
+def _key(parameters: dict[str, np.ndarray], array: np.ndarray) -> str:
+    """A name for what was folded: that of the same array, where there is one."""
+    for key, other in parameters.items():
+        alike = key.startswith(f"{_FOLDED}_") and other.dtype == array.dtype and other.shape == array.shape
+        if alike and other.tobytes() == array.tobytes():
+            return key
+    return fresh_key(_FOLDED, parameters)
+
+
+def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:
+    if "arg_attrs" not in function.attributes:
+        return {}
+    dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
+    return {
+        argument: parameters[ir.StringAttr(dictionary[PARAMETER]).value]
+        for argument, dictionary in zip(function.regions[0].blocks[0].arguments, dictionaries, strict=True)
+        if PARAMETER in dictionary
+    }
+
+
+def _run(kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+    kinds = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results
+    if not inputs or not all(kind.has_static_shape for kind in kinds):
+        return None
+    elements = sum(int(np.prod(kind.shape)) for kind in kinds)
+    if elements > LARGEST_GROWTH * sum(array.size for array in inputs) and elements > 4096:
+        return None
+    if (found := evaluate(kernel, inputs)) is not None:
+        return found
+    # The oracle does not lower scatters, and its sorts have no order of NaN.
+    if find_operations(kernel, "tm_tensor.scatter", "tm_tensor.sort"):
+        return None
+    module = ir.Module.create(kernel.location)
+    copy = kernel.clone()
+    del copy.attributes["sym_visibility"]
+    module.body.append(copy)
+    name = symbol_name(kernel)
+    return run_oracle(Program(module), name, inputs)
+
+
+def _mark(value: ir.Value, kernels: dict[str, ir.Operation]) -> None:
+    """Tell the kernels that read `value` that it is constant now."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in ALIASES:
+            _mark(user.results[0], kernels)
+        elif user.name == "func.call":
+            kernel = kernels[ir.FlatSymbolRefAttr(user.attributes["callee"]).value]
+            attributes = list(ir.ArrayAttr(kernel.attributes["arg_attrs"]))
+            attributes[use.operand_number] = ir.DictAttr.get({CONSTANT: ir.UnitAttr.get()})
+            kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

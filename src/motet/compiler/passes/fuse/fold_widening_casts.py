@@ -1,0 +1,100 @@
+"""fold-widening-casts: products of widened operands, and readers of widened vectors, read the narrow tensors.
+
+    %v = linalg.generic … extf %x : bf16 to f32           linalg.generic … ins(%x, %y : bf16, bf16)
+    %w = linalg.generic … extf %y : bf16 to f32       →     %a = extf …; %b = extf …
+    linalg.generic … ins(%v, %w : f32, f32)                 %p = mulf %a, %b; addf …
+      %p = mulf …; addf …
+
+Programs of PyTorch calculate so what is to be rounded once, as `torch.nn.Linear` of 16-bit floats does. Every result is
+the same to the bit; matrix units multiply narrow numbers in full, many times as fast as wide ones.
+
+With `all-readers`, which is for later on, when larger patterns have been found, so does everything that reads a widened
+tensor: else its producer would write it twice as wide for a normalisation to read, or in both widths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.erase import erase_unused
+from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.fuse.group import MARK
+
+_PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
+_WIDENING = ["arith.extf", "linalg.yield"]
+_MOVING = ["linalg.yield"]
+
+
+@dataclass(frozen=True)
+class FoldWideningCasts(FunctionPass):
+    """What is marked as part of something larger stays. `all_readers`: whatever reads a widened tensor, and not only
+    products and readers of vectors."""
+
+    name = "fold-widening-casts"
+    all_readers: bool = False
+
+    def run_on(self, function: ir.Operation) -> bool:
+        found = False
+        for block in function.regions[0].blocks:
+            readers = [e.operation for e in block.operations if e.operation.name == "linalg.generic"]
+            readers = [reader for reader in readers if MARK not in reader.attributes and _body(reader) != _MOVING]
+            folded = [_fold(reader, self.all_readers) for reader in readers]
+            if any(folded):
+                found = True
+                erase_unused(function)
+        return found
+
+
+def _fold(reader: ir.Operation, all_readers: bool) -> bool:
+    """Lets `reader` widen what it reads: both operands of a product, if they are of one type, or what it reads several
+    times, as a vector that is added to every row, or, if `all_readers`, anything. What only repeats a vector stays a
+    view of it."""
+    body = reader.regions[0].blocks[0]
+    inputs = len(ir.ArrayAttr(reader.attributes["indexing_maps"])) - len(reader.results)
+    sources = {number: source for number in range(inputs) if (source := _widened(reader.operands[number])) is not None}
+    if _is_product(reader):
+        kinds = {str(ir.RankedTensorType(source.type).element_type) for source in sources.values()}
+        if len(sources) != inputs or len(kinds) != 1:
+            return False
+    elif not all_readers:
+        points = len(ir.ArrayAttr(reader.attributes["iterator_types"]))
+        sources = {n: source for n, source in sources.items() if ir.RankedTensorType(source.type).rank < points}
+    for number, source in sources.items():
+        argument = body.arguments[number]
+        uses = [(use.owner, use.operand_number) for use in argument.uses]
+        wide = argument.type
+        reader.operands[number] = source
+        argument.set_type(ir.RankedTensorType(source.type).element_type)
+        cast = ir.Operation.create(
+            "arith.extf", results=[wide], operands=[argument], loc=reader.location,
+            ip=ir.InsertionPoint.at_block_begin(body),
+        )
+        for owner, position in uses:
+            owner.operation.operands[position] = cast.result
+    return bool(sources)
+
+
+def _is_product(operation: ir.Operation) -> bool:
+    return _body(operation) == _PRODUCT and "reduction" in str(operation.attributes["iterator_types"])
+
+
+def _body(operation: ir.Operation) -> list[str]:
+    return [entry.operation.name for entry in operation.regions[0].blocks[0].operations]
+
+
+def _widened(value: ir.Value) -> ir.Value | None:
+    """What `value` is element by element, in a wider type."""
+    if isinstance(value.owner, ir.Block):
+        return None
+    operation = value.owner.operation
+    if operation.name != "linalg.generic" or MARK in operation.attributes or len(operation.operands) != 2:
+        return None
+    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]
+    rank = ir.RankedTensorType(value.type).rank
+    if any(each != ir.AffineMap.get_identity(rank, operation.context) for each in maps):
+        return None
+    block = operation.regions[0].blocks[0]
+    if _body(operation) != _WIDENING or block.operations[0].operation.operands[0] != block.arguments[0]:
+        return None
+    return operation.operands[0]

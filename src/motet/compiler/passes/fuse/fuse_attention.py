@@ -1,0 +1,256 @@
+"""fuse-attention: two products with a softmax between them, rewritten so that they can be one kernel.
+
+    %s = linalg.generic … (batch_matmul on 12x128x64)           operations marked `motet.attention = 0`, on the
+    %t = tensor.expand_shape %s …                          →    extents that all reshapes between them have in
+    … softmax of %t …                                           common (1x12, 128, 64), and no reshape between
+    %u = tensor.collapse_shape … ; batch_matmul with %v         them: those stand before and after
+
+Everything between the products that depends on the first one belongs to it, masks made of positions, reshapes and
+transpositions of what is read, and a transposition of the result. A constant mask that is triangular becomes a
+comparison of positions. Nothing happens where a part is also used elsewhere, or where `accepts` refuses the kernel that
+it would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from motet.compiler.codegen.attention_matching import is_attention
+from motet.compiler.codegen.compose import compose
+from motet.compiler.codegen.kernel import Kernel
+from motet.compiler.codegen.reader import read_kernel
+from motet.compiler.codegen.reading import Unreadable
+from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
+from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
+from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
+from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
+from motet.compiler.passes.fuse.roles import Role, structure_of
+
+_LARGEST = 64  # operations of one
+
+Accepts = Callable[[Kernel], bool]
+
+
+@dataclass(frozen=True)
+class FuseAttention(Pass):
+    """Fuses the attention that `accepts` takes."""
+
+    name = "fuse-attention"
+    accepts: Accepts = is_attention
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            fused = [any(_rewrite(one, self.accepts) for one in ways) for ways in _candidates(function, program)]
+            if any(fused):
+                found = True
+                erase_unused(function)
+        return found
+
+
+# -- finding ---------------------------------------------------------------------------------------
+
+
+def _candidates(function: ir.Operation, program: Program) -> list[list[Candidate]]:
+    """What may be attention, each in the ways in which it may be taken, the best first."""
+    f = FunctionView(function, program)
+    products = [
+        position for position, operation in enumerate(f.operations)
+        if operation.name == "linalg.generic" and f.role(position) is Role.CONTRACTION
+    ]
+    found: list[list[Candidate]] = []
+    taken: set[int] = set()
+    for second in products:
+        for side in f.inputs(second):
+            first, inner = _between(f, second, side)
+            if first is None or taken & {first, second, *inner}:
+                continue
+            both = [_gathered(f, first, inner, second, len(found), slices) for slices in (True, False)]
+            ways = [candidate for candidate in both if candidate is not None]
+            if ways:
+                found.append(ways)
+                taken |= {first, second, *inner}
+                break
+    return found
+
+
+def _between(f: FunctionView, second: int, side: ir.Value) -> tuple[int | None, set[int]]:
+    """The one product that `side` of product `second` is made from, and what lies between them."""
+    readers: dict[int, set[int]] = {}
+    stack = [(side, second)]
+    contractions: set[int] = set()
+    while stack:
+        value, reader = stack.pop()
+        position = f.maker(value)
+        if position is None:
+            continue
+        known = position in readers
+        readers.setdefault(position, set()).add(reader)
+        role = f.role(position)
+        if known or len(readers) > _LARGEST:
+            continue
+        if role is Role.CONTRACTION:
+            contractions.add(position)
+        elif role in (Role.ELEMENTWISE, Role.REDUCTION, Role.VIEW, Role.ALIAS):
+            stack += [(operand, position) for operand in f.inputs(position)]
+    for first in sorted(contractions):
+        inner: set[int] = set()
+        todo = list(readers[first])
+        while todo:
+            position = todo.pop()
+            if position not in inner and position != second:
+                inner.add(position)
+                todo += readers[position]
+        own = {first, *inner}
+        if not inner & contractions and _is_softmax(f, inner) and all(f.users(p) <= {*own, second} for p in own):
+            return first, inner
+    return None, set()
+
+
+def _is_softmax(f: FunctionView, inner: set[int]) -> bool:
+    """Whether these may be one: some reduction, and a power."""
+    names = {
+        child.operation.name
+        for p in inner if f.operations[p].name == "linalg.generic"
+        for child in f.operations[p].regions[0].blocks[0].operations
+    }
+    return "math.exp" in names and any(f.role(p) is Role.REDUCTION for p in inner)
+
+
+def _gathered(
+    f: FunctionView, first: int, inner: set[int], second: int, number: int, slices: bool
+) -> Candidate | None:
+    """The attention with what its operands are made of and what is done with its result; slices of what it reads are
+    its own where `slices`."""
+    members = {first, second, *inner}
+    outer: set[int] = set()
+    stack = [value for position in members for value in f.inputs(position)]
+    while stack:
+        position = f.maker(stack.pop())
+        if position is None or position in members | outer or not _is_cheap(f, position, slices):
+            continue
+        outer.add(position)
+        stack += f.inputs(position)
+    after = _after(f, second)
+    order = sorted(members | outer) + [p for p in after if p not in members]
+    if len(order) > _LARGEST:
+        return None
+
+    return f.candidate(order, number, [p in members or p in after for p in order], triangles=True)
+
+
+def _is_cheap(f: FunctionView, position: int, slices: bool) -> bool:
+    """Whether an operation that others may need as well is done again for each: renamings, and what follows from
+    positions alone."""
+    operation, role = f.operations[position], f.role(position)
+    if role is Role.ALIAS:
+        return operation.name != "tensor.cast"
+    if role is Role.VIEW:
+        return operation.name == "linalg.generic" or (slices and _is_known_slice(operation))
+    if operation.name == "tensor.concat":  # read in pieces, but only where it is not made in memory anyway
+        return slices and operation.results[0].type.has_static_shape and len(list(operation.results[0].uses)) == 1
+    if role is not Role.ELEMENTWISE:
+        return False
+    return all(
+        f.number(value) is not None or f.triangle(value) is not None
+        or ((maker := f.maker(value)) is not None and _is_cheap(f, maker, slices) and _from_positions(f, maker))
+        for value in f.inputs(position)
+    )
+
+
+def _is_known_slice(operation: ir.Operation) -> bool:
+    unknown = ir.ShapedType.get_dynamic_size()
+    return operation.name == "tensor.extract_slice" and unknown not in list(
+        ir.DenseI64ArrayAttr(operation.attributes["static_sizes"])
+    )
+
+
+def _from_positions(f: FunctionView, position: int) -> bool:
+    """Whether renamings lead back to nothing from outside."""
+    if f.role(position) is Role.ELEMENTWISE:
+        return True
+    return all(
+        f.triangle(value) is not None or ((maker := f.maker(value)) is not None and _from_positions(f, maker))
+        for value in f.inputs(position)
+    )
+
+
+def _after(f: FunctionView, second: int) -> list[int]:
+    """Casts and transpositions of the result, with the reshapes between them."""
+    found: list[int] = []
+    pending: list[int] = []
+    position = second
+    while True:
+        users = f.users(position)
+        uses = [use for result in f.operations[position].results for use in result.uses]
+        position = next(iter(users), -1)
+        if len(uses) != 1 or position < 0:
+            return found
+        role = f.role(position)
+        operation = f.operations[position]
+        if role is Role.ALIAS and operation.name != "tensor.cast":
+            pending.append(position)
+        elif (role is Role.VIEW and _is_transposition(operation)) or _is_cast(operation, role):
+            found += [*pending, position]
+            pending = []
+        else:
+            return found
+
+
+def _is_transposition(operation: ir.Operation) -> bool:
+    structure = structure_of(operation) if operation.name == "linalg.generic" else None
+    if structure is None:
+        return False
+    read, written = ({e.single for e in map_ if e.single is not None} for map_ in structure.maps)
+    return read == written
+
+
+def _is_cast(operation: ir.Operation, role: Role) -> bool:
+    if role is not Role.ELEMENTWISE or len(operation.operands) != 2:
+        return False
+    names = [child.operation.name for child in operation.regions[0].blocks[0].operations]
+    return names in (["arith.truncf", "linalg.yield"], ["arith.extf", "linalg.yield"])
+
+
+# -- rewriting -------------------------------------------------------------------------------------
+
+
+def _rewrite(candidate: Candidate, accepts: Accepts) -> bool:
+    """Put the attention in place of `candidate`'s operations, if it is one."""
+    last = candidate.operations[-1]
+    try:
+        builder = CandidateBuilder(candidate)
+        if not _is_accepted(builder, accepts):
+            return False
+    except NoRefinement:
+        return False
+    result = last.results[0]
+    with ir.InsertionPoint(last), last.location:
+        inputs = [inward(value, builder.tensor(key)) for key, value in builder.outside()]
+        replacement = outward(builder.build(inputs, candidate.number), builder.result())
+    result.replace_all_uses_with(replacement)
+    return True
+
+
+def _is_accepted(builder: CandidateBuilder, accepts: Accepts) -> bool:
+    """Whether the kernel that there would be is attention, by building it aside."""
+    last = builder.candidate.operations[-1]
+    scratch = ir.Module.create(last.location)
+    kinds = [builder.tensor(key).kind for key, _ in builder.outside()]
+    with last.location:
+        result = builder.result().kind
+        function = func.FuncOp(
+            "attention", ir.FunctionType.get(kinds, [result]), ip=ir.InsertionPoint(scratch.body)
+        )
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([builder.build(list(block.arguments), 0)])
+    try:
+        return accepts(compose(read_kernel(function.operation)))
+    except Unreadable:
+        return False

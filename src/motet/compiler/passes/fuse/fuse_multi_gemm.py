@@ -1,0 +1,163 @@
+"""fuse-multi-gemm: products whose results meet element by element are marked to be one kernel.
+
+    %1 = linalg.generic … (matmul of %a, %b)          both products and the addition are marked
+    %2 = linalg.generic … (matmul of %c, %d)     →    `motet.joined = 0`, and become one group
+    %3 = linalg.generic … addf %1, %2
+
+Element-wise work between the products and where they meet belongs to it, as the activation of a gated layer does.
+Nothing happens where one of the parts is also used elsewhere, or where `accepts` says that several kernels are faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from motet.compiler.codegen.joined import ProductShape
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import Program
+from motet.compiler.passes.base import Pass
+from motet.compiler.passes.fuse.candidates import FunctionView
+from motet.compiler.passes.fuse.group import JOINED, MARK
+from motet.compiler.passes.fuse.roles import Role, Structure, structure_of
+
+_LARGEST = 24  # operations of one
+
+Accepts = Callable[[Sequence[ProductShape]], bool]
+
+
+def always(products: Sequence[ProductShape]) -> bool:
+    """Takes any products."""
+    return bool(products)
+
+
+@dataclass(frozen=True)
+class FuseMultiGemm(Pass):
+    """Marks the products that `accepts` takes."""
+
+    name = "fuse-multi-gemm"
+    accepts: Accepts = always
+
+    def run(self, program: Program) -> bool:
+        number = 0
+        for function in public_functions(program.module):
+            f = FunctionView(function, program)
+            for members in _found(f, self.accepts):
+                for position in members:
+                    with function.context:
+                        f.operations[position].attributes[JOINED] = ir.IntegerAttr.get(
+                            ir.IntegerType.get_signless(64), number
+                        )
+                number += 1
+        return number > 0
+
+
+def _found(f: FunctionView, accepts: Accepts) -> list[list[int]]:
+    """The operations that are to be marked alike, by their positions; what comes last takes most with it."""
+    taken: set[int] = set()
+    found: list[list[int]] = []
+    for last in reversed(range(len(f.operations))):
+        if last in taken or not _is_element_wise(f, last):
+            continue
+        members = _before(f, last)
+        products = [position for position in members if f.role(position) is Role.CONTRACTION]
+        if len(products) < 2 or len(members) > _LARGEST or taken & set(members):
+            continue
+        shapes = _shapes(f, products)
+        if shapes is not None and accepts(shapes):
+            taken |= set(members)
+            found.append(members)
+    return found
+
+
+def _is_element_wise(f: FunctionView, position: int) -> bool:
+    """Whether an operation runs over all points of its one result, as they lie."""
+    operation = f.operations[position]
+    if operation.name != "linalg.generic" or MARK in operation.attributes or len(operation.results) != 1:
+        return False
+    if f.role(position) is not Role.ELEMENTWISE:
+        return False
+    structure = structure_of(operation)
+    return structure is not None and _is_identity(structure, len(structure.maps) - 1)
+
+
+def _is_identity(structure: Structure, operand: int) -> bool:
+    """Whether an operand is read or written point by point, in the order of the loops that are not reduced."""
+    parallel = [dim for dim in range(len(structure.sizes)) if dim not in structure.reduced]
+    return [entry.single for entry in structure.maps[operand]] == parallel
+
+
+def _before(f: FunctionView, last: int) -> list[int]:
+    """Element-wise operations and products that lead to `last` and nowhere else, in order; those element-wise ones that
+    no product leads to are left out. Nothing where a factor depends on a product."""
+    members: set[int] = set()
+    factors: set[int | None] = set()
+    waiting = {last}
+    while waiting:
+        position = max(waiting)  # all readers of what it makes have been here
+        waiting.remove(position)
+        members.add(position)
+        structure = structure_of(f.operations[position])
+        if structure is None:
+            return []
+        for number, operand in enumerate(f.operations[position].operands):
+            maker = f.maker(operand)
+            if f.role(position) is Role.CONTRACTION and number < structure.inputs:
+                factors.add(maker)
+            elif maker is not None and _is_identity(structure, number) and _leads_on(f, maker, members):
+                waiting.add(maker)
+    if factors & members:
+        return []
+    leading: list[int] = []
+    for position in sorted(members):
+        makers = {f.maker(operand) for operand in f.operations[position].operands}
+        if f.role(position) is Role.CONTRACTION or makers & set(leading):
+            leading.append(position)
+    return leading
+
+
+def _leads_on(f: FunctionView, position: int, members: set[int]) -> bool:
+    """Whether an operation is a product or element-wise, and for `members` alone."""
+    return f.users(position) <= members and (_is_element_wise(f, position) or _is_product(f, position))
+
+
+def _is_product(f: FunctionView, position: int) -> bool:
+    operation = f.operations[position]
+    if f.role(position) is not Role.CONTRACTION or MARK in operation.attributes:
+        return False
+    structure = structure_of(operation)
+    return structure is not None and _is_identity(structure, 2)
+
+
+def _shapes(f: FunctionView, products: Sequence[int]) -> list[ProductShape] | None:
+    """What the products are; None where their results differ in shape."""
+    factors: list[ir.Value] = []
+    found: list[ProductShape] = []
+    for position in products:
+        operation = f.operations[position]
+        structure = structure_of(operation)
+        if structure is None:
+            return None
+        left, right, _ = operation.operands
+        factors += [operand for operand in (left, right) if operand not in factors]
+        found.append(_shape(operation, structure, (factors.index(left), factors.index(right))))
+    kinds = {str(ir.RankedTensorType(f.operations[position].results[0].type).shape) for position in products}
+    return found if len(kinds) == 1 and len({(s.batch, s.m, s.n) for s in found}) == 1 else None
+
+
+def _shape(operation: ir.Operation, structure: Structure, numbers: tuple[int, int]) -> ProductShape:
+    left, right, result = ({e.single for e in each if e.single is not None} for each in structure.maps)
+    groups = (left & right & result, (left & result) - right, (right & result) - left, structure.reduced)
+    batch, m, n, k = (_product([structure.sizes[dim] for dim in dims]) for dims in groups)
+    first, second, third = (str(ir.RankedTensorType(operand.type).element_type) for operand in operation.operands)
+    return ProductShape(batch, m, n, k, (first, second, third), *numbers)
+
+
+def _product(sizes: Sequence[int | None]) -> int | None:
+    count = 1
+    for size in sizes:
+        if size is None:
+            return None
+        count *= size
+    return count

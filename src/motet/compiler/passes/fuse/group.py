@@ -1,0 +1,447 @@
+"""group: decides which operations become one kernel.
+
+Operations are taken in program order. A contraction or convolution opens a group; element-wise work over its
+result joins it. Row reductions, what feeds them element by element, and what they feed over the same rows form one
+group; so do chains of element-wise work. An operation never joins where that would make two groups wait for each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.passes.fuse.roles import (
+    ALIASES,
+    DENSE_ROLES,
+    Role,
+    Structure,
+    is_unit_reshape,
+    role_of,
+    structure_of,
+)
+from motet.compiler.passes.normalise.store_loop_scalars import is_stored_scalar
+
+LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
+
+MARK = "motet.attention"  # operation attribute: the number of the attention that an operation is of
+JOINED = "motet.joined"  # operation attribute: the number of the products that an operation is of
+
+_MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION}
+
+TOGETHER = "motet.together"  # operation attribute: of concatenations that are one group with what makes their parts
+
+JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
+
+SEPARATE_SIBLINGS = "motet.separate_siblings"  # on modules: `group_block` is not to fuse them
+
+
+@dataclass(eq=False)
+class Group:
+    """Operations that will be one kernel. `domain` is the iteration space that all share, unit extents
+    dropped; `reduced` the positions in it over which its reductions run."""
+
+    role: Role
+    operations: list[ir.Operation]
+    domain: tuple[int | None, ...] = ()
+    reduced: frozenset[int] = frozenset()
+    depends: set[Group] = field(default_factory=set["Group"])
+
+    @property
+    def outer(self) -> tuple[int | None, ...]:
+        return tuple(size for i, size in enumerate(self.domain) if i not in self.reduced)
+
+
+@dataclass
+class Grouping:
+    """The groups of one block, and for every operation its role and (if work) its group."""
+
+    groups: list[Group]
+    roles: dict[ir.Operation, Role]
+    owner: dict[ir.Operation, Group]
+
+
+def group_block(block: ir.Block, fuse_siblings: bool = True) -> Grouping:
+    """Group the operations of `block`, a public function's only block; `fuse_siblings` makes convolutions that share
+    what they read and are read together one group."""
+    return _Grouper(block, fuse_siblings).run()
+
+
+class _Grouper:
+    def __init__(self, block: ir.Block, fuse_siblings: bool) -> None:
+        self.fuse_siblings = fuse_siblings
+        self.operations = [o.operation for o in block.operations][:-1]
+        self.terminator = block.operations[len(block.operations) - 1].operation
+        self.roles = {o: role_of(o) for o in self.operations}
+        self.structures: dict[ir.Operation, Structure] = {}
+        self.owner: dict[ir.Operation, Group] = {}
+        self.groups: list[Group] = []
+        self.marked: dict[tuple[str, int], Group] = {}
+
+    def run(self) -> Grouping:
+        for operation in self.operations:
+            role = self.roles[operation]
+            marks = [mark for mark in _MARKED if mark in operation.attributes]
+            if marks:
+                self._place_marked(operation, marks[0])
+                continue
+            if role in (Role.SCALAR, Role.ALIAS) or (role is Role.FREE and not self._leaves_kernels(operation)):
+                continue
+            if role is Role.VIEW and not self._needs_memory(operation):
+                continue
+            self._place(operation, role)
+        return Grouping(self.groups, self.roles, self.owner)
+
+    def _leaves_kernels(self, free: ir.Operation) -> bool:
+        """Whether a tensor without data of its own is a result, becomes one under another shape, or holds something
+        when a launch begins."""
+        users = [use.owner.operation for use in free.results[0].uses]
+        return any(
+            user == self.terminator or self.roles.get(user) is Role.ALIAS
+            or (user.name == "func.call" and free.name != "tensor.empty")
+            for user in users
+        )
+
+    def _needs_memory(self, view: ir.Operation) -> bool:
+        """A view vanishes into linalg operations that read it, into further views, and into concatenations that are
+        one group with their parts; anything else needs it in memory. Padding vanishes only into windows and
+        convolutions."""
+        pads = view.name == "tensor.pad"
+        for use in view.results[0].uses:
+            user = use.owner.operation
+            role = self.roles.get(user)
+            if role is Role.VIEW and user.name != "tensor.pad" and not pads:
+                continue
+            if not pads and (TOGETHER in user.attributes or self._leads_to_parts(user)):
+                continue
+            if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
+                return True
+        return False
+
+    def _leads_to_parts(self, reshape: ir.Operation) -> bool:
+        """Whether a reshape by unit dimensions is read by concatenations alone that are one group with their parts."""
+        users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
+        return bool(users) and is_unit_reshape(reshape) and all(TOGETHER in user.attributes for user in users)
+
+    def _place_marked(self, operation: ir.Operation, mark: str) -> None:
+        """Operations that are marked alike are one group. Nothing outside waits for it before it is complete: only
+        its last operation is read there."""
+        key = mark, ir.IntegerAttr(operation.attributes[mark]).value
+        if key not in self.marked:
+            self.marked[key] = Group(_MARKED[mark], [])
+            self.groups.append(self.marked[key])
+        group = self.marked[key]
+        group.operations.append(operation)
+        structure = structure_of(operation) if mark == JOINED else None
+        if structure is not None:
+            self.structures[operation] = structure
+            group.domain = _written(structure)
+        group.depends |= self._producers(operation) - {group}
+        self.owner[operation] = group
+
+    # -- placing one operation -------------------------------------------------------------------
+
+    def _place(self, operation: ir.Operation, role: Role) -> None:
+        structure = structure_of(operation) if operation.name == "linalg.generic" else None
+        if structure is not None:
+            self.structures[operation] = structure
+        producers = self._producers(operation)
+        stored = is_stored_scalar(operation) and operation.operands[0].owner.operation in self.owner
+        if stored or self._cuts_sort(operation):
+            group = self.owner[operation.operands[0].owner.operation]
+            group.operations.append(operation)
+            self.owner[operation] = group
+            return
+        if TOGETHER in operation.attributes and (host := self._put_together(operation, producers)) is not None:
+            host.role = Role.MOVEMENT
+            host.operations.append(operation)
+            self.owner[operation] = host
+            return
+        if role in JOINING and structure is not None:
+            siblings = self._siblings(operation, structure, producers)
+            if siblings and not self.fuse_siblings:
+                self._open(operation, role, structure, producers)
+                return
+            for other in siblings[1:]:
+                self._merge(siblings[0], other)
+            self._merge_chains(operation, structure, self._producers(operation))
+            producers = self._producers(operation)
+            for group in sorted(producers, key=self.groups.index, reverse=True):
+                if self._may_join(group, operation, role, structure, producers):
+                    self._join(group, operation, role, structure, producers)
+                    return
+        self._open(operation, role, structure, producers)
+
+    def _put_together(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
+        """One group of those that make the parts of a concatenation, if these do nothing else, and each part is made by
+        one of them."""
+        parts = sorted(producers, key=self.groups.index)
+        owners = {self._owner_of(operand) for operand in operation.operands}
+        if owners != producers or any(
+            group.role is not Role.ELEMENTWISE or not self._only_reader(group, operation) for group in parts
+        ):
+            return None
+        if sum(len(group.operations) for group in parts) >= LARGEST_GROUP:
+            return None
+        if any(not self._independent(a, b) for a in parts for b in parts if a is not b):
+            return None
+        host, *others = parts
+        for other in others:
+            self._merge(host, other)
+        return host
+
+    def _owner_of(self, value: ir.Value) -> Group | None:
+        return None if isinstance(value.owner, ir.Block) else self.owner.get(value.owner.operation)
+
+    def _positions(self, operation: ir.Operation, producers: set[Group]) -> list[Group]:
+        """What makes positions for a sort to carry along, and nothing else: they need not be in memory."""
+        if operation.name != "tm_tensor.sort":
+            return []
+        return [
+            group for group in self.groups
+            if group in producers and not group.depends and len(group.operations) == 1
+            and group.role is Role.ELEMENTWISE and self._only_reader(group, operation)
+            and _numbers_places(group.operations[0]) and group.operations[0].results[0] != operation.operands[0]
+        ]
+
+    def _cuts_sort(self, operation: ir.Operation) -> bool:
+        """Whether this is the first of something sorted: where no more is needed, not all of it need be sorted."""
+        if operation.name != "tensor.extract_slice" or isinstance(operation.operands[0].owner, ir.Block):
+            return False
+        if any(ir.DenseI64ArrayAttr(operation.attributes["static_offsets"])):
+            return False
+        owner = operation.operands[0].owner.operation
+        return owner.name == "tm_tensor.sort" and owner in self.owner
+
+    def _open(
+        self, operation: ir.Operation, role: Role, structure: Structure | None, producers: set[Group]
+    ) -> None:
+        """A group of its own."""
+        positions = self._positions(operation, producers)
+        group = Group(role, [*(one for other in positions for one in other.operations), operation])
+        producers = producers - set(positions)
+        for other in positions:
+            self.groups.remove(other)
+            self.owner.update(dict.fromkeys(other.operations, group))
+        if structure is not None:
+            group.domain, group.reduced = _domain(structure)
+            if role in (*DENSE_ROLES, Role.WINDOW):
+                group.domain, group.reduced = _written(structure), frozenset()
+        group.depends = producers
+        self.groups.append(group)
+        self.owner[operation] = group
+
+    def _producers(self, operation: ir.Operation) -> set[Group]:
+        """The groups whose results `operation` reads, looking through what is not work."""
+        found: set[Group] = set()
+        seen: set[ir.Operation] = set()
+        stack = [operation]
+        while stack:
+            for value in captured_values(stack.pop()):
+                owner = value.owner
+                if isinstance(owner, ir.Block):
+                    continue
+                owner = owner.operation
+                if owner in self.owner:
+                    found.add(self.owner[owner])
+                elif owner in self.roles and owner not in seen:
+                    seen.add(owner)
+                    stack.append(owner)
+        return found
+
+    def _may_join(
+        self, group: Group, operation: ir.Operation, role: Role, structure: Structure, producers: set[Group]
+    ) -> bool:
+        if len(group.operations) >= LARGEST_GROUP or not self._reads_plainly(operation, structure, group):
+            return False
+        if any(other is not group and self._reaches(other, group) for other in producers):
+            return False
+        domain, reduced = _domain(structure)
+        if role is Role.ELEMENTWISE:
+            if group.role in DENSE_ROLES and self._only_feeds_reductions(group, operation):
+                return False
+            if group.role in (Role.ELEMENTWISE, *DENSE_ROLES, Role.WINDOW):
+                return domain == group.domain
+            return group.role is Role.REDUCTION and (
+                domain == group.outer or (domain == group.domain and _trailing(group.domain, group.reduced))
+            )
+        if group.role is Role.ELEMENTWISE:
+            return domain == group.domain and (_trailing(domain, reduced) or self._only_reader(group, operation))
+        return (
+            group.role is Role.REDUCTION
+            and domain == group.domain and reduced == group.reduced and _trailing(domain, reduced)
+        )
+
+    def _join(
+        self, group: Group, operation: ir.Operation, role: Role, structure: Structure, producers: set[Group]
+    ) -> None:
+        if role is Role.REDUCTION:
+            group.role = Role.REDUCTION
+            group.domain, group.reduced = _domain(structure)
+        group.operations.append(operation)
+        group.depends |= producers - {group}
+        self.owner[operation] = group
+
+    def _reads_plainly(self, operation: ir.Operation, structure: Structure, group: Group) -> bool:
+        """Every read of the group's values goes through dimensions in order: no slice, no padding, no
+        transposition; broadcasts are plain."""
+        for operand, map_ in zip(operation.operands, structure.maps, strict=True):
+            dims = [e.single for e in map_ if e.single is not None]
+            while not isinstance(operand.owner, ir.Block):
+                owner = operand.owner.operation
+                role = self.roles.get(owner)
+                if self.owner.get(owner) is group:
+                    if dims != sorted(dims):
+                        return False
+                    break
+                if role not in (Role.VIEW, Role.ALIAS) or owner in self.owner:
+                    break
+                if role is Role.ALIAS and is_unit_reshape(owner):
+                    operand = owner.operands[0]
+                    continue
+                if owner.name != "linalg.generic":
+                    if group in self._producers(owner):
+                        return False
+                    break
+                inner = structure_of(owner)
+                if inner is None:
+                    break
+                order = [e.single for e in inner.maps[0] if e.single is not None]
+                if order != sorted(order):
+                    dims = [1, 0]  # transposed
+                operand = owner.operands[0]
+        return True
+
+    def _only_reader(self, group: Group, operation: ir.Operation) -> bool:
+        results = [result for member in group.operations for result in member.results]
+        users = {use.owner.operation for result in results for use in result.uses}
+        return users <= {operation, *group.operations}
+
+    def _only_feeds_reductions(self, group: Group, operation: ir.Operation) -> bool:
+        """Whether reductions alone read what `operation` makes of values of `group` that others read too: these values
+        are in memory then, and its own need not be, as the squares of a normalisation."""
+        users = [use.owner.operation for use in operation.results[0].uses]
+        if not users or any(self.roles.get(user) is not Role.REDUCTION for user in users):
+            return False
+        read = [
+            value for value in operation.operands
+            if not isinstance(value.owner, ir.Block) and self.owner.get(value.owner.operation) is group
+        ]
+        return all(any(use.owner.operation != operation for use in value.uses) for value in read)
+
+    def _reaches(self, later: Group, earlier: Group) -> bool:
+        """Whether `later` waits for `earlier`, directly or not."""
+        seen: set[Group] = set()
+        stack = [later]
+        while stack:
+            current = stack.pop()
+            if current is earlier:
+                return True
+            if current not in seen:
+                seen.add(current)
+                stack.extend(current.depends)
+        return False
+
+    def _independent(self, first: Group, other: Group) -> bool:
+        return not self._reaches(other, first) and not self._reaches(first, other)
+
+    def _merge(self, group: Group, other: Group) -> None:
+        """Make `other`, independent of `group`, part of it."""
+        group.operations.extend(other.operations)
+        group.depends |= other.depends
+        for member in other.operations:
+            self.owner[member] = group
+        self.groups.remove(other)
+        for reader in self.groups:
+            if other in reader.depends:
+                reader.depends = (reader.depends - {other}) | {group}
+
+    # -- chains that meet ------------------------------------------------------------------------
+
+    def _merge_chains(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
+        """Element-wise chains over one domain that meet in one operation become one group, with the row
+        reductions over that domain that meet them there: `f(x) * g(y)` is one pass, f(x) never written."""
+        domain, _ = _domain(structure)
+        meeting = [
+            g for g in self.groups
+            if g in producers and g.domain == domain and self._reads_plainly(operation, structure, g)
+            and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and _trailing(g.domain, g.reduced)))
+        ]
+        host = next((g for g in meeting if g.role is Role.REDUCTION), meeting[0] if meeting else None)
+        for other in meeting:
+            if (
+                host is not None and other is not host and other.role is Role.ELEMENTWISE
+                and len(host.operations) + len(other.operations) < LARGEST_GROUP
+                and self._independent(host, other)
+            ):
+                self._merge(host, other)
+
+    # -- sibling convolutions --------------------------------------------------------------------
+
+    def _siblings(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> list[Group]:
+        """Convolutions of one tensor with one geometry that meet in one element-wise operation, if there are several.
+        As one group they read the tensor once, and their results need not be written."""
+        siblings = [
+            g for g in self.groups
+            if g in producers and g.role is Role.CONVOLUTION and g.domain == _domain(structure)[0]
+            and self._only_reader(g, operation)
+        ]
+        if len(siblings) < 2:
+            return []
+        found = siblings[:1]
+        for other in siblings[1:]:
+            if self._alike(found[0], other) and all(self._independent(each, other) for each in found):
+                found.append(other)
+        return found if len(found) > 1 else []
+
+    def _alike(self, first: Group, other: Group) -> bool:
+        a, b = first.operations[0], other.operations[0]
+        return self.structures[a] == self.structures[b] and self._base(a.operands[0]) == self._base(b.operands[0])
+
+    def _base(self, value: ir.Value) -> ir.Value:
+        while not isinstance(value.owner, ir.Block) and self.roles.get(value.owner.operation) is Role.VIEW:
+            value = value.owner.operation.operands[0]
+        return value
+
+
+def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
+    """Operands of `operation` and everything its regions use from outside it."""
+    yield from operation.operands
+    inside: set[ir.Value] = set()
+
+    def visit(nested: ir.Operation) -> Iterable[ir.Value]:
+        for region in nested.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+                for child in block.operations:
+                    for operand in child.operation.operands:
+                        if operand not in inside:
+                            yield operand
+                    inside.update(child.operation.results)
+                    yield from visit(child.operation)
+
+    yield from visit(operation)
+
+
+def _domain(structure: Structure) -> tuple[tuple[int | None, ...], frozenset[int]]:
+    """The iteration space without unit extents, and where in it the reductions are."""
+    kept = [i for i, size in enumerate(structure.sizes) if size != 1]
+    reduced = frozenset(position for position, i in enumerate(kept) if i in structure.reduced)
+    return tuple(structure.sizes[i] for i in kept), reduced
+
+
+def _written(structure: Structure) -> tuple[int | None, ...]:
+    """The extents of what a nest writes, in the order of the tensor's dimensions, without unit extents."""
+    written = [structure.sizes[e.single] for e in structure.maps[-1] if e.single is not None]
+    return tuple(size for size in written if size != 1)
+
+
+def _trailing(domain: Sequence[int | None], reduced: frozenset[int]) -> bool:
+    return bool(reduced) and reduced == frozenset(range(len(domain) - len(reduced), len(domain)))
+
+
+def _numbers_places(operation: ir.Operation) -> bool:
+    """Whether what a generic writes follows from places alone, and not from a number that is the same everywhere."""
+    body = operation.regions[0].blocks[0].operations
+    return len(operation.operands) == 1 and any(entry.operation.name == "linalg.index" for entry in body)

@@ -1,0 +1,311 @@
+"""outline-kernels: gives every group of operations a private function of its own, called from the public one.
+
+    %1 = linalg.generic … (matmul)            %2 = call @main_kernel_0(%0, %w, %b)
+    %2 = linalg.generic … (add bias)     →
+                                              func.func private @main_kernel_0(…)
+
+What is not work (sizes, empty tensors, views) is copied into each function that needs it. A call of a function that
+stands for a launch (`ir/launches.py`) becomes a kernel with that function's body.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.attributes import CONSTANT
+from motet.compiler.ir.functions import public_functions, symbol_name
+from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
+from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
+from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import Pass
+from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS, TOGETHER, Group, Grouping, captured_values, group_block
+from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape
+
+KIND = "motet.kind"  # function attribute: the role of the group that the kernel was made of
+
+COPIED = (Role.SCALAR, Role.FREE, Role.VIEW)
+
+
+@dataclass(frozen=True)
+class OutlineKernels(Pass):
+    """Outlines the kernels of every public function."""
+
+    name = "outline-kernels"
+
+    def run(self, program: Program) -> bool:
+        module, functions = program.module, public_functions(program.module)
+        symbols = ir.SymbolTable(module.operation)
+        for function in functions:
+            _Outliner(module, symbols, function).run()
+        return bool(functions)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """One kernel to be: the operations copied into its function, what they read from outside, and what of
+    theirs is read outside. Operations are hashed by their contents, so cuts are all made before the first
+    change."""
+
+    name: str
+    kind: str
+    location: ir.Location
+    operations: list[ir.Operation]
+    arguments: list[ir.Value]
+    results: list[ir.Value]
+    launch: tuple[str, ...] = ()  # of a launch alone: equal ones are one kernel
+
+
+class _Outliner:
+    def __init__(self, module: ir.Module, symbols: ir.SymbolTable, function: ir.Operation) -> None:
+        self.module = module
+        self.symbols = symbols
+        self.function = function
+        self.name = symbol_name(function)
+        self.block = function.regions[0].blocks[0]
+        self.terminator = self.block.operations[len(self.block.operations) - 1].operation
+        self.grouping: Grouping = group_block(self.block, SEPARATE_SIBLINGS not in module.operation.attributes)
+        if ONE_KERNEL in function.attributes:
+            self.grouping = _one_group(self.grouping, self.block)
+        self.parameters = _parameters(function, self.block)
+        self.replaced: dict[ir.Value, ir.Value] = {}
+        self.settled: set[ir.Value] = set()
+        self.launches: dict[tuple[str, ...], str] = {}
+
+    def run(self) -> None:
+        for cut in [self._cut(group) for group in _in_order(self.grouping)]:
+            self._outline(cut)
+        for operand in self.terminator.operands:
+            self._settle(operand)
+        self._drop_launches()
+        self._drop_dead()
+
+    def _cut(self, group: Group) -> _Cut:
+        members = set(group.operations)
+        arguments: list[ir.Value] = []
+        operations = self._with_copies(group, members, arguments)
+        results = [
+            result for member in group.operations for result in member.results
+            if member.name == "func.call" or any(
+                self._around(use.owner.operation) not in members and self._leaves(use.owner.operation, members)
+                for use in result.uses
+            )
+        ]
+        name = f"{self.name}_kernel_{self.grouping.groups.index(group)}"
+        launch: tuple[str, ...] = ()
+        if len(operations) == 1 and operations[0].name == "func.call":
+            places = [str(arguments.index(operand)) for operand in operations[0].operands]
+            launch = (ir.FlatSymbolRefAttr(operations[0].attributes["callee"]).value, *places)
+        return _Cut(name, group.role.value, group.operations[-1].location, operations, arguments, results, launch)
+
+    def _outline(self, cut: _Cut) -> None:
+        arguments = [self.replaced.get(argument, argument) for argument in cut.arguments]
+        name = self.launches.get(cut.launch) or self._kernel(cut, arguments)
+        if cut.launch:
+            self.launches[cut.launch] = name
+        for argument in arguments:
+            self._settle(argument)
+        with ir.InsertionPoint(self.terminator), cut.location:
+            call = func.CallOp([r.type for r in cut.results], name, arguments)
+        for result, replacement in zip(cut.results, call.results, strict=True):
+            result.replace_all_uses_with(replacement)
+            self.replaced[result] = replacement
+
+    def _kernel(self, cut: _Cut, arguments: list[ir.Value]) -> str:
+        """The name of a new function for `cut`."""
+        with cut.location:
+            kernel = func.FuncOp(
+                cut.name, ir.FunctionType.get([a.type for a in arguments], [r.type for r in cut.results]),
+                visibility="private", ip=ir.InsertionPoint(self.module.body),
+            )
+            block = kernel.add_entry_block()
+        self.symbols.insert(kernel.operation)
+        kernel.operation.attributes[KIND] = ir.StringAttr.get(cut.kind)
+        self._mark_constants(kernel.operation, arguments)
+        mapping = dict(zip(cut.arguments, block.arguments, strict=True))
+        mapping.update(zip(arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block), cut.location:
+            for operation in cut.operations:
+                if operation.name == "func.call":
+                    self._take_launch(operation, cut, kernel.operation, mapping)
+                else:
+                    _clone(operation, mapping)
+            func.ReturnOp([mapping[result] for result in cut.results])
+        return kernel.operation.attributes["sym_name"].value
+
+    def _take_launch(
+        self, call: ir.Operation, cut: _Cut, kernel: ir.Operation, mapping: dict[ir.Value, ir.Value]
+    ) -> None:
+        """Put the body of the function that `call` calls where insertions go, and keep what it says of the launch."""
+        launch = self.symbols[ir.FlatSymbolRefAttr(call.attributes["callee"]).value].operation
+        block = launch.regions[0].blocks[0]
+        operands = [mapping[operand] for operand in call.operands]
+        own = list(kernel.regions[0].blocks[0].arguments)
+        numbers = [own.index(operand) if operand in own else -1 for operand in operands]
+        results = [ir.DictAttr(named) for named in ir.ArrayAttr(launch.attributes["res_attrs"])]
+        written = [ir.IntegerAttr(named[DESTINATION]).value for named in results]
+        kept = [written[number] for number, result in enumerate(call.results) if result in cut.results]
+        kernel.attributes[LAUNCH] = launch.attributes[LAUNCH]
+        kernel.attributes[LAUNCH_OPERANDS] = ir.DenseI64ArrayAttr.get(numbers)
+        kernel.attributes[LAUNCH_RESULTS] = ir.DenseI64ArrayAttr.get(kept)
+        inner = dict(zip(block.arguments, operands, strict=True))
+        *operations, last = [entry.operation for entry in block.operations]
+        for operation in operations:
+            _clone(operation, inner)
+        mapping.update((result, inner[o]) for result, o in zip(call.results, last.operands, strict=True))
+
+    def _drop_launches(self) -> None:
+        """Erase the calls of launches that kernels replaced, readers first."""
+        for entry in reversed(list(self.block.operations)):
+            operation = entry.operation
+            if operation.name == "func.call":
+                callee = self.symbols[ir.FlatSymbolRefAttr(operation.attributes["callee"]).value].operation
+                if KIND not in callee.attributes:
+                    operation.erase()
+
+    def _settle(self, value: ir.Value) -> None:
+        """Aliases and sizes must follow the calls whose results they rename, and precede who reads them."""
+        if isinstance(value.owner, ir.Block) or value in self.settled:
+            return
+        self.settled.add(value)
+        owner = value.owner.operation
+        if owner.name != "func.call":
+            for operand in owner.operands:
+                self._settle(operand)
+            owner.move_before(self.terminator)
+
+    def _around(self, operation: ir.Operation) -> ir.Operation:
+        """The operation of the function's block that `operation` is, or is inside of."""
+        while operation.parent is not None and operation.parent.operation != self.function:
+            operation = operation.parent.operation
+        return operation
+
+    def _leaves(self, user: ir.Operation, members: set[ir.Operation]) -> bool:
+        """Whether a use by `user` needs the value outside the kernel: a view that is only copied into this
+        kernel does not."""
+        if not self._is_copied(user):
+            return True
+        return any(
+            use.owner.operation not in members and self._leaves(use.owner.operation, members)
+            for result in user.results
+            for use in result.uses
+        )
+
+    def _with_copies(
+        self, group: Group, members: set[ir.Operation], arguments: list[ir.Value]
+    ) -> list[ir.Operation]:
+        """The group's operations with the copies they need, in an order in which each follows what it reads;
+        values from outside are appended to `arguments`."""
+        ordered: list[ir.Operation] = []
+        done: set[ir.Operation] = set()
+
+        def visit(operation: ir.Operation) -> None:
+            if operation in done:
+                return
+            done.add(operation)
+            for value in captured_values(operation):
+                owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+                if owner is not None and (owner in members or self._is_copied_for(owner, operation)):
+                    visit(owner)
+                elif value not in arguments and not _is_inside(value, operation):
+                    arguments.append(value)
+            ordered.append(operation)
+
+        for operation in group.operations:
+            visit(operation)
+        return ordered
+
+    def _is_copied_for(self, operation: ir.Operation, reader: ir.Operation) -> bool:
+        """Operations over whole tensors read these as they are in memory."""
+        whole = reader.name.startswith("tm_tensor.") and self.grouping.roles.get(operation) is Role.ALIAS
+        return not whole and self._is_copied(operation)
+
+    def _is_copied(self, operation: ir.Operation) -> bool:
+        role = self.grouping.roles.get(operation)
+        if role is Role.ALIAS:
+            users = [use.owner.operation for use in operation.results[0].uses]
+            return is_unit_reshape(operation) and any(
+                user.name == "linalg.generic" or TOGETHER in user.attributes
+                or (user.name in ALIASES and self._is_copied(user)) for user in users
+            )
+        return role in COPIED and operation not in self.grouping.owner
+
+    def _mark_constants(self, kernel: ir.Operation, arguments: Sequence[ir.Value]) -> None:
+        dictionaries = [
+            ir.DictAttr.get({CONSTANT: ir.UnitAttr.get()} if a in self.parameters else {}) for a in arguments
+        ]
+        kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(dictionaries)
+
+    def _drop_dead(self) -> None:
+        """Erase what the kernels replaced; erasing a reader may free what it read."""
+        dead = True
+        while dead:
+            dead = [
+                o.operation for o in list(self.block.operations)[:-1]
+                if o.operation.name != "func.call" and not any(True for r in o.operation.results for _ in r.uses)
+            ]
+            for operation in dead:
+                operation.erase()
+
+
+def _one_group(grouping: Grouping, block: ir.Block) -> Grouping:
+    """All operations of a block together: a kernel for each of many small ones takes longer to compile and to run."""
+    operations = [entry.operation for entry in block.operations][:-1]
+    group = Group(Role.OPAQUE, operations)
+    return Grouping([group] if operations else [], grouping.roles, dict.fromkeys(operations, group))
+
+
+def _parameters(function: ir.Operation, block: ir.Block) -> set[ir.Value]:
+    """The function's parameters, and reshapings of them."""
+    if "arg_attrs" not in function.attributes:
+        return set()
+    dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
+    found = {
+        argument for argument, dictionary in zip(block.arguments, dictionaries, strict=True) if PARAMETER in dictionary
+    }
+    for view in block.operations:
+        operation = view.operation
+        if operation.name in ALIASES and operation.operands[0] in found:
+            found.add(operation.results[0])
+    return found
+
+
+def _clone(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    copy = operation.clone()
+    remap(copy, mapping)
+    mapping.update(zip(operation.results, copy.results, strict=True))
+
+
+def _is_inside(value: ir.Value, operation: ir.Operation) -> bool:
+    """Whether `value` is defined within `operation`'s own regions."""
+    owner = value.owner
+    current = owner.owner if isinstance(owner, ir.Block) else owner.operation
+    while current is not None:
+        current = current.operation
+        if current == operation:
+            return True
+        current = current.parent
+    return False
+
+
+def _in_order(grouping: Grouping) -> list[Group]:
+    """The groups so that each follows what it waits for; otherwise in program order."""
+    position = {group: i for i, group in enumerate(grouping.groups)}
+    waiting = {group: len(group.depends) for group in grouping.groups}
+    readers: dict[Group, list[Group]] = {group: [] for group in grouping.groups}
+    for group in grouping.groups:
+        for other in group.depends:
+            readers[other].append(group)
+    ready = [position[group] for group, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    ordered: list[Group] = []
+    while ready:
+        group = grouping.groups[heapq.heappop(ready)]
+        ordered.append(group)
+        for reader in readers[group]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, position[reader])
+    return ordered

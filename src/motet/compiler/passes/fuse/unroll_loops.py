@@ -1,0 +1,111 @@
+"""unroll-loops: takes the turns of loops over tensors apart, one after the other, where they are known and not many.
+
+    %r = scf.for %i = 0 to 2 step 1 iter_args(%s = %0) {      %a = tensor.extract_slice %x[0] …
+      %a = tensor.extract_slice %x[%i] …                  →   %b = linalg.generic … ins(%a, %0) …
+      %b = linalg.generic … ins(%a, %s) …                     %c = tensor.extract_slice %x[1] …
+      scf.yield %b }                                          %d = linalg.generic … ins(%c, %b) …
+
+Recurrent networks come as such loops. GPUs have no code for them: each turn is launches of its own, whose code all
+turns share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import arith, ir, run_pipeline
+from motet.compiler.ir.attributes import constant_number
+from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import Program
+from motet.compiler.ir.remap import remap
+from motet.compiler.passes.base import Pass
+
+FOR = "scf.for"
+MOST = 8192  # operations that a loop may become
+_CLEAN = "canonicalize,cse"
+_TAKEN = ("tensor.", "linalg.", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield", FOR)
+
+
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """Loops that would become more than `MOST` operations stay."""
+
+    name = "unroll-loops"
+
+    def run(self, program: Program) -> bool:
+        found = False
+        for function in public_functions(program.module):
+            for block in function.regions[0].blocks:
+                for operation in [each.operation for each in block.operations]:
+                    if is_taken_apart(operation):
+                        results = _unroll(operation, ir.InsertionPoint(operation))
+                        for old, new in zip(operation.results, results, strict=True):
+                            old.replace_all_uses_with(new)
+                        operation.erase()
+                        found = True
+        if found:
+            run_pipeline(program.module, _CLEAN)
+        return found
+
+
+def is_taken_apart(operation: ir.Operation) -> bool:
+    return operation.name == FOR and 0 < _length(operation) <= MOST
+
+
+def _length(loop: ir.Operation) -> int:
+    """How many operations `loop` becomes; 0 for one that is not taken apart."""
+    turns = _turns(loop)
+    if turns is None or not len(loop.results):
+        return 0
+    count = 0
+    for entry in loop.regions[0].blocks[0].operations:
+        operation = entry.operation
+        if not operation.name.startswith(_TAKEN) or not all(map(_is_known, operation.results)):
+            return 0
+        if operation.name == FOR:
+            inner = _length(operation)
+            if inner == 0:
+                return 0
+            count += inner
+        count += 1
+    return count * max(1, len(turns))
+
+
+def _is_known(value: ir.Value) -> bool:
+    """Whether a value is no tensor whose extents may differ from turn to turn."""
+    return not isinstance(value.type, ir.RankedTensorType) or ir.RankedTensorType(value.type).has_static_shape
+
+
+def _turns(loop: ir.Operation) -> range | None:
+    bounds = [_constant(value) for value in list(loop.operands)[:3]]
+    known = [bound for bound in bounds if bound is not None]
+    return range(*known) if len(known) == 3 and known[2] > 0 else None
+
+
+def _constant(value: ir.Value) -> int | None:
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return None
+    number = constant_number(value.owner.operation)
+    return number if isinstance(number, int) else None
+
+
+def _unroll(loop: ir.Operation, point: ir.InsertionPoint) -> Sequence[ir.Value]:
+    """The results of `loop`, whose turns are made at `point`."""
+    body = loop.regions[0].blocks[0]
+    operations = [entry.operation for entry in body.operations]
+    carried = list(loop.operands)[3:]
+    for turn in _turns(loop) or ():
+        with loop.location, point:
+            index = arith.ConstantOp(body.arguments[0].type, turn)
+        mapping: dict[ir.Value, ir.Value] = dict(zip(body.arguments, [index.result, *carried], strict=True))
+        for operation in operations[:-1]:
+            copy = operation.clone(point)
+            remap(copy, mapping)
+            results: Sequence[ir.Value] = list(copy.results)
+            if operation.name == FOR:
+                results = _unroll(copy, ir.InsertionPoint(copy))
+                copy.erase()
+            mapping.update(zip(operation.results, results, strict=True))
+        carried = [mapping.get(operand, operand) for operand in operations[-1].operands]
+    return carried

@@ -1,0 +1,1 @@
+"""Normalisation: brings what frontends return to the few forms that fusion knows."""

@@ -1,0 +1,64 @@
+"""fold-empty-tensors: removes work on tensors without elements; loops without iterations return what they write to.
+
+    %y = linalg.matmul ins(%a, %b : tensor<0x8xf32>, …) …    →    %y = tensor.empty() : tensor<0x16xf32>
+    %y = linalg.matmul ins(%a, %b : tensor<4x0xf32>, tensor<0x16xf32>) outs(%c : tensor<4x16xf32>)    →    %c
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.passes.base import FunctionPass
+
+_PADDING = ("linalg.pack", "linalg.unpack")  # which write more than they read
+
+
+@dataclass(frozen=True)
+class FoldEmptyTensors(FunctionPass):
+    """Looks at extents that are known."""
+
+    name = "fold-empty-tensors"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        changed = [_fold(entry.operation) for entry in list(function.regions[0].blocks[0].operations)]
+        return any(changed)
+
+
+def _fold(operation: ir.Operation) -> bool:
+    if operation.name == "tensor.empty" or not len(operation.results):
+        return False
+    if all(_has_no_elements(result.type) for result in operation.results):
+        for result in operation.results:
+            empty = ir.Operation.create(
+                "tensor.empty", results=[result.type], loc=operation.location, ip=ir.InsertionPoint(operation)
+            )
+            result.replace_all_uses_with(empty.result)
+    elif _has_no_iterations(operation):
+        for result, written in zip(operation.results, _written(operation), strict=True):
+            result.replace_all_uses_with(written)
+    else:
+        return False
+    operation.erase()
+    return True
+
+
+def _has_no_iterations(operation: ir.Operation) -> bool:
+    """Whether an operation of loops reads a tensor without elements: one of its loops has no iterations."""
+    written = _written(operation)
+    if not operation.name.startswith("linalg.") or operation.name in _PADDING:
+        return False
+    read = list(operation.operands)[: len(operation.operands) - len(written)]
+    return any(_has_no_elements(operand.type) for operand in read)
+
+
+def _written(operation: ir.Operation) -> list[ir.Value]:
+    """The operands that results begin as: an operation on tensors names as many as it has results, last."""
+    return list(operation.operands)[len(operation.operands) - len(operation.results) :]
+
+
+def _has_no_elements(kind: ir.Type) -> bool:
+    if not isinstance(kind, ir.RankedTensorType):
+        return False
+    ranked = ir.RankedTensorType(kind)
+    return ranked.has_static_shape and 0 in ranked.shape

@@ -1,0 +1,31 @@
+"""Rematerialization: values that are cheap to make are made where a transfer would bring them: constants, sizes.
+
+    %0 = arith.constant dense<…>                     →     %1 = arith.constant {motet.affinity = "gpu"} dense<…>
+    %1 = "motet.transfer"(%0) {to = "gpu"}
+"""
+
+from __future__ import annotations
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
+from motet.compiler.placement.affinity_analysis import is_replicable, parameters
+
+
+def rematerialize(function: ir.Operation) -> None:
+    """In place. Parameters are on every device that reads them."""
+    block = function.regions[0].blocks[0]
+    constants = {a for a, c in zip(block.arguments, parameters(function), strict=True) if c}
+    for transfer in [entry.operation for entry in block.operations if entry.operation.name == TRANSFER_OP]:
+        value = transfer.operands[0]
+        if isinstance(value.owner, ir.Block):
+            if value not in constants:
+                continue
+        elif is_replicable(value.owner.operation):
+            source = value.owner.operation
+            copy = source.clone(ir.InsertionPoint(transfer))
+            copy.attributes[AFFINITY] = transfer.attributes[TO]
+            value = copy.results[list(source.results).index(value)]
+        else:
+            continue
+        transfer.results[0].replace_all_uses_with(value)
+        transfer.erase()
