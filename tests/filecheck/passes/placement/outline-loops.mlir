@@ -12,14 +12,6 @@
 // CHECK: "motet.loop"
 // CHECK-SAME: body = "main_loop_0_body"
 // CHECK-SAME: condition = "main_loop_0_condition"
-func.func @main
-// CHECK-NOT: scf.while
-// CHECK: "motet.loop"
-// CHECK-DAG: body = "[[BODY:[a-z_0-9]+]]"
-// CHECK-DAG: condition = "[[CONDITION:[a-z_0-9]+]]"
-// CHECK: func.func @{{.*}}condition
-// CHECK: func.func @{{.*}}body
-// CHECK: math.absf {{.*}}motet.affinity = "gpu"
 func.func @main(%x: tensor<4xf32>, %most: tensor<f32>) -> tensor<4xf32> {
   %r = scf.while (%v = %x) : (tensor<4xf32>) -> tensor<4xf32> {
     %c0 = arith.constant 0 : index
