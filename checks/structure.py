@@ -25,7 +25,8 @@ PARAMETERS = 7
 
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
-    "backend-imports": 113,
+    "backend-imports": 41,
+    "kernel-imports": 33,
     "circles": 13,
     "long-modules": 17,
     "long-functions": 6,

@@ -24,16 +24,9 @@ from motet.artifact.schema import (
     TensorSpec,
     Variant,
 )
-from motet.compiler.codegen.attention_matching import is_attention
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, launched, places_of
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.compose import compose
-from motet.compiler.codegen.cpu.packing import apply_packing
 from motet.compiler.codegen.cpu.select import structure
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import Kernel, KernelCode
-from motet.compiler.codegen.reader import read_kernel
-from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
@@ -49,6 +42,14 @@ from motet.compiler.ir.program import (
     value_of,
 )
 from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.attention.matching import is_attention
+from motet.compiler.kernels.compose import compose
+from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, order_temporaries
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.packing import apply_packing
+from motet.compiler.kernels.reader.function_reader import read_kernel
+from motet.compiler.kernels.reader.reading import Unreadable, dtype_of
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.drop_casts import drop_casts
 from motet.compiler.normalise.drop_nothing import drop_nothing
@@ -80,7 +81,6 @@ from motet.compiler.scheduling.arrangement import Options
 from motet.compiler.scheduling.checker import check_manifest, check_wanted
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.contracts import contracts_of
-from motet.compiler.scheduling.layout import callee, choose_orders, is_renaming, order_temporaries
 from motet.compiler.scheduling.requirements import requirements
 from motet.compiler.scheduling.schedule import (
     RENAMING,

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.complex_functions import lower_complex_functions
 from motet.compiler.frontends.crop_pads import crop_pads
@@ -24,6 +23,7 @@ from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Progra
 from motet.compiler.ir.short_types import SHORT_TYPES, short_type, stored
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
+from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.inline_calls import InlineCalls, refuse_recursion

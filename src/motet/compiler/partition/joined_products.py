@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.partition.candidates import FunctionView
 from motet.compiler.partition.group import JOINED, MARK
 from motet.compiler.partition.roles import Role, Structure, structure_of

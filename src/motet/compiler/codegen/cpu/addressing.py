@@ -14,9 +14,9 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage, widen
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, place_of
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, place_of
 
 
 @dataclass(frozen=True)

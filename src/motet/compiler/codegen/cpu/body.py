@@ -12,7 +12,7 @@ from motet.compiler.codegen.cpu.builder import Builder
 from motet.compiler.codegen.cpu.carried import widen
 from motet.compiler.codegen.cpu.operations import emit_operation
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import Scalar
+from motet.compiler.kernels.kernel import Scalar
 
 IndexOf = Callable[[int], Value]
 

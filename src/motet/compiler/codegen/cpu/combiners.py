@@ -11,7 +11,7 @@ from motet.compiler.codegen.cpu.builder import F16, F32, I32, Builder
 from motet.compiler.codegen.cpu.carried import is_float, round_bf16, widen
 from motet.compiler.codegen.cpu.operations import ARITHMETIC
 from motet.compiler.codegen.cpu.vector_math import Value, same_lanes
-from motet.compiler.codegen.kernel import ITEM_BITS, Stage
+from motet.compiler.kernels.kernel import ITEM_BITS, Stage
 
 _INFINITY = float("inf")
 _FLOAT_IDENTITY: dict[str, float] = {

@@ -10,9 +10,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.carried import constant
 from motet.compiler.codegen.cpu.convolution_plan import Plan
-from motet.compiler.codegen.cpu.convolution_reading import Convolution
 from motet.compiler.codegen.cpu.epilogue import Views, finish
-from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.cpu.micro import (
     MEMORY_TYPES,
     Frame,
@@ -23,8 +21,10 @@ from motet.compiler.codegen.cpu.micro import (
     widen,
     write_vector,
 )
-from motet.compiler.codegen.kernel import KernelCode, Phase, item_bytes
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
+from motet.compiler.kernels.strides import Place
 
 
 class Emitter:

@@ -15,9 +15,9 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.body import emit_body
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.carried import constant, from_storage, to_storage
-from motet.compiler.codegen.cpu.extents import Extent, Place, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, write_vector
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.kernels.strides import Extent, Place, place_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from motet.compiler.codegen.cpu.carried import constant
 from motet.compiler.codegen.cpu.combiners import Combiner
 from motet.compiler.codegen.cpu.vector_math import Lanes as Arithmetic
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import ITEM_BITS
+from motet.compiler.kernels.kernel import ITEM_BITS
 
 
 class Gathering:

@@ -31,18 +31,18 @@ from motet.compiler.codegen.cpu.addressing import (
     result_bytes,
     store_values,
 )
-from motet.compiler.codegen.cpu.amounts import flops, guess, traffic
 from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I32, I64, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, widen
 from motet.compiler.codegen.cpu.combiners import Combiner, combiner
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
-from motet.compiler.codegen.cpu.extents import ONE, ZERO
-from motet.compiler.codegen.cpu.split_reductions import split_reductions
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
-from motet.compiler.codegen.kernel import Value as KernelValue
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.cost import flops, guess, traffic
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
+from motet.compiler.kernels.kernel import Value as KernelValue
+from motet.compiler.kernels.split_reductions import split_reductions
+from motet.compiler.kernels.strides import ONE, ZERO
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]

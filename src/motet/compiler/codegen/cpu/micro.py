@@ -15,8 +15,8 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import F16, F32, F64, I8, I16, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.carried import from_storage, round_bf16
-from motet.compiler.codegen.cpu.extents import Extent, Place
-from motet.compiler.codegen.kernel import Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.kernel import Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.strides import Extent, Place
 from motet.compiler.targets.cpu import CpuTarget
 
 MEMORY_TYPES: dict[str, Any] = {

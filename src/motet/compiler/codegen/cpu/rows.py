@@ -31,12 +31,12 @@ from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I64, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, is_float, widen
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
-from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.gathering import gathering
 from motet.compiler.codegen.cpu.micro import LINE
 from motet.compiler.codegen.cpu.rows_grouping import Group, combiners_of, group, is_sequential
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO
 from motet.compiler.targets.cpu import CpuTarget
 
 _AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.cpu.addressing import Nest, Operand, nest_of, physical_order
 from motet.compiler.codegen.cpu.combiners import Combiner, combiner
-from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.micro import LINE
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
-from motet.compiler.codegen.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.strides import ONE, ZERO
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most

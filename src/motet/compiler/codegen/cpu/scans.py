@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage
 from motet.compiler.codegen.cpu.combiners import Combiner, combiner
 from motet.compiler.codegen.cpu.division import Division
-from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import Access, KernelCode, Phase, Stage, item_bytes
-from motet.compiler.codegen.whole import Line, Operand, Whole, line_of
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel import Access, KernelCode, Phase, Stage, item_bytes
+from motet.compiler.kernels.linalg_ext import Line, Operand, Whole, line_of
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _VECTORS = 4  # of neighbours at a time

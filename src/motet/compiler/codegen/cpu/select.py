@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from motet.compiler.codegen.cpu import contraction, convolution, depthwise, direct, dot_products, dot_reading, loops
 from motet.compiler.codegen.cpu.in_place import find_updates
-from motet.compiler.codegen.kernel import Kernel, KernelCode
+from motet.compiler.kernels.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
 CLASSES = (dot_products, direct, contraction, convolution, depthwise, loops)

@@ -25,15 +25,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.attention import Attention, Piece
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
-from motet.compiler.codegen.kernel import Access, Kernel, item_bytes
 from motet.compiler.codegen.triton.attention_scores import Scores
 from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import rounded, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, source_of
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.attention.description import Attention, Piece
+from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
+from motet.compiler.kernels.strides import ONE, Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 LEAST = 16  # of a tile's sides

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.triton.attention import LOG2_E, LOWEST, Space, stored_by
 from motet.compiler.codegen.triton.attention_matrices import matrices_of
 from motet.compiler.codegen.triton.attention_scores import Scores
@@ -30,6 +29,7 @@ from motet.compiler.codegen.triton.ring_text import NEXT, WAIT
 from motet.compiler.codegen.triton.scalars import carried_type, rounded, storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.strides import Place
 
 if TYPE_CHECKING:
     from motet.compiler.codegen.triton.attention_hopper import Groups

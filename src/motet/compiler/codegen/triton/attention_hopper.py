@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.attention import Space, lies_flat
 from motet.compiler.codegen.triton.attention_groups import MOVING, OWN, Program
 from motet.compiler.codegen.triton.attention_matrices import may_be_whole
 from motet.compiler.codegen.triton.loops import power_of_two, total
 from motet.compiler.codegen.triton.program import Form
+from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90

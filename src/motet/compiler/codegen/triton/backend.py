@@ -10,14 +10,9 @@ from typing import NoReturn
 import msgspec
 
 from motet.artifact.candidates import INDEX, Tunable, encode_index
-from motet.compiler.codegen.attention_matching import match
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
-from motet.compiler.codegen.computed import read_computed
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.codegen.nvvm.emit import emit_launch
 from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
-from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.codegen.triton import joined, scans, scatters, sorts
 from motet.compiler.codegen.triton.attention import pays
 from motet.compiler.codegen.triton.objects import (
@@ -32,10 +27,15 @@ from motet.compiler.codegen.triton.program import Program, TritonCode
 from motet.compiler.codegen.triton.scalars import Unsupported
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.worker import Made
-from motet.compiler.codegen.whole import is_whole, read_whole
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.attention.matching import match
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.linalg_ext import is_whole, read_whole
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.reader.computed import read_computed
+from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.kernels import DEFAULT, Choice

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
-from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
 from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, total
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.scalars import constant
 from motet.compiler.codegen.triton.writer import Bound, Coordinate, Source, Writer, gathered, is_windowed, source_of
+from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
+from motet.compiler.kernels.strides import ONE, Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARPS = 4

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu.extents import Extent, Place
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton import joined_ring
 from motet.compiler.codegen.triton.joining import (
     MOST,
@@ -27,6 +24,9 @@ from motet.compiler.codegen.triton.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.tiles import RATES, Problem, Tile, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.strides import Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _FORMS = 6

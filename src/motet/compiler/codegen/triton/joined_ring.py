@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.joining import Joined, Sums, ended, ended_at_once, needed_later, parted, settled
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of, short
@@ -23,6 +22,7 @@ from motet.compiler.codegen.triton.scalars import storage_type
 from motet.compiler.codegen.triton.tiles import Problem, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, symbol_name
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90

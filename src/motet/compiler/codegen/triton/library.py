@@ -15,12 +15,12 @@ from typing import Literal
 import numpy as np
 
 from motet.artifact.library import CUBLASLT, VERSION, LibraryCall, Operand
-from motet.compiler.codegen.cpu.extents import Place
-from motet.compiler.codegen.kernel import Scalar
 from motet.compiler.codegen.triton.contraction import match
 from motet.compiler.codegen.triton.loops import Loop, Task
 from motet.compiler.codegen.triton.products import Contraction
 from motet.compiler.codegen.triton.writer import Source
+from motet.compiler.kernels.kernel import Scalar
+from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget
 
 Precision = Literal["f32", "tf32", "f64", "i32"]

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.epilogue import Epilogue
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, merge
-from motet.compiler.codegen.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.scalars import constant, rounded
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, gathered, output_dtypes, source_of
 from motet.compiler.ir.expressions import ceildiv, product
+from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, merge
 from motet.compiler.targets.gpu import GpuTarget
 
 Loop = tuple[Extent, int]

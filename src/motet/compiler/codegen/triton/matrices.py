@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import Loop
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place
 
 _ALIGNMENT = 16  # bytes
 _LONGEST = 1 << 31  # elements of a line, and lines

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.extents import Extent
 from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.program import Form
@@ -15,6 +14,7 @@ from motet.compiler.codegen.triton.scalars import carried_type, constant, rounde
 from motet.compiler.codegen.triton.tiles import PRECISIONS, Tile, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.strides import Extent
 
 _TOGETHER = 128  # tiles that are made at a time
 _LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.codegen.cpu.combiners import combiner
-from motet.compiler.codegen.kernel import Stage
 from motet.compiler.codegen.triton.scalars import (
     BOOLEAN,
     SHORT_FLOATS,
@@ -15,6 +14,7 @@ from motet.compiler.codegen.triton.scalars import (
     rounded,
     unsigned,
 )
+from motet.compiler.kernels.kernel import Stage
 
 _SIGNS = {"addf": "+", "mulf": "*", "addi": "+", "muli": "*", "andi": "&", "ori": "|", "xori": "^"}
 

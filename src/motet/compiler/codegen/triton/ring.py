@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix
 from motet.compiler.codegen.triton.products import Contraction, finish, leaving, stay
@@ -21,6 +20,7 @@ from motet.compiler.codegen.triton.ring_text import Parts, RingWriter, module
 from motet.compiler.codegen.triton.tiles import RATES, Problem, Stayed, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90

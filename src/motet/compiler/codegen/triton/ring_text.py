@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from motet.compiler.codegen.cpu.extents import Extent, Place
-from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton import ring_wide
 from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import group_of
 from motet.compiler.codegen.triton.scalars import from_storage, storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, symbol_name
+from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.strides import Extent, Place
 
 if TYPE_CHECKING:
     from motet.compiler.codegen.triton.ring import Ring

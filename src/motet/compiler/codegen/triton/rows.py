@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Place
-from motet.compiler.codegen.kernel import Access, item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import Combiner
 from motet.compiler.codegen.triton.rows_reading import Rows, translated
 from motet.compiler.codegen.triton.scalars import carried_type, constant, from_storage, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
+from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _ROW = 16384  # elements of a row up to which a block keeps it

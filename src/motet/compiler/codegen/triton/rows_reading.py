@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.extents import Extent, Place
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Stage
-from motet.compiler.codegen.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.codegen.triton.loops import total
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.writer import source_of
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.strides import Extent, Place
 
 
 @dataclass(frozen=True)

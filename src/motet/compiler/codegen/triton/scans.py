@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.extents import ONE
-from motet.compiler.codegen.kernel import Access, Stage
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.scalars import Unsupported, carried_type, constant, from_storage, to_storage
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.writer import is_wide
-from motet.compiler.codegen.whole import Line, Whole, line_of
+from motet.compiler.kernels.kernel import Access, Stage
+from motet.compiler.kernels.linalg_ext import Line, Whole, line_of
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.gpu import GpuTarget
 
 _LINE = 8192  # elements of a line in one turn

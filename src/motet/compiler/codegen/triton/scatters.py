@@ -7,8 +7,6 @@ below 0 count from the end. Updates that lie outside are left out, and one of th
 
 from __future__ import annotations
 
-from motet.compiler.codegen.cpu.extents import Extent, memory_strides
-from motet.compiler.codegen.kernel import Access, Stage
 from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.reductions import combiners
 from motet.compiler.codegen.triton.scalars import (
@@ -21,7 +19,9 @@ from motet.compiler.codegen.triton.scalars import (
 )
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.writer import tell
-from motet.compiler.codegen.whole import Operand, Whole, product
+from motet.compiler.kernels.kernel import Access, Stage
+from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.targets.gpu import GpuTarget
 
 _POINTS = 1024

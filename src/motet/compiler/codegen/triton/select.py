@@ -19,13 +19,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.attention import Attention
-from motet.compiler.codegen.attention_matching import match as match_attention
-from motet.compiler.codegen.cpu.amounts import flops, traffic
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.select import structure
-from motet.compiler.codegen.cpu.split_reductions import split_reductions
-from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes
 from motet.compiler.codegen.triton import (
     attention,
     attention_decode,
@@ -46,6 +41,11 @@ from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.codegen.triton.writer import STATUS, gathered, is_wide, source_of
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.attention.description import Attention
+from motet.compiler.kernels.attention.matching import match as match_attention
+from motet.compiler.kernels.cost import flops, traffic
+from motet.compiler.kernels.kernel import Access, Kernel, Phase, Stage, Value, item_bytes
+from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.targets.gpu import GpuTarget
 
 _ANY = 1 << 62

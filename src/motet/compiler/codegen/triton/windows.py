@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
 from motet.compiler.codegen.cpu.micro import match_product
-from motet.compiler.codegen.kernel import Access, Kernel, Stage
 from motet.compiler.codegen.triton import rows_reading
 from motet.compiler.codegen.triton.loops import Loop, ceiling, total
 from motet.compiler.codegen.triton.program import Form
@@ -23,6 +21,8 @@ from motet.compiler.codegen.triton.rows_reading import Rows
 from motet.compiler.codegen.triton.scalars import constant
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
 from motet.compiler.ir.expressions import apply
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _READS = 18  # of the image, that are kept for each point

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import STATUS_BYTES
 from motet.compiler.codegen.cpu.epilogue import Epilogue
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
-from motet.compiler.codegen.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
     by_constant,
@@ -23,6 +21,8 @@ from motet.compiler.codegen.triton.scalars import (
     number,
     to_storage,
 )
+from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.strides import ONE, Extent, Place, memory_strides, place_of
 
 _WIDE = 1 << 31  # elements from which on offsets take 64 bits
 Axes = frozenset[int]

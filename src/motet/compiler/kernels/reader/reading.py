@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.kernel import (
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.intervals import Intervals
+from motet.compiler.kernels.kernel import (
     ITEM_BITS,
     Access,
     Affine,
@@ -15,8 +17,6 @@ from motet.compiler.codegen.kernel import (
     item_bytes,
     row_major,
 )
-from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.intervals import Intervals
 
 
 class Unreadable(Exception):

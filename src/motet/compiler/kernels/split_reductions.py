@@ -8,9 +8,9 @@ from dataclasses import replace
 from motet.compiler.codegen.cpu.addressing import physical_order
 from motet.compiler.codegen.cpu.body import dependencies
 from motet.compiler.codegen.cpu.combiners import Combiner, combiner
-from motet.compiler.codegen.cpu.extents import Extent
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Stage
-from motet.compiler.codegen.kernel import Value as KernelValue
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage
+from motet.compiler.kernels.kernel import Value as KernelValue
+from motet.compiler.kernels.strides import Extent
 
 _SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divided
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.attention import FLOATS, LARGEST_HEAD, Attention
-from motet.compiler.codegen.attention_following import Follower, Found
-from motet.compiler.codegen.attention_scoring import Scorer
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
 from motet.compiler.codegen.cpu.micro import match_product
-from motet.compiler.codegen.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.attention.description import FLOATS, LARGEST_HEAD, Attention
+from motet.compiler.kernels.attention.following import Follower, Found
+from motet.compiler.kernels.attention.scoring import Scorer
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
 
 
 def match(kernel: Kernel) -> Attention | None:

@@ -14,9 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.body_reader import BodyReader
-from motet.compiler.codegen.generic_reader import read_generic
-from motet.compiler.codegen.kernel import (
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import CONSTANT, constant_number, reassociation, static_or_none
+from motet.compiler.ir.functions import symbol_name
+from motet.compiler.kernels.kernel import (
     EXTENT,
     Access,
     Affine,
@@ -29,10 +30,9 @@ from motet.compiler.codegen.kernel import (
     row_major,
     substitute,
 )
-from motet.compiler.codegen.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
-from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import CONSTANT, constant_number, reassociation, static_or_none
-from motet.compiler.ir.functions import symbol_name
+from motet.compiler.kernels.reader.body_reader import BodyReader
+from motet.compiler.kernels.reader.generic_reader import read_generic
+from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of, extent_of
 
 
 def read_kernel(function: ir.Operation) -> Kernel:

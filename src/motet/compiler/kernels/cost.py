@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from motet.compiler.codegen.cpu.extents import Extent
-from motet.compiler.codegen.kernel import Kernel, item_bytes
+from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.strides import Extent
 
 _GUESS = 256  # a dynamic extent
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.amounts import guess
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, initial_of, merge, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Product, match_product
-from motet.compiler.codegen.kernel import Kernel, Stage
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.kernel import Kernel, Stage
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, initial_of, merge, place_of
 
 Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
 

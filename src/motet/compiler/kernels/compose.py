@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage, identity_map, substitute
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, identity_map, substitute
 
 
 def compose(kernel: Kernel) -> Kernel:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.attention import HIDING, LOWEST, Causal, Term
-from motet.compiler.codegen.kernel import Affine, Scalar
+from motet.compiler.kernels.attention.description import HIDING, LOWEST, Causal, Term
+from motet.compiler.kernels.kernel import Affine, Scalar
 
 
 @dataclass

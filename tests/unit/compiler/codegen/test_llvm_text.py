@@ -8,8 +8,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
 from motet.compiler.codegen.cpu.objects import Unit, compile_units, target_machine
+from motet.compiler.codegen.llvm.text import to_llvmlite
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.translate import translate_to_llvm
 from motet.compiler.targets.cpu import CPU_TARGETS

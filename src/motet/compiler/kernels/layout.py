@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu.extents import Extent, memory_strides
-from motet.compiler.codegen.kernel import Access, Kernel, Stage, row_major
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.kernels.kernel import Access, Kernel, Stage, row_major
+from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.partition.roles import ALIASES
 
 Order = tuple[int, ...]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.kernel import Access, Affine, Scalar, identity_map, substitute
-from motet.compiler.codegen.reading import Number, Reading, Source, Unreadable, View, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import FLOAT_PREDICATES, INTEGER_PREDICATES, constant_number
 from motet.compiler.ir.source_names import source_name
+from motet.compiler.kernels.kernel import Access, Affine, Scalar, identity_map, substitute
+from motet.compiler.kernels.reader.reading import Number, Reading, Source, Unreadable, View, dtype_of
 
 _AFFINE = {
     ir.AffineAddExpr: "arith.addi", ir.AffineMulExpr: "arith.muli", ir.AffineFloorDivExpr: "arith.floordivsi",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.codegen.kernel import Packing
+from motet.compiler.kernels.kernel import Packing
 
 
 def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:

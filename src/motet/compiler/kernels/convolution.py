@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, initial_of, memory_strides, place_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Product, match_product
-from motet.compiler.codegen.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.strides import ONE, Extent, Place, initial_of, memory_strides, place_of
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.body_reader import BodyReader
-from motet.compiler.codegen.compose import compose
-from motet.compiler.codegen.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, identity_map
-from motet.compiler.codegen.reader import Reader, kept_dimensions, padding_value
-from motet.compiler.codegen.reading import Source, Unreadable, View, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import static_or_none
 from motet.compiler.ir.program import checks_indices
+from motet.compiler.kernels.compose import compose
+from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, identity_map
+from motet.compiler.kernels.reader.body_reader import BodyReader
+from motet.compiler.kernels.reader.function_reader import Reader, kept_dimensions, padding_value
+from motet.compiler.kernels.reader.reading import Source, Unreadable, View, dtype_of
 
 
 def read_computed(function: ir.Operation) -> Kernel:

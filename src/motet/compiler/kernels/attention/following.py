@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from motet.compiler.codegen.attention import FLOATS, LOWEST, Piece, Term
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, substitute
+from motet.compiler.kernels.attention.description import FLOATS, LOWEST, Piece, Term
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage, substitute
 
 
 @dataclass(frozen=True)

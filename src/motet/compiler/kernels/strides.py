@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.kernel import Access, Kernel, Size, Stage, Value
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value
 
 
 @dataclass(frozen=True)

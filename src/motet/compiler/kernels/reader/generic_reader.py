@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from motet.compiler.codegen.body_reader import BodyReader
-from motet.compiler.codegen.kernel import Access, Affine, Size, Stage, identity_map, substitute
-from motet.compiler.codegen.reading import Number, Reading, Source, Unreadable, View, affine_of, dtype_of, extent_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.kernels.kernel import Access, Affine, Size, Stage, identity_map, substitute
+from motet.compiler.kernels.reader.body_reader import BodyReader
+from motet.compiler.kernels.reader.reading import (
+    Number,
+    Reading,
+    Source,
+    Unreadable,
+    View,
+    affine_of,
+    dtype_of,
+    extent_of,
+)
 
 
 def read_generic(reading: Reading, operation: ir.Operation) -> None:

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from motet.compiler.codegen.cpu.extents import ONE, Extent
-from motet.compiler.codegen.kernel import Kernel, Scalar, Size, Value, row_major
-from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import CONSTANT, FLOAT_PREDICATES, INTEGER_PREDICATES, constant_number
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DROPS, checks_indices
 from motet.compiler.ir.source_names import source_name
+from motet.compiler.kernels.kernel import Kernel, Scalar, Size, Value, row_major
+from motet.compiler.kernels.reader.reading import Unreadable, dtype_of
+from motet.compiler.kernels.strides import ONE, Extent
 
 Kind = Literal["scan", "sort", "scatter"]
 _KINDS: dict[str, Kind] = {"tm_tensor.scan": "scan", "tm_tensor.sort": "sort", "tm_tensor.scatter": "scatter"}
