@@ -25,13 +25,11 @@ PARAMETERS = 7
 
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
-    "backend-imports": 41,
-    "kernel-imports": 33,
     "circles": 13,
-    "long-modules": 17,
+    "long-modules": 16,
     "long-functions": 6,
     "many-parameters": 49,
-    "shared-class-names": 101,
+    "shared-class-names": 100,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -84,9 +82,10 @@ def read_modules(root: Path = ROOT) -> list[Module]:
 
 
 def backend_imports(modules: Modules) -> Iterator[str]:
-    """Imports of one back end by another."""
+    """Imports of one back end, a package of `codegen` that has a `backend.py`, by another. The other packages are
+    libraries for several back ends."""
     package = "motet.compiler.codegen."
-    backends = {path.parent.name for path in ROOT.glob(package.replace(".", "/") + "*/__init__.py")}
+    backends = {path.parent.name for path in ROOT.glob(package.replace(".", "/") + "*/backend.py")}
     for module in modules:
         own = first_below(module.name, package)
         if own not in backends:

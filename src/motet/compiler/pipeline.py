@@ -26,7 +26,6 @@ from motet.artifact.schema import (
 )
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, launched, places_of
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
@@ -44,7 +43,7 @@ from motet.compiler.ir.program import (
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.attention.matching import is_attention
 from motet.compiler.kernels.compose import compose
-from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.kernel import Kernel, KernelCode, structure
 from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, order_temporaries
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.packing import apply_packing

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Product, match_product
 from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Kernel, Stage
+from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, initial_of, merge, place_of
 
 Loop = tuple[Extent, int]  # an extent and the dimension that it runs along
@@ -62,7 +62,7 @@ def match(kernel: Kernel) -> Contraction | None:
     if epilogue is None or init is None or output is None or places[0] is None or places[1] is None:
         return None
     a, b = places[0], places[1]
-    if any(place.dtype not in MEMORY_TYPES for place in (a, b, output)):
+    if any(place.dtype not in PLAIN_DTYPES for place in (a, b, output)):
         return None
     sizes = [Extent.of(size) for size in stage.sizes]
     kinds = _classify(stage, a, b, output)

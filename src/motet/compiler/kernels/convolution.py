@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.builder import Index
-from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue, stored_place
-from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Product, match_product
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
 from motet.compiler.kernels.strides import ONE, Extent, Place, initial_of, memory_strides, place_of
 
 
@@ -118,7 +117,7 @@ def match(kernel: Kernel) -> Convolution | None:
     if any(place is None for place in filter_places) or any(init is None for init in inits):
         return None
     roles = [kernel.values[access.value].role for access in (image, filters)]
-    if "temporary" in roles or any(p.dtype not in MEMORY_TYPES for p in (image_place, output)):
+    if "temporary" in roles or any(p.dtype not in PLAIN_DTYPES for p in (image_place, output)):
         return None
     return _geometry(
         kernel, stage, main, product, image, image_place, [p for p in filter_places if p is not None],
@@ -281,24 +280,6 @@ def window_of(
         out, tap, int(stage.sizes[out]) if outs else 1, int(stage.sizes[tap]) if taps else 1,
         coefficients[out] if outs else 1, coefficients[tap] if taps else 1, -constant_, extent, step,
     )
-
-
-def window_rows(f: Frame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
-    """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
-    if not padded:
-        return 0, w.taps
-    top = f.isub(f.imul(row, w.stride), w.low)
-    above = _at_least_zero(f, f.isub(0, top))
-    below = _at_least_zero(f, f.isub(w.image, top))
-    low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
-    high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
-    return low, high
-
-
-def _at_least_zero(f: Frame, value: Index) -> Index:
-    if isinstance(value, int):
-        return max(0, value)
-    return f.select(f.icmp_signed(">", value, f.index(0)), value, f.index(0))
 
 
 def pixels_are_flat(c: Convolution) -> bool:

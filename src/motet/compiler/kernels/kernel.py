@@ -16,8 +16,8 @@ A dynamic extent is a symbol (a string); its value reaches the compiled kernel a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from motet.artifact.schema import Expr
@@ -229,3 +229,18 @@ def substitute(outer: Affine, inner: Sequence[Affine], rank: int) -> Affine:
 
 def row_major(rank: int) -> tuple[int, ...]:
     return tuple(range(rank))
+
+
+def dependencies(body: Sequence[Scalar], inputs: int, wanted: Collection[int]) -> set[int]:
+    """`wanted` and every body value, inputs included, that they are computed from."""
+    needed = set(wanted)
+    for position in range(inputs + len(body) - 1, inputs - 1, -1):
+        if position in needed:
+            needed.update(body[position - inputs].operands)
+    return needed
+
+
+def structure(kernel: Kernel) -> Kernel:
+    """The kernel without what does not change its code: equal structures share one piece of code."""
+    stages = tuple(replace(stage, source="") for stage in kernel.stages)
+    return replace(kernel, name="", stages=stages, arguments=(), checks=())

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu.addressing import physical_order
-from motet.compiler.codegen.cpu.body import dependencies
-from motet.compiler.codegen.cpu.combiners import Combiner, combiner
-from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, dependencies
 from motet.compiler.kernels.kernel import Value as KernelValue
-from motet.compiler.kernels.strides import Extent
+from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.strides import Extent, physical_order
 
 _SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divided
 
@@ -38,7 +36,7 @@ def _split(
     for d, size in enumerate(sizes):
         points *= size.factor
         results *= size.factor if d in kept else 1
-    combiners = [combiner(stage, k) for k in range(len(stage.outputs))]
+    combiners = [match_reduction(stage, k) for k in range(len(stage.outputs))]
     if results > most or points < _SPLIT_AT or any(scalar.op == "linalg.index" for scalar in stage.body):
         return None
     if any(found is None for found in combiners):
@@ -51,7 +49,7 @@ def _split(
 
 
 def _halves(
-    stage: Stage, values: list[KernelValue], found: list[Combiner], along: int, pieces: int
+    stage: Stage, values: list[KernelValue], found: list[Reduction], along: int, pieces: int
 ) -> list[Stage]:
     rank = len(stage.sizes)
     length = int(stage.sizes[along]) // pieces
@@ -82,7 +80,7 @@ def _halves(
     return [partial, _combination(stage, found, first, pieces, kept)]
 
 
-def _widened(stage: Stage, found: Sequence[Combiner]) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
+def _widened(stage: Stage, found: Sequence[Reduction]) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
     """The stage's terms, gathered in the accumulators' dtypes."""
     count = len(stage.inputs) + len(stage.outputs)
     needed = sorted(dependencies(stage.body, count, [each.term for each in found]) - set(range(count)))
@@ -103,7 +101,7 @@ def _widened(stage: Stage, found: Sequence[Combiner]) -> tuple[tuple[Scalar, ...
 
 
 def _combination(
-    stage: Stage, found: Sequence[Combiner], first: int, pieces: int, kept: Sequence[int]
+    stage: Stage, found: Sequence[Reduction], first: int, pieces: int, kept: Sequence[int]
 ) -> Stage:
     """The stage that gathers the partial results in values `first` and following into the stage's outputs."""
     rank = len(kept) + 1

@@ -138,3 +138,14 @@ def product_of(loops: Sequence[tuple[Extent, int]]) -> Extent:
     for size, _ in loops:
         result = result * size
     return result
+
+
+def physical_order(kernel: Kernel, stage: Stage) -> list[int]:
+    """The stage's dimensions, outermost first: as the first output lies in memory, then the rest as the first
+    inputs do, parallel ones before reductions."""
+    found: list[int] = []
+    for access in (*stage.outputs, *stage.inputs):
+        for axis in kernel.values[access.value].order:
+            found += [d for d, c in enumerate(access.map[axis].coefficients) if c and d not in found]
+    found += [d for d in range(len(stage.sizes)) if d not in found]
+    return sorted(found, key=lambda d: stage.iterators[d] == "reduction")

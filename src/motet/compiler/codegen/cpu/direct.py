@@ -23,6 +23,7 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.convolution_channels import Channels
+from motet.compiler.codegen.cpu.convolution_emitter import window_rows
 from motet.compiler.codegen.cpu.convolution_plan import Plan, filter_packing, lanes_of
 from motet.compiler.codegen.cpu.epilogue import Views, finish
 from motet.compiler.codegen.cpu.micro import (
@@ -41,7 +42,7 @@ from motet.compiler.codegen.cpu.micro import (
     shared_function,
 )
 from motet.compiler.codegen.cpu.spread import unevenness
-from motet.compiler.kernels.convolution import Convolution, Window, match, window_rows
+from motet.compiler.kernels.convolution import Convolution, Window, match
 from motet.compiler.kernels.kernel import Kernel, KernelCode, item_bytes
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget

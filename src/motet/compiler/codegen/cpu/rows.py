@@ -30,6 +30,7 @@ from motet.compiler.codegen.cpu.addressing import (
 from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I64, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, is_float, widen
+from motet.compiler.codegen.cpu.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
 from motet.compiler.codegen.cpu.gathering import gathering
 from motet.compiler.codegen.cpu.micro import LINE
@@ -452,7 +453,7 @@ class _Step:
             return [values[position] for position in nest.stage.yields]
         values = row.evaluated(nest, known, [], point, lanes, row.wanted(nest))
         combiners = [found for found in combiners_of(nest) if found is not None]
-        return [widen(f, found.widened(f, values[found.term]), self.lanes) for found in combiners]
+        return [widen(f, widened(f, found, values[found.term]), self.lanes) for found in combiners]
 
     def end(self, parts: Sequence[Sequence[Value]]) -> None:
         """Bring the accumulators of all vectors to one number per output."""
@@ -471,5 +472,5 @@ class _Step:
                 found = gather.found
                 mine = [part[position : position + gather.width] for part in parts]
                 position += gather.width
-                total = found.combine(f, found.widened(f, start), gather.total(f, mine))
-                row.keep(output, found.narrowed(f, total))
+                total = combine(f, found, widened(f, found, start), gather.total(f, mine))
+                row.keep(output, narrowed(f, found, total))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from motet.compiler.codegen.cpu.addressing import Nest, Operand, nest_of, physical_order
-from motet.compiler.codegen.cpu.combiners import Combiner, combiner
+from motet.compiler.codegen.cpu.addressing import Nest, Operand, nest_of
 from motet.compiler.codegen.cpu.micro import LINE
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
-from motet.compiler.kernels.strides import ONE, ZERO
+from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.strides import ONE, ZERO, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
@@ -191,8 +191,8 @@ def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...
     return tuple(map(tuple, passes))
 
 
-def combiners_of(nest: Nest) -> list[Combiner | None]:
-    return [combiner(nest.stage, k) for k in range(len(nest.outputs))]
+def combiners_of(nest: Nest) -> list[Reduction | None]:
+    return [match_reduction(nest.stage, k) for k in range(len(nest.outputs))]
 
 
 def is_sequential(nest: Nest) -> bool:

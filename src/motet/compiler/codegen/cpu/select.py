@@ -30,7 +30,3 @@ def gains(kernel: Kernel, target: CpuTarget) -> bool:
     return bool(target.base) and dot_reading.takes(kernel, target)
 
 
-def structure(kernel: Kernel) -> Kernel:
-    """The kernel without what does not change its code: equal structures share one piece of code."""
-    stages = tuple(replace(stage, source="") for stage in kernel.stages)
-    return replace(kernel, name="", stages=stages, arguments=(), checks=())

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.triton import spread, vectors
 from motet.compiler.codegen.triton.alignment import aligned, columns_last, runs_along
 from motet.compiler.codegen.triton.images import image_forms
@@ -24,6 +23,7 @@ from motet.compiler.codegen.triton.ring import ring_cycles, ring_form, rings
 from motet.compiler.codegen.triton.tiles import Problem, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Source, is_windowed
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
+from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.gpu import GpuTarget
 

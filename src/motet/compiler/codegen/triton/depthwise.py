@@ -19,10 +19,11 @@ from itertools import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, total
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.reductions import combine, narrowed
 from motet.compiler.codegen.triton.scalars import constant
 from motet.compiler.codegen.triton.writer import Bound, Coordinate, Source, Writer, gathered, is_windowed, source_of
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
+from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import ONE, Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -55,7 +56,7 @@ class Windows:
     those of the window there."""
 
     stage: Stage
-    combiner: Combiner
+    combiner: Reduction
     image: int
     row: int | None
     column: int
@@ -73,7 +74,7 @@ class Windows:
 
 
 def match(kernel: Kernel, stage: Stage) -> Windows | None:
-    found = combiners(stage)
+    found = match_reductions(stage)
     windowed = [number for number, access in enumerate(stage.inputs) if is_windowed(access)]
     if not found or len(found) != 1 or len(windowed) != 1 or not stage.reductions:
         return None
@@ -240,7 +241,7 @@ class _Patches:
                 w.masks[0] = w.define("m", " & ".join(conditions))
             epilogue = self.found.task.epilogue
             if epilogue is not None:
-                w.finish(epilogue, w.define("x", found.combiner.narrowed(name)), points, self.found.task.stored)
+                w.finish(epilogue, w.define("x", narrowed(found.combiner, name)), points, self.found.task.stored)
 
     def _begin(self, own: tuple[int, int]) -> str:
         task, w = self.found.task, self.w
@@ -286,7 +287,7 @@ class _Patches:
         dtypes = [task.kernel.values[access.value].dtype for access in (*task.stage.inputs, *task.stage.outputs)]
         skip = frozenset({combiner.last - len(dtypes)})
         names = w.body(task.stage.body, [*operands, None], dtypes, self.at, skip)
-        w.line(f"{sums[own]} = {combiner.combine(sums[own], names[combiner.term])}")
+        w.line(f"{sums[own]} = {combine(combiner, sums[own], names[combiner.term])}")
 
     def _inside(self, source: Source, access: Access | float | int | None) -> Source:
         """`source`, read only where it is, if patches reach beyond the last point."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.epilogue import Epilogue, Step, match_epilogue
 from motet.compiler.codegen.triton import contraction
 from motet.compiler.codegen.triton.loops import Task, total
 from motet.compiler.codegen.triton.products import Contraction, whole
 from motet.compiler.codegen.triton.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
+from motet.compiler.kernels.epilogue import Epilogue, Step, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.epilogue import Epilogue
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.reductions import combine
 from motet.compiler.codegen.triton.scalars import constant, rounded
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, gathered, output_dtypes, source_of
 from motet.compiler.ir.expressions import ceildiv, product
+from motet.compiler.kernels.epilogue import Epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
+from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, merge
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -212,7 +213,7 @@ def _initial(w: Writer, init: Source | float | int | None, dtype: str, at: dict[
 
 
 def _evaluate(
-    w: Writer, task: Task, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Combiner] = ()
+    w: Writer, task: Task, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Reduction] = ()
 ) -> list[str]:
     """What the body yields at a point. With combiners, their operation is done in the accumulator's type."""
     stage = task.stage
@@ -224,14 +225,14 @@ def _evaluate(
         return [names[k] for k in stage.yields]
     skip = frozenset(each.last - len(dtypes) for each in found)
     names = w.body(stage.body, [*operands, *running], dtypes, at, skip, tables, stage.sizes)
-    return [w.define("x", each.combine(str(running[k]), names[each.term])) for k, each in enumerate(found)]
+    return [w.define("x", combine(each, str(running[k]), names[each.term])) for k, each in enumerate(found)]
 
 
 def _reduce(
     w: Writer, task: Task, dtypes: Sequence[str], at: dict[int, Coordinate], reduction: Sequence[Loop]
 ) -> list[str]:
     """The loops of a reduction, one in the other, running values handed from turn to turn."""
-    found = combiners(task.stage) or ()
+    found = match_reductions(task.stage) or ()
     state: list[str] = []
     for init, dtype in zip(task.inits, dtypes, strict=True):
         first = _initial(w, init, dtype, at) or constant(0, dtype)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.reductions import Combiner
+from motet.compiler.codegen.triton.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.rows_reading import Rows, translated
 from motet.compiler.codegen.triton.scalars import carried_type, constant, from_storage, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
 from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.kernels.strides import ONE, ZERO, Place
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -271,18 +272,18 @@ class _Emitter:
             for s in self.waiting:
                 for k, each in enumerate(self.rows.reduces[s]):
                     kind = carried_type(each.accumulator)
-                    sums[s, k] = w.define("a", f"tl.full({w.tile}, {each.begin}, {kind})")
+                    sums[s, k] = w.define("a", f"tl.full({w.tile}, {beginning(each)}, {kind})")
         for known in self._turns():
             for s in self.waiting:
                 terms = self._terms(s, known)
                 for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
                     spread = w.spread(term, each.accumulator)
                     mask = " & ".join(w.mask_of((1,)))
-                    value = w.define("t", each.where(mask, spread) if mask else spread)
+                    value = w.define("t", masked(each, mask, spread) if mask else spread)
                     if self.whole:
                         sums[s, k] = value
                     else:
-                        w.line(f"{sums[s, k]} = {each.combine(sums[s, k], value)}")
+                        w.line(f"{sums[s, k]} = {combine(each, sums[s, k], value)}")
         for s in self.waiting:
             self._gather(s, sums)
         self.waiting = []
@@ -295,10 +296,10 @@ class _Emitter:
             dtype = self.rows.kernel.values[access.value].dtype
             if isinstance(init, Access):
                 first = w.read(source_of(self.rows.kernel, init, stage.sizes), self._points(s))
-                value = w.define("t", each.combine(first, value))
+                value = w.define("t", combine(each, first, value))
             elif init is not None and init != each.identity:
-                value = w.define("t", each.combine(constant(init, dtype), value))
-            self.made[access.value] = w.define("t", each.narrowed(value))
+                value = w.define("t", combine(each, constant(init, dtype), value))
+            self.made[access.value] = w.define("t", narrowed(each, value))
             self._store(s, access, self.made[access.value])
 
     def _finish(self) -> None:
@@ -400,11 +401,11 @@ class _Emitter:
             self.w.write(place, self._points(s), value)
 
 
-def across(w: Writer, each: Combiner, text: str, axis: int) -> str:
+def across(w: Writer, each: Reduction, text: str, axis: int) -> str:
     """All points along an axis of the tile combined; the axis stays, with extent 1."""
     name = each.op.partition(".")[2]
     if name in ("addf", "addi") and each.dtype != "i1":
         return f"tl.sum({text}, {axis}, keep_dims=True).to({carried_type(each.accumulator)})"
-    helper, definition = each.helper
+    helper, definition = helper_of(each)
     w.helpers[helper] = definition
     return f"tl.reduce({text}, {axis}, {helper}, keep_dims=True)"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.codegen.triton.loops import total
-from motet.compiler.codegen.triton.reductions import Combiner, combiners
 from motet.compiler.codegen.triton.writer import source_of
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, Place
 
 
@@ -25,7 +25,7 @@ class Rows:
     inner: tuple[Extent, ...]
     dims: tuple[tuple[int | None, ...], ...]
     wide: tuple[bool, ...]
-    reduces: Sequence[Sequence[Combiner]]
+    reduces: Sequence[Sequence[Reduction]]
 
     @property
     def count(self) -> Extent:
@@ -43,7 +43,7 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     """`stages` over the same rows with at least one reduction along them, or None."""
     if not any(stage.reductions for stage in stages):
         return None
-    found = [combiners(stage) if stage.reductions else [] for stage in stages]
+    found = [match_reductions(stage) if stage.reductions else [] for stage in stages]
     classes = linked_dimensions(stages, lambda stage, dimension: stage.sizes[dimension] != 1, _link)
     if classes is None or any(one is None for one in found):
         return None

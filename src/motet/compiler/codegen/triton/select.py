@@ -19,8 +19,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
-from motet.compiler.codegen.cpu.select import structure
 from motet.compiler.codegen.triton import (
     attention,
     attention_decode,
@@ -44,7 +42,8 @@ from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.attention.matching import match as match_attention
 from motet.compiler.kernels.cost import flops, traffic
-from motet.compiler.kernels.kernel import Access, Kernel, Phase, Stage, Value, item_bytes
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
+from motet.compiler.kernels.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, structure
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.products import Contraction, finish
 from motet.compiler.codegen.triton.program import Form
@@ -16,6 +15,7 @@ from motet.compiler.codegen.triton.scalars import FLOATS, carried_type
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed
 from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
+from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import STATUS_BYTES
-from motet.compiler.codegen.cpu.epilogue import Epilogue
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
     by_constant,
@@ -21,6 +20,7 @@ from motet.compiler.codegen.triton.scalars import (
     number,
     to_storage,
 )
+from motet.compiler.kernels.epilogue import Epilogue
 from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
 from motet.compiler.kernels.strides import ONE, Extent, Place, memory_strides, place_of
 

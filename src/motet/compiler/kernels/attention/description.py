@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.epilogue import Epilogue
+from motet.compiler.kernels.epilogue import Epilogue
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage
 
 FLOATS = ("f16", "bf16", "f32")

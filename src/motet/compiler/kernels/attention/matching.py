@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
-from motet.compiler.codegen.cpu.micro import match_product
 from motet.compiler.kernels.attention.description import FLOATS, LARGEST_HEAD, Attention
 from motet.compiler.kernels.attention.following import Follower, Found
 from motet.compiler.kernels.attention.scoring import Scorer
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.product import match_product
 
 
 def match(kernel: Kernel) -> Attention | None:
