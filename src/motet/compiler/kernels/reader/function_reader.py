@@ -375,7 +375,9 @@ class Reader(Reading):
             if value.role == "temporary" and plain and source.shape == value.shape:
                 return source.base
             return self.materialised(source, value.dtype).base
-        return self._filled(source, operand)
+        # A result of undefined contents, an empty tensor, is zeros: every result is written.
+        undefined = source is None and 0 not in self._shape_at(operand)
+        return self._filled(0 if undefined else source, operand)
 
     def _finish(self, results: list[int]) -> Kernel:
         if len(set(results)) != len(results):
