@@ -24,6 +24,7 @@ from motet.artifact.schema import (
     TensorSpec,
     Variant,
 )
+from motet.compiler.checked import check_wanted
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, launched, places_of
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import ir, run_pipeline
@@ -49,6 +50,7 @@ from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.packing import apply_packing
 from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable, dtype_of
+from motet.compiler.kernels.verify import checked
 from motet.compiler.normalise.decompose_softmax import decompose_softmax
 from motet.compiler.normalise.drop_casts import drop_casts
 from motet.compiler.normalise.drop_nothing import drop_nothing
@@ -77,7 +79,7 @@ from motet.compiler.partition.unroll_loops import unroll_loops
 from motet.compiler.placement.faces import as_large_as_destinations, complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
-from motet.compiler.scheduling.checker import check_manifest, check_wanted
+from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.contracts import contracts_of
 from motet.compiler.scheduling.requirements import requirements
@@ -333,7 +335,7 @@ def read_kernels(program: Program) -> Kernels:
             kernels.reasons[name] = "a launch as it was written"
             continue
         try:
-            kernels.readable[name] = compose(read_kernel(function))
+            kernels.readable[name] = checked(compose(checked(read_kernel(function), "reading")), "compose")
         except Unreadable as reason:
             kernels.reasons[name] = str(reason)
     return kernels
@@ -477,7 +479,7 @@ def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, t
         else:
             order = None
         values.append(value if order is None else replace(value, order=order))
-    return order_temporaries(replace(kernel, values=tuple(values)))
+    return checked(order_temporaries(replace(kernel, values=tuple(values))), "the choice of layouts")
 
 
 def _compiled(

@@ -9,6 +9,7 @@ from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage,
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import Extent, physical_order
+from motet.compiler.kernels.verify import checked
 
 _SPLIT_AT = 1 << 16  # elements above which a reduction to few results is divided
 
@@ -22,7 +23,7 @@ def split_reductions(kernel: Kernel, most: int = 64, most_pieces: int = 64) -> K
         stages += _split(kernel, stage, values, most, most_pieces) or [stage]
     if len(values) == len(kernel.values):
         return kernel
-    return replace(kernel, values=tuple(values), stages=tuple(stages))
+    return checked(replace(kernel, values=tuple(values), stages=tuple(stages)), "split_reductions")
 
 
 def _split(

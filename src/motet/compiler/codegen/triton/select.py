@@ -45,6 +45,7 @@ from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, structure
 from motet.compiler.kernels.split_reductions import split_reductions
+from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
 
 _ANY = 1 << 62
@@ -65,7 +66,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
     kernel, filters = depthwise.packed(kernel)
     packings |= filters
-    kernel = joining.ordered(kernel)
+    kernel = checked(joining.ordered(kernel), "the choice of layouts for a GPU")
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)

@@ -24,6 +24,7 @@ from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar
 from motet.compiler.kernels.reader.body_reader import BodyReader
 from motet.compiler.kernels.reader.function_reader import Reader, kept_dimensions, padding_value
 from motet.compiler.kernels.reader.reading import Source, Unreadable, View, dtype_of
+from motet.compiler.kernels.verify import checked
 
 
 def read_computed(function: ir.Operation) -> Kernel:
@@ -36,7 +37,7 @@ def read_computed(function: ir.Operation) -> Kernel:
         for axis, size in enumerate(value.shape):
             if isinstance(size, str):
                 names.setdefault(size, f"r{number}_{axis}")
-    return _renamed(kernel, names)
+    return checked(_renamed(kernel, names), "reading")
 
 
 def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
