@@ -19,7 +19,8 @@ from motet.compiler.codegen.triton.joining import (
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.products import Contraction, factor_of, leaving, multiply, tile_of
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.ring import Ring, every_ring, ring_cycles
+from motet.compiler.codegen.triton.ring import every_ring, ring_cycles
+from motet.compiler.codegen.triton.ring_tiles import Ring
 from motet.compiler.codegen.triton.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.tiles import RATES, Problem, Tile, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer

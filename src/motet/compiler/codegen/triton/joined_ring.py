@@ -16,8 +16,9 @@ from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of, short
 from motet.compiler.codegen.triton.products import group_of, leaving, stay
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.ring import Ring, ring_cycles
+from motet.compiler.codegen.triton.ring import ring_cycles
 from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
+from motet.compiler.codegen.triton.ring_tiles import Ring
 from motet.compiler.codegen.triton.scalars import storage_type
 from motet.compiler.codegen.triton.tiles import Problem, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Source, symbol_name

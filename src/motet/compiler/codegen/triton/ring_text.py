@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from motet.compiler.codegen.triton import ring_wide
 from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import group_of
+from motet.compiler.codegen.triton.ring_tiles import Parts, Ring
 from motet.compiler.codegen.triton.scalars import from_storage, storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
-from motet.compiler.kernels.strides import Extent, Place
-
-if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.ring import Ring
+from motet.compiler.kernels.strides import Place
 
 HEAD = '''import triton
 import triton.language as tl
@@ -90,28 +87,6 @@ class RingWriter(Writer):
         self.line(f"{out}.store({stored})")
         self.line("fence_async_shared()")
         self.line(f"tma.async_store(c, {corner}, out)")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
-    columns and products there are, the element type of factors and sums, and whether threads multiply themselves."""
-
-    left: Matrix
-    right: Matrix
-    result: Matrix | None
-    rows: Extent
-    columns: Extent
-    depth: Extent
-    factor: str
-    sum: str
-    by_threads: bool = False
-
-    @property
-    def in_registers(self) -> bool:
-        """Whether the left factor comes to the tensor cores from registers, since it lies across its sum: from shared
-        memory they take 16-bit numbers alone in either direction."""
-        return item_bytes(self.factor) != 2 and self.left.across and not self.by_threads
 
 
 def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> str:
