@@ -26,7 +26,7 @@ PARAMETERS = 7
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
     "circles": 11,
-    "long-modules": 16,
+    "long-modules": 15,
     "long-functions": 6,
     "many-parameters": 49,
     "shared-class-names": 100,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.ir.expressions import product
-from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,23 @@ ZERO, ONE = Extent(0), Extent(1)
 
 
 @dataclass(frozen=True)
+class Bound:
+    """Along one axis of a padded value: a point is inside where `0 <= entry < extent`."""
+
+    entry: Affine
+    extent: Extent
+
+
+@dataclass(frozen=True)
 class Place:
-    """Element `sum(offset) + sum(strides[d] * i_d)` of `value`'s memory."""
+    """Element `sum(offset) + sum(strides[d] * i_d)` of `value`'s memory; outside `bounds`, the number `padding`."""
 
     value: int
     dtype: str
     offset: tuple[Extent, ...]
     strides: tuple[Extent, ...]
+    bounds: tuple[Bound, ...] = ()
+    padding: float | int | None = None
 
 
 def memory_strides(value: Value) -> tuple[Extent, ...]:
@@ -80,6 +90,39 @@ def place_of(kernel: Kernel, access: Access, rank: int) -> Place | None:
                 return None
             strides[dim] = total
     return Place(access.value, value.dtype, tuple(offset), tuple(strides))
+
+
+def bounded_place_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Place | None:
+    """The place of `access` in a nest of loops of `sizes`, with the bounds that its padding asks for: those that some
+    point may be beyond. None as `place_of`."""
+    place = place_of(kernel, access, len(sizes))
+    if place is None or access.padding is None:
+        return place
+    bounds = tuple(
+        Bound(entry, Extent.of(extent))
+        for entry, extent in zip(access.map, kernel.values[access.value].shape, strict=True)
+        if not _is_always_inside(entry, extent, sizes)
+    )
+    return replace(place, bounds=bounds, padding=access.padding if bounds else None)
+
+
+def _is_always_inside(entry: Affine, extent: Size, sizes: Sequence[Size]) -> bool:
+    if entry.single is not None and sizes[entry.single] == extent:
+        return True
+    span = span_of(entry, sizes)
+    return span is not None and isinstance(extent, int) and span[0] >= 0 and span[1] < extent
+
+
+def span_of(entry: Affine, sizes: Sequence[Size]) -> tuple[int, int] | None:
+    """The least and the greatest of what `entry` is over loops of `sizes`; None where an extent is dynamic."""
+    low = high = entry.constant
+    for coefficient, size in zip(entry.coefficients, sizes, strict=True):
+        if not coefficient:
+            continue
+        if not isinstance(size, int):
+            return None
+        low, high = low + min(0, coefficient * (size - 1)), high + max(0, coefficient * (size - 1))
+    return low, high
 
 
 def initial_of(kernel: Kernel, stage: Stage) -> Place | float | int | None:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.checked import check_wanted
-from motet.compiler.kernels.kernel import EXTENT, ITEM_BITS, Access, Affine, Kernel, Size, Stage
+from motet.compiler.kernels.kernel import EXTENT, ITEM_BITS, Access, Kernel, Size, Stage
+from motet.compiler.kernels.strides import span_of
 from motet.errors import CompileError
 
 _ROLES = {"argument": 0, "constant": 0, "result": 1, "temporary": 2}  # in the order in which values stand
@@ -139,21 +140,9 @@ def _bounds(kernel: Kernel) -> Iterator[str]:
         inside = [each for each in inside if each[0] not in {f"input {number}" for number in tables}]
         for which, access in inside:
             for entry, extent in zip(access.map, kernel.values[access.value].shape, strict=True):
-                span = _span(entry, stage.sizes)
+                span = span_of(entry, stage.sizes)
                 if span is not None and isinstance(extent, int) and not 0 <= span[0] <= span[1] < extent:
                     yield f"{where}: {which} goes from {span[0]} to {span[1]} along an axis of {extent}"
-
-
-def _span(entry: Affine, sizes: Sequence[Size]) -> tuple[int, int] | None:
-    """The least and the greatest of what `entry` is over loops of `sizes`; None where an extent is dynamic."""
-    low = high = entry.constant
-    for coefficient, size in zip(entry.coefficients, sizes, strict=True):
-        if not coefficient:
-            continue
-        if not isinstance(size, int):
-            return None
-        low, high = low + min(0, coefficient * (size - 1)), high + max(0, coefficient * (size - 1))
-    return low, high
 
 
 def _writes(kernel: Kernel) -> Iterator[str]:

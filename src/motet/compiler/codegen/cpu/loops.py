@@ -18,11 +18,9 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu import rows
 from motet.compiler.codegen.cpu.addressing import (
     STREAM,
-    Bound,
     Frame,
     Lanes,
     Nest,
-    Operand,
     index_values,
     load_stored,
     load_values,
@@ -42,7 +40,7 @@ from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, 
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.split_reductions import split_reductions
-from motet.compiler.kernels.strides import ONE, ZERO, physical_order
+from motet.compiler.kernels.strides import ONE, ZERO, Bound, Place, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
@@ -376,7 +374,7 @@ class _Writer:
             dtype = self.nest.outputs[k].dtype
             if init is None:
                 value: Value = constant(dtype, 0)
-            elif isinstance(init, Operand):
+            elif isinstance(init, Place):
                 value = load_values(self.f, init, point, lanes)
             else:
                 value = constant(dtype, init)
@@ -489,7 +487,7 @@ class _Writer:
 
         f.loop(first, end, self.lanes, tile)
 
-    def _turned(self, operand: Operand, point: Sequence[Index], other: int) -> list[Value]:
+    def _turned(self, operand: Place, point: Sequence[Index], other: int) -> list[Value]:
         """A square of the operand as stored: one vector along `along` for each step of `other`."""
         vectors: list[Value] = []
         for lane in range(self.lanes):
@@ -517,9 +515,9 @@ def transpose(f: Builder, vectors: Sequence[Value]) -> list[Value]:
 
 
 def _range_inside(f: Frame, bound: Bound, point: Sequence[Index], spans: Sequence[Index]) -> Value:
-    low: Index = bound.constant
+    low: Index = bound.entry.constant
     high: Index = 0
-    for c, i, span in zip(bound.coefficients, point, spans, strict=True):
+    for c, i, span in zip(bound.entry.coefficients, point, spans, strict=True):
         low = f.iadd(low, f.imul(c, i))
         if c > 0:
             high = f.iadd(high, f.imul(c, span))

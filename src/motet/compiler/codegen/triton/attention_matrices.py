@@ -84,7 +84,7 @@ def matrices_of(space: Space, keys: int, own: int, whole: bool) -> dict[str, Mat
     depth, columns = pieces_of(space.depth), pieces_of(space.columns)
 
     def place_of(access: Access) -> Place:
-        return source_of(a.kernel, access, a.sizes).place
+        return source_of(a.kernel, access, a.sizes)
 
     found = {
         "q": Matrix(place_of(a.query), row, a.depth, own, depth, whole),

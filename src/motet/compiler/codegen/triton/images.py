@@ -69,8 +69,8 @@ def image_of(c: Contraction, target: GpuTarget) -> Image | None:
     for own, other in (stage.inputs, stage.inputs[::-1]):
         found = _axes(kernel, own, stage.iterators, sizes)
         if found is not None and other.padding is None:
-            are_rows = c.left.place.value == own.value
-            place = (c.right if are_rows else c.left).place
+            are_rows = c.left.value == own.value
+            place = c.right if are_rows else c.left
             return _image(own.value, *found, sizes, place, are_rows)
     return None
 

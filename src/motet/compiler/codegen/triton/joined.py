@@ -216,7 +216,7 @@ def _at_once(
     for acc, c, at in zip(sums, j.products, points, strict=True):
         sides: list[str] = []
         for axis, source, shape in ((1, c.left, (tile.m, tile.k)), (0, c.right, (tile.k, tile.n))):
-            key = source.place, axis
+            key = source, axis
             if key not in read:
                 read[key] = factor_of(w, c, source, shape, axis, at, _only(masks, 1 - axis), begin)
             sides.append(read[key])

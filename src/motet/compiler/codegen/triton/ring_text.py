@@ -19,7 +19,7 @@ from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import group_of
 from motet.compiler.codegen.triton.ring_tiles import Parts, Ring
 from motet.compiler.codegen.triton.scalars import from_storage, storage_type, to_storage
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, symbol_name
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import Place
 
@@ -60,16 +60,16 @@ class RingWriter(Writer):
         registers have no room for more."""
         self.points, self.ahead = len(self.lines), []
 
-    def read(self, source: Source, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
-        offset = self.offset(source.place, at)
+    def read(self, source: Place, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+        offset = self.offset(source, at)
         mask = " & ".join(self.mask_of(offset.axes))
-        text = f"tl.load(v{source.place.value} + ({offset.text}){f', mask={mask}' if mask else ''})"
+        text = f"tl.load(v{source.value} + ({offset.text}){f', mask={mask}' if mask else ''})"
         whole = not source.bounds and len(offset.axes) == len(self.shape)
-        short = item_bytes(source.place.dtype) <= 2
+        short = item_bytes(source.dtype) <= 2
         if self.ahead is None or not whole or not short or (self.ahead and text not in self.ahead):
             return super().read(source, at, other, raw)
         self.ahead = [text]
-        return "e0" if raw else self.define("x", from_storage("e0", source.place.dtype))
+        return "e0" if raw else self.define("x", from_storage("e0", source.dtype))
 
     def range(self, axis: int) -> str:
         inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))

@@ -17,7 +17,7 @@ from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.rows_reading import Rows, translated
 from motet.compiler.codegen.triton.scalars import carried_type, constant, from_storage, storage_type
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.reduction import Reduction
 from motet.compiler.kernels.strides import ONE, ZERO, Place
@@ -336,14 +336,14 @@ class _Emitter:
                 found.append(self._read(source_of(self.rows.kernel, access, stage.sizes), s))
         return found
 
-    def _read(self, source: Source, s: int) -> str:
+    def _read(self, source: Place, s: int) -> str:
         """What stage `s` reads. Of what pieces keep each pass converts it anew: the compiler would else keep what it
         converted in the first one, which takes twice the registers."""
         if not self._hides(source):
             return self.w.read(source, self._points(s))
-        w, dtype = self.w, source.place.dtype
+        w, dtype = self.w, source.dtype
         raw = w.read(source, self._points(s), raw=True)
-        if 1 not in self.w.offset(source.place, self._points(s)).axes:
+        if 1 not in self.w.offset(source, self._points(s)).axes:
             return w.define("x", from_storage(raw, dtype))
         since, held, value = self.latest.get(raw, (0, raw, ""))
         if since != self.passes:
@@ -353,9 +353,9 @@ class _Emitter:
             self.latest[raw] = (self.passes, held, value)
         return value
 
-    def _hides(self, source: Source) -> bool:
+    def _hides(self, source: Place) -> bool:
         """Whether what is read stays in registers as it stands in memory, and is not what is computed with."""
-        short = source.place.dtype in ("f16", "bf16")
+        short = source.dtype in ("f16", "bf16")
         return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
 
     def _dtypes(self, s: int) -> list[str]:
@@ -370,7 +370,7 @@ class _Emitter:
         running: list[str | None] = []
         for access, init in zip(stage.outputs, stage.inits, strict=True):
             if isinstance(init, Access):
-                source: Source = source_of(self.rows.kernel, init, stage.sizes)
+                source: Place = source_of(self.rows.kernel, init, stage.sizes)
                 running.append(self._read(source, s))
             else:
                 dtype = self.rows.kernel.values[access.value].dtype

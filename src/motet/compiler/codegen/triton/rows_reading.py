@@ -36,7 +36,7 @@ class Rows:
         return total([(size, 0) for size in self.inner])
 
     def place(self, access: Access, s: int) -> Place:
-        return source_of(self.kernel, access, self.stages[s].sizes).place
+        return source_of(self.kernel, access, self.stages[s].sizes)
 
 
 def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:

@@ -306,7 +306,7 @@ def _task(
     main, *rest = launch
     epilogue = match_epilogue(_seen(kernel, launch, read), main, rest) if len(main.outputs) == 1 else None
     stored = {
-        access.value: source_of(kernel, access, main.sizes).place for access in main.outputs
+        access.value: source_of(kernel, access, main.sizes) for access in main.outputs
         if kernel.values[access.value].role == "result" or access.value in read
     }
     if epilogue is not None:
