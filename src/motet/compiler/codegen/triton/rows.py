@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.reductions import beginning, combine, helper_of, masked, narrowed
-from motet.compiler.codegen.triton.rows_reading import Rows, translated
 from motet.compiler.codegen.triton.scalars import carried_type, constant, from_storage, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
 from motet.compiler.kernels.kernel import Access, item_bytes
 from motet.compiler.kernels.reduction import Reduction
+from motet.compiler.kernels.rows import Rows, translated
 from motet.compiler.kernels.strides import ONE, ZERO, Place
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -30,7 +30,6 @@ from motet.compiler.codegen.triton import (
     joining,
     loops,
     rows,
-    rows_reading,
     windows,
 )
 from motet.compiler.codegen.triton.library import library_call
@@ -44,6 +43,7 @@ from motet.compiler.kernels.attention.matching import match as match_attention
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, structure
+from motet.compiler.kernels.rows import Rows, match_rows
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
@@ -149,7 +149,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     if products:
         pieces = contraction.pieces(kernel, products[0], target) if len(products) == 1 else 1
         return split_reductions(kernel, _ANY, pieces) if pieces >= _LEAST_PIECES else kernel
-    found = rows_reading.match(kernel, kernel.stages)
+    found = match_rows(kernel, kernel.stages)
     if found is None:
         return split_reductions(kernel)
     single = sum(map(bool, found.reduces)) == 1
@@ -255,10 +255,10 @@ def _joined_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
     return next((count for count, each in zip(counts, found, strict=True) if each is not None), 0)
 
 
-def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows_reading.Rows | None:
+def _rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     if any(contraction.takes(kernel, stage) or gathered(stage) for stage in stages):
         return None
-    found = rows_reading.match(kernel, stages)
+    found = match_rows(kernel, stages)
     return found if found is not None and rows.suits(found) else None
 
 

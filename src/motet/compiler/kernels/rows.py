@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.triton.loops import total
-from motet.compiler.codegen.triton.writer import source_of
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
 from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reductions
-from motet.compiler.kernels.strides import Extent, Place
+from motet.compiler.kernels.strides import Extent, Place, place_of, product_of
 
 
 @dataclass(frozen=True)
@@ -29,17 +27,20 @@ class Rows:
 
     @property
     def count(self) -> Extent:
-        return total([(size, 0) for size in self.outer])
+        return product_of([(size, 0) for size in self.outer])
 
     @property
     def length(self) -> Extent:
-        return total([(size, 0) for size in self.inner])
+        return product_of([(size, 0) for size in self.inner])
 
     def place(self, access: Access, s: int) -> Place:
-        return source_of(self.kernel, access, self.stages[s].sizes)
+        """Where stage `s` accesses a value; padding is not looked at."""
+        place = place_of(self.kernel, access, len(self.stages[s].sizes))
+        assert place is not None, "match_rows has looked at all of them"
+        return place
 
 
-def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
+def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     """`stages` over the same rows with at least one reduction along them, or None."""
     if not any(stage.reductions for stage in stages):
         return None
@@ -71,7 +72,7 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
         kernel, tuple(stages), tuple(extents[: len(outer)]), tuple(extents[len(outer) :]),
         tuple(map(tuple, dims)), wide, [one or [] for one in found],
     )
-    return rows if _is_consistent(rows) else None
+    return rows if _has_places(rows) and _is_consistent(rows) else None
 
 
 def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequence[tuple[int, int]] | None:
@@ -112,6 +113,15 @@ def _order(stage: Stage) -> list[int]:
         for entry in access.map:
             seen += [d for d, c in enumerate(entry.coefficients) if c and d not in seen]
     return seen + [d for d in range(len(stage.sizes)) if d not in seen]
+
+
+def _has_places(rows: Rows) -> bool:
+    """Whether every access has one stride along each loop."""
+    return all(
+        place_of(rows.kernel, access, len(stage.sizes)) is not None
+        for stage in rows.stages
+        for access in (*stage.inputs, *stage.outputs, *(init for init in stage.inits if isinstance(init, Access)))
+    )
 
 
 def _is_consistent(rows: Rows) -> bool:
