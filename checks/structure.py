@@ -30,9 +30,8 @@ PARAMETERS = 7
 
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
-    "backend-imports": 113,
-    "circles": 13,
-    "long-modules": 16,
+    "circles": 11,
+    "long-modules": 14,
     "long-functions": 5,
     "many-parameters": 49,
     "shared-class-names": 99,
@@ -88,9 +87,10 @@ def read_modules(root: Path = ROOT) -> list[Module]:
 
 
 def backend_imports(modules: Modules) -> Iterator[str]:
-    """Imports of one back end by another."""
+    """Imports of one back end, a package of `codegen` that has a `backend.py`, by another. The other packages are
+    libraries for several back ends."""
     package = "motet.compiler.codegen."
-    backends = {path.parent.name for path in ROOT.glob(package.replace(".", "/") + "*/__init__.py")}
+    backends = {path.parent.name for path in ROOT.glob(package.replace(".", "/") + "*/backend.py")}
     for module in modules:
         own = first_below(module.name, package)
         if own not in backends:

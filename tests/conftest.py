@@ -13,14 +13,14 @@ settings.register_profile("motet", deadline=None, print_blob=True, suppress_heal
 settings.load_profile("motet")
 
 CACHE = "MOTET_CACHE_DIR"
-CHECKED = "MOTET_CHECK_SCHEDULES"
+CHECKED = "MOTET_CHECK"
 _own_cache = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run a cache of its own: one that outlives it knows the version, not the state of a source tree.
-    The workers of a parallel run inherit it. Every schedule that is compiled is checked. Tests send interrupts, which
-    what is started behind a shell's `&` ignores, and so would all processes that it starts."""
+    The workers of a parallel run inherit it. Kernels and schedules are checked on the way. Tests send interrupts,
+    which what is started behind a shell's `&` ignores, and so would all processes that it starts."""
     os.environ[CHECKED] = "1"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -24,16 +24,9 @@ from motet.artifact.schema import (
     TensorSpec,
     Variant,
 )
-from motet.compiler.codegen.attention_matching import is_attention
+from motet.compiler.checked import check_wanted
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, launched, places_of
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.compose import compose
-from motet.compiler.codegen.cpu.packing import apply_packing
-from motet.compiler.codegen.cpu.select import structure
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import Kernel, KernelCode
-from motet.compiler.codegen.reader import read_kernel
-from motet.compiler.codegen.reading import Unreadable, dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
@@ -50,16 +43,24 @@ from motet.compiler.ir.program import (
     value_of,
 )
 from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.attention.matching import is_attention
+from motet.compiler.kernels.compose import compose
+from motet.compiler.kernels.kernel import Kernel, KernelCode, structure
+from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, order_temporaries
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.packing import apply_packing
+from motet.compiler.kernels.reader.function_reader import read_kernel
+from motet.compiler.kernels.reader.reading import Unreadable, dtype_of
+from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.passes.pipelines import FUSE_FOR_GPU, NORMALISE, OUTLINE
 from motet.compiler.passes.running import run_steps
 from motet.compiler.placement.faces import as_large_as_destinations, complete
 from motet.compiler.placement.families import device_families
 from motet.compiler.scheduling.arrangement import Options
-from motet.compiler.scheduling.checker import check_manifest, check_wanted
+from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.contracts import contracts_of
-from motet.compiler.scheduling.layout import callee, choose_orders, is_renaming, order_temporaries
 from motet.compiler.scheduling.requirements import requirements
 from motet.compiler.scheduling.schedule import (
     RENAMING,
@@ -272,7 +273,7 @@ def read_kernels(program: Program) -> Kernels:
             kernels.reasons[name] = "a launch as it was written"
             continue
         try:
-            kernels.readable[name] = compose(read_kernel(function))
+            kernels.readable[name] = checked(compose(checked(read_kernel(function), "reading")), "compose")
         except Unreadable as reason:
             kernels.reasons[name] = str(reason)
     return kernels
@@ -416,7 +417,7 @@ def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, t
         else:
             order = None
         values.append(value if order is None else replace(value, order=order))
-    return order_temporaries(replace(kernel, values=tuple(values)))
+    return checked(order_temporaries(replace(kernel, values=tuple(values))), "the choice of layouts")
 
 
 def _compiled(

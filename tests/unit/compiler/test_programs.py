@@ -270,3 +270,19 @@ func.func @main() -> (tensor<2x2xf32>, tensor<3xi64>) {
 }"""
     first, second = run(text, [], target)
     assert (first == 1.5).all() and second.tolist() == [1, 2, 3]
+
+
+def test_results_of_undefined_contents_are_written() -> None:
+    """Uninitialised tensors may be anything, but every call gives all of them."""
+    text = """
+    func.func @main(%x: tensor<?xf32>) -> (tensor<3x4xi1>, tensor<?xf32>, tensor<2x0xf32>) {
+      %c0 = arith.constant 0 : index
+      %n = tensor.dim %x, %c0 : tensor<?xf32>
+      %0 = tensor.empty() : tensor<3x4xi1>
+      %1 = tensor.empty(%n) : tensor<?xf32>
+      %2 = tensor.empty() : tensor<2x0xf32>
+      return %0, %1, %2 : tensor<3x4xi1>, tensor<?xf32>, tensor<2x0xf32>
+    }"""
+    session = build(text, X86_64_V3)
+    for count in (5, 0):
+        assert [result.shape for result in session(random(count))] == [(3, 4), (count,), (2, 0)]

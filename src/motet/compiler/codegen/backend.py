@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import Kernel, KernelCode, Size, item_bytes
-from motet.compiler.codegen.reading import element_bytes
 from motet.compiler.ir._mlir import ir
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Size, item_bytes
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.reader.reading import element_bytes
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location

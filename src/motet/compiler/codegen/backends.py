@@ -14,8 +14,9 @@ def backend_of(target: Target, choice: Choice = DEFAULT) -> Backend:
     is built on is not installed."""
     if isinstance(target, CpuTarget):
         return CpuBackend(target)
+    from motet.compiler.codegen.nvvm.backend import NvvmLaunches
     from motet.compiler.codegen.triton.backend import TritonBackend
     from motet.compiler.codegen.triton.objects import require_triton
 
     require_triton(target)
-    return TritonBackend(target, choice)
+    return TritonBackend(target, NvvmLaunches(target), choice)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.buffers import debufferise, has_buffers
 from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.gpu.keep_launches import launches, pass_scalars, settle_launches
@@ -24,6 +23,7 @@ from motet.compiler.ir.program import NAME, OF_EXTENTS, PARAMETER, Place, Progra
 from motet.compiler.ir.short_types import SHORT_TYPES, short_type, stored
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
+from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.passes.running import run_on_module
 from motet.compiler.placement.anchor_operations import AnchorOperations
 from motet.compiler.placement.erase_devices import erase_devices

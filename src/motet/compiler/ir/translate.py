@@ -16,7 +16,7 @@ _FILE_LOCATION = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
 
 
 def translate_to_llvm(module: ir.Module) -> str:
-    """The text of `module` in the wheel's LLVM version (see `codegen.cpu.llvm_text` for llvmlite's).
+    """The text of `module` in the wheel's LLVM version (see `codegen.llvm.text` for llvmlite's).
 
     Raises `CompileError` if an operation of another dialect is left.
     """

@@ -8,11 +8,11 @@ from msgspec import structs
 
 from motet.artifact.expressions import show
 from motet.artifact.schema import Constraint, Expr, Plan, Signature, Step, TensorSpec
-from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, state_of, value_of
+from motet.compiler.kernels.reader.reading import dtype_of
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError, Location
 

@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.states import INITIAL_STATE
-from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.devices import AFFINITY, INITIALIZER
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.program import NAME, STATE
 from motet.compiler.ir.short_types import SHORT_TYPES
+from motet.compiler.kernels.kernel import ITEM_BITS
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.inline_calls import CALL, refuse_recursion
 from motet.compiler.placement.materialize_devices import GLOBAL_OP

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Buffer, Command, Expr, Schedule
-from motet.compiler.codegen.kernel import Packing
+from motet.compiler.kernels.kernel import Packing
 from motet.compiler.scheduling.concurrency import FILLING, GROWTH, Memory, chain_order, plan_concurrent
 from motet.compiler.scheduling.dependences import Access, Range, find_dependences
 from motet.compiler.scheduling.memory import Life

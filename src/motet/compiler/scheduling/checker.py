@@ -12,18 +12,11 @@ values of the symbols.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import Buffer, Command, Expr, Manifest, Schedule, Signature
 from motet.errors import CompileError
-
-VARIABLE = "MOTET_CHECK_SCHEDULES"  # in the environment: check every schedule that is compiled
-
-
-def check_wanted() -> bool:
-    return os.environ.get(VARIABLE, "") not in ("", "0")
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from motet.artifact.contracts import KernelContract
 from motet.artifact.schema import STATUS_BYTES, Expr
-from motet.compiler.codegen.cpu.packing import packed_elements
-from motet.compiler.codegen.kernel import Size
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import apply, product, substitute
+from motet.compiler.kernels.kernel import Size
+from motet.compiler.kernels.packing import packed_elements
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from motet.artifact.schema import STATUS_BYTES, Command, Expr, Parameter, Schedule
-from motet.compiler.codegen.cpu.packing import packed_elements
-from motet.compiler.codegen.kernel import ITEM_BITS, KernelCode, Packing, Size, item_bytes
-from motet.compiler.codegen.reading import Unreadable, dtype_of, element_bytes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import apply, product, substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.kernel import ITEM_BITS, KernelCode, Packing, Size, item_bytes
+from motet.compiler.kernels.layout import callee
+from motet.compiler.kernels.packing import packed_elements
+from motet.compiler.kernels.reader.reading import Unreadable, dtype_of, element_bytes
 from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, arrange
-from motet.compiler.scheduling.layout import callee
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
 

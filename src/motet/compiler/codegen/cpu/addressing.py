@@ -1,7 +1,7 @@
 """Where a stage's elements lie, and how vectors of them are read and written.
 
-An access becomes an *operand*: an offset and one stride per loop dimension, counted in elements. A *nest* is
-a stage whose accesses are operands; its dimensions can be brought to another order, and merged.
+An access becomes a *place* (`kernels/strides.py`): an offset and one stride per loop dimension, counted in elements. A
+*nest* is a stage whose accesses are places; its dimensions can be brought to another order, and merged.
 """
 
 from __future__ import annotations
@@ -14,30 +14,9 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage, widen
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, place_of
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import Access, Kernel, Scalar, Stage, item_bytes
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A read is inside along one axis where `0 <= constant + sum(coefficients * indices) < extent`."""
-
-    coefficients: tuple[int, ...]
-    constant: int
-    extent: Extent
-
-
-@dataclass(frozen=True)
-class Operand:
-    """Element `sum(offset) + sum(strides[d] * i_d)` of `value`; outside `bounds`, the number `padding`."""
-
-    value: int
-    dtype: str
-    offset: tuple[Extent, ...]
-    strides: tuple[Extent, ...]
-    bounds: tuple[Bound, ...] = ()
-    padding: float | int | None = None
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, bounded_place_of
 
 
 @dataclass(frozen=True)
@@ -47,14 +26,14 @@ class Nest:
     stage: Stage
     sizes: tuple[Extent, ...]
     kinds: tuple[Literal["parallel", "reduction"], ...]
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
-    inits: tuple[Operand | float | int | None, ...]
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    inits: tuple[Place | float | int | None, ...]
     dims: tuple[int, ...]
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (*self.inputs, *self.outputs, *(init for init in self.inits if isinstance(init, Operand)))
+    def operands(self) -> tuple[Place, ...]:
+        return (*self.inputs, *self.outputs, *(init for init in self.inits if isinstance(init, Place)))
 
     @property
     def body(self) -> tuple[Scalar, ...]:
@@ -71,7 +50,9 @@ class Nest:
                 operand,
                 strides=tuple(operand.strides[d] for d in order),
                 bounds=tuple(
-                    replace(bound, coefficients=tuple(bound.coefficients[d] for d in order))
+                    replace(bound, entry=replace(
+                        bound.entry, coefficients=tuple(bound.entry.coefficients[d] for d in order)
+                    ))
                     for bound in operand.bounds
                 ),
             ),
@@ -93,7 +74,7 @@ class Nest:
             return False
         return all(
             operand.strides[outer] == operand.strides[inner] * self.sizes[inner]
-            and not any(bound.coefficients[outer] or bound.coefficients[inner] for bound in operand.bounds)
+            and not any(bound.entry.coefficients[outer] or bound.entry.coefficients[inner] for bound in operand.bounds)
             for operand in self.operands
         )
 
@@ -116,7 +97,7 @@ class Nest:
             kinds,
             tuple(map(change, self.inputs)),
             tuple(map(change, self.outputs)),
-            tuple(change(init) if isinstance(init, Operand) else init for init in self.inits),
+            tuple(change(init) if isinstance(init, Place) else init for init in self.inits),
             dims,
         )
 
@@ -143,49 +124,12 @@ def nest_of(kernel: Kernel, stage: Stage) -> Nest:
     )
 
 
-def physical_order(kernel: Kernel, stage: Stage) -> list[int]:
-    """The stage's dimensions, outermost first: as the first output lies in memory, then the rest as the first
-    inputs do, parallel ones before reductions."""
-    found: list[int] = []
-    for access in (*stage.outputs, *stage.inputs):
-        for axis in kernel.values[access.value].order:
-            found += [d for d, c in enumerate(access.map[axis].coefficients) if c and d not in found]
-    found += [d for d in range(len(stage.sizes)) if d not in found]
-    return sorted(found, key=lambda d: stage.iterators[d] == "reduction")
-
-
-def operand_of(kernel: Kernel, stage: Stage, access: Access) -> Operand:
-    place = place_of(kernel, access, len(stage.sizes))
+def operand_of(kernel: Kernel, stage: Stage, access: Access) -> Place:
+    place = bounded_place_of(kernel, access, stage.sizes)
     if place is None:
         raise Unsupported("a stride that is not a product")
-    value = kernel.values[access.value]
-    storage_type(value.dtype)
-    bounds: list[Bound] = []
-    if access.padding is not None:
-        for axis, entry in enumerate(access.map):
-            bound = Bound(entry.coefficients, entry.constant, Extent.of(value.shape[axis]))
-            if not _always_inside(bound, stage):
-                bounds.append(bound)
-    return Operand(
-        access.value,
-        value.dtype,
-        place.offset,
-        place.strides,
-        tuple(bounds),
-        access.padding if bounds else None,
-    )
-
-
-def _always_inside(bound: Bound, stage: Stage) -> bool:
-    if bound.constant == 0 and sum(map(abs, bound.coefficients)) == 1 and 1 in bound.coefficients:
-        return Extent.of(stage.sizes[bound.coefficients.index(1)]) == bound.extent
-    low = high = bound.constant
-    for c, size in zip(bound.coefficients, stage.sizes, strict=True):
-        if c and not isinstance(size, int):
-            return False
-        if c and isinstance(size, int):
-            low, high = low + min(0, c * (size - 1)), high + max(0, c * (size - 1))
-    return low >= 0 and bound.extent.known is not None and high < bound.extent.known
+    storage_type(place.dtype)
+    return place
 
 
 # -- results beyond the caches ---------------------------------------------------------------------------
@@ -285,7 +229,7 @@ class Frame(Builder):
 
         return self._in_entry(extent, make)
 
-    def offset(self, operand: Operand, indices: Sequence[Index]) -> Index:
+    def offset(self, operand: Place, indices: Sequence[Index]) -> Index:
         """The element that `operand` names at `indices`, one per dimension."""
         result: Index = 0
         for part in operand.offset:
@@ -294,7 +238,7 @@ class Frame(Builder):
             result = self.iadd(result, self.imul(self.extent(stride), i))
         return result
 
-    def address(self, operand: Operand, indices: Sequence[Index]) -> Value:
+    def address(self, operand: Place, indices: Sequence[Index]) -> Value:
         return self.at(
             self.pointer(operand.value), self.offset(operand, indices), storage_type(operand.dtype)
         )
@@ -333,7 +277,7 @@ class Lanes:
 
 
 def load_values(
-    f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes, checked: bool = True
+    f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes, checked: bool = True
 ) -> Value:
     """The elements at `indices` and the following ones along `lanes.dim`, as carried; a scalar where the
     operand stands still along it. Lanes that do not exist are not read. `checked` tests the bounds."""
@@ -342,7 +286,7 @@ def load_values(
     return from_storage(f, load_stored(f, operand, indices, lanes), operand.dtype)
 
 
-def load_stored(f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes) -> Value:
+def load_stored(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes) -> Value:
     """As `load_values`, as stored and without bounds."""
     kind = storage_type(operand.dtype)
     address = f.address(operand, indices)
@@ -391,15 +335,15 @@ def _load_strided(f: Frame, address: Value, kind: Any, lanes: Lanes, stride: Ind
     return result
 
 
-def inside(f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes) -> Value:
+def inside(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes) -> Value:
     """Whether each point is within the operand's bounds: a scalar i1 or a vector of them."""
     result: Value = None
     for bound in operand.bounds:
-        position: Index = bound.constant
-        for c, i in zip(bound.coefficients, indices, strict=True):
+        position: Index = bound.entry.constant
+        for c, i in zip(bound.entry.coefficients, indices, strict=True):
             position = f.iadd(position, f.imul(c, i))
         point: Value = f.index(position)
-        step = 0 if lanes.dim is None else bound.coefficients[lanes.dim]
+        step = 0 if lanes.dim is None else bound.entry.coefficients[lanes.dim]
         if step and lanes.count > 1:
             steps = ir.Constant(ir.VectorType(I64, lanes.count), [lane * step for lane in range(lanes.count)])
             point = f.add(f.splat(point, lanes.count), steps)
@@ -413,7 +357,7 @@ def inside(f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes) -
     return result
 
 
-def _load_padded(f: Frame, operand: Operand, indices: Sequence[Index], lanes: Lanes) -> Value:
+def _load_padded(f: Frame, operand: Place, indices: Sequence[Index], lanes: Lanes) -> Value:
     kind = storage_type(operand.dtype)
     padding = constant(operand.dtype, 0 if operand.padding is None else operand.padding)
     test = inside(f, operand, indices, lanes)
@@ -442,7 +386,7 @@ def _load_padded(f: Frame, operand: Operand, indices: Sequence[Index], lanes: La
 
 
 def store_values(
-    f: Frame, value: Value, operand: Operand, indices: Sequence[Index], lanes: Lanes, streaming: bool = False
+    f: Frame, value: Value, operand: Place, indices: Sequence[Index], lanes: Lanes, streaming: bool = False
 ) -> None:
     """Write a carried value to the points at `indices` along `lanes.dim`."""
     kind = storage_type(operand.dtype)

@@ -9,9 +9,9 @@ from motet.compiler.codegen.backend import Objects, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import gains, generate
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import Kernel, KernelCode
 from motet.compiler.ir._mlir import ir
+from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
@@ -41,7 +41,7 @@ class CpuBackend:
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
         from motet.compiler.codegen.cpu.generic import emit_generic
         from motet.compiler.codegen.cpu.wholes import emit_whole
-        from motet.compiler.codegen.whole import is_whole
+        from motet.compiler.kernels.linalg_ext import is_whole
 
         if is_whole(function):
             return launched(*emit_whole(function, base_of(self.target)))

@@ -12,7 +12,7 @@ from motet.compiler.codegen.cpu.builder import Builder
 from motet.compiler.codegen.cpu.carried import widen
 from motet.compiler.codegen.cpu.operations import emit_operation
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import Scalar
+from motet.compiler.kernels.kernel import Scalar, dependencies
 
 IndexOf = Callable[[int], Value]
 
@@ -54,15 +54,6 @@ def evaluate(
             constants = [_constant_of(body, inputs, operand) for operand in scalar.operands]
             values[position] = emit_operation(b, scalar, [values[i] for i in scalar.operands], constants)
     return values
-
-
-def dependencies(body: Sequence[Scalar], inputs: int, wanted: Collection[int]) -> set[int]:
-    """`wanted` and every body value, inputs included, that they are computed from."""
-    needed = set(wanted)
-    for position in range(inputs + len(body) - 1, inputs - 1, -1):
-        if position in needed:
-            needed.update(body[position - inputs].operands)
-    return needed
 
 
 def _constant_of(body: Sequence[Scalar], inputs: int, value: int) -> float | int | None:

@@ -21,7 +21,7 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import F16, F32, F64, I1, I8, I16, I32, Builder
 from motet.compiler.codegen.cpu.vector_math import Value, like, same_lanes, scalar_type
-from motet.compiler.codegen.kernel import ITEM_BITS
+from motet.compiler.kernels.kernel import ITEM_BITS
 
 
 class Unsupported(Exception):

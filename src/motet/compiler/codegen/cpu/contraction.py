@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_packing import Packing
 from motet.compiler.codegen.cpu.contraction_plan import make_plan
-from motet.compiler.codegen.cpu.contraction_reading import match
 from motet.compiler.codegen.cpu.contraction_tiles import Tiles
-from motet.compiler.codegen.cpu.extents import product_of
 from motet.compiler.codegen.cpu.micro import AHEAD_STEPS, LINE, MEMORY_TYPES, Frame
 from motet.compiler.codegen.cpu.product_tasks import ProductTasks
-from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.contraction import match
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 

@@ -8,9 +8,9 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_space import Space
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, product_of
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, read_vector, shared_function, transpose, widen
-from motet.compiler.codegen.kernel import Phase
+from motet.compiler.kernels.kernel import Phase
+from motet.compiler.kernels.strides import ONE, ZERO, product_of
 
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
 

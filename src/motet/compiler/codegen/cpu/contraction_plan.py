@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from motet.compiler.codegen.cpu.amounts import guess
-from motet.compiler.codegen.cpu.contraction_reading import Contraction
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, memory_strides, product_of
 from motet.compiler.codegen.cpu.micro import AHEAD_STEPS, LINE, register_tile, registers
 from motet.compiler.codegen.cpu.spread import unevenness
-from motet.compiler.codegen.kernel import Packing, item_bytes
+from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.kernel import Packing, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 500_000  # some microseconds of one core

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.amounts import guess
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.contraction_plan import Plan
-from motet.compiler.codegen.cpu.contraction_reading import Contraction
-from motet.compiler.codegen.cpu.extents import ONE, Place, product_of
-from motet.compiler.codegen.cpu.micro import Frame
-from motet.compiler.codegen.kernel import item_bytes
+from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame
+from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.strides import ONE, Place, product_of
 
 
 class Space:
@@ -22,7 +22,7 @@ class Space:
         self.c = c
         self.plan = plan
         self.module = ir.Module(c.kernel.name)
-        self.element = c.product.element
+        self.element = MEMORY_TYPES[c.product.dtype]
         self.bytes = item_bytes(c.product.dtype)
         self.m = c.m[0] if c.m else ONE
         self.n = c.n[0]

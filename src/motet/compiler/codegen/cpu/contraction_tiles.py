@@ -10,7 +10,6 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.contraction_space import Space
 from motet.compiler.codegen.cpu.epilogue import Views, finish
-from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.cpu.micro import (
     LINE,
     MEMORY_TYPES,
@@ -26,6 +25,7 @@ from motet.compiler.codegen.cpu.micro import (
     shared_function,
     widen,
 )
+from motet.compiler.kernels.strides import Place
 
 
 class Tiles(Space):

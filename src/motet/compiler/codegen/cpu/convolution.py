@@ -18,9 +18,9 @@ from __future__ import annotations
 from motet.compiler.codegen.cpu.convolution_channels import Channels
 from motet.compiler.codegen.cpu.convolution_pixels import Pixels
 from motet.compiler.codegen.cpu.convolution_plan import plan_channels, plan_pixels
-from motet.compiler.codegen.cpu.convolution_reading import match, pixels_are_flat
-from motet.compiler.codegen.cpu.extents import ONE
-from motet.compiler.codegen.kernel import Kernel, KernelCode
+from motet.compiler.kernels.convolution import match, pixels_are_flat
+from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 

@@ -7,9 +7,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.builder import I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.convolution_emitter import Emitter
 from motet.compiler.codegen.cpu.convolution_plan import Plan
-from motet.compiler.codegen.cpu.convolution_reading import Convolution
 from motet.compiler.codegen.cpu.epilogue import Views
-from motet.compiler.codegen.cpu.extents import Extent, Place
 from motet.compiler.codegen.cpu.micro import (
     MEMORY_TYPES,
     Depth,
@@ -22,6 +20,8 @@ from motet.compiler.codegen.cpu.micro import (
     widen,
     write_vector,
 )
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.strides import Extent, Place
 
 _MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
 

@@ -10,9 +10,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.carried import constant
 from motet.compiler.codegen.cpu.convolution_plan import Plan
-from motet.compiler.codegen.cpu.convolution_reading import Convolution
 from motet.compiler.codegen.cpu.epilogue import Views, finish
-from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.cpu.micro import (
     MEMORY_TYPES,
     Frame,
@@ -23,8 +21,10 @@ from motet.compiler.codegen.cpu.micro import (
     widen,
     write_vector,
 )
-from motet.compiler.codegen.kernel import KernelCode, Phase, item_bytes
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.convolution import Convolution, Window
+from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
+from motet.compiler.kernels.strides import Place
 
 
 class Emitter:
@@ -34,7 +34,7 @@ class Emitter:
         self.c = c
         self.plan = plan
         self.module = ir.Module(c.kernel.name)
-        self.element = c.product.element
+        self.element = MEMORY_TYPES[c.product.dtype]
         self.image_element = MEMORY_TYPES[c.image.dtype]
         self.blocks = c.rows.size // plan.block
 
@@ -167,3 +167,21 @@ class Emitter:
             total = value if total is None else add(total, value)
         assert total is not None
         return total
+
+
+def window_rows(f: Frame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
+    """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
+    if not padded:
+        return 0, w.taps
+    top = f.isub(f.imul(row, w.stride), w.low)
+    above = _at_least_zero(f, f.isub(0, top))
+    below = _at_least_zero(f, f.isub(w.image, top))
+    low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
+    high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
+    return low, high
+
+
+def _at_least_zero(f: Frame, value: Index) -> Index:
+    if isinstance(value, int):
+        return max(0, value)
+    return f.select(f.icmp_signed(">", value, f.index(0)), value, f.index(0))

@@ -10,11 +10,11 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.convolution_emitter import Emitter
 from motet.compiler.codegen.cpu.convolution_plan import Plan
-from motet.compiler.codegen.cpu.convolution_reading import Convolution
 from motet.compiler.codegen.cpu.epilogue import Views
-from motet.compiler.codegen.cpu.extents import ONE, Place
 from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Depth, Factors, Frame, Lanes, accumulate, internal_function
-from motet.compiler.codegen.kernel import item_bytes
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.strides import ONE, Place
 
 _STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.convolution_reading import Convolution
 from motet.compiler.codegen.cpu.micro import register_tile
 from motet.compiler.codegen.cpu.spread import unevenness
-from motet.compiler.codegen.kernel import Packing, item_bytes
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.kernel import Packing, item_bytes
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 2_000_000  # some tens of microseconds of one core

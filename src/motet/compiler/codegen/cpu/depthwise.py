@@ -18,12 +18,15 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.carried import constant
-from motet.compiler.codegen.cpu.convolution_reading import Window, match_windows, window_of, window_rows
-from motet.compiler.codegen.cpu.epilogue import Epilogue, Views, finish, match_epilogue
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, initial_of, memory_strides, place_of
-from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, Product, balanced, narrow, read_vector, widen
-from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.codegen.cpu.convolution_emitter import window_rows
+from motet.compiler.codegen.cpu.epilogue import Views, finish
+from motet.compiler.codegen.cpu.micro import MEMORY_TYPES, Frame, Lanes, balanced, narrow, read_vector, widen
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.convolution import Window, match_windows, window_of
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
+from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.kernels.product import Product
+from motet.compiler.kernels.strides import ONE, Extent, Place, initial_of, memory_strides, place_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_PRODUCTS = 64_000  # about ten microseconds of one core

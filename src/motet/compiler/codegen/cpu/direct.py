@@ -23,10 +23,9 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.convolution_channels import Channels
+from motet.compiler.codegen.cpu.convolution_emitter import window_rows
 from motet.compiler.codegen.cpu.convolution_plan import Plan, filter_packing, lanes_of
-from motet.compiler.codegen.cpu.convolution_reading import Convolution, Window, match, window_rows
 from motet.compiler.codegen.cpu.epilogue import Views, finish
-from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.micro import (
     AHEAD_STEPS,
     LINE,
@@ -43,7 +42,9 @@ from motet.compiler.codegen.cpu.micro import (
     shared_function,
 )
 from motet.compiler.codegen.cpu.spread import unevenness
-from motet.compiler.codegen.kernel import Kernel, KernelCode, item_bytes
+from motet.compiler.kernels.convolution import Convolution, Window, match
+from motet.compiler.kernels.kernel import Kernel, KernelCode, item_bytes
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 1_500_000  # some ten microseconds of one core

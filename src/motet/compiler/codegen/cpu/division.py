@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame, Nest, delinearise
-from motet.compiler.codegen.cpu.amounts import guess
 from motet.compiler.codegen.cpu.builder import Index
-from motet.compiler.codegen.cpu.extents import Extent
 from motet.compiler.ir.expressions import apply, ceildiv
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.strides import Extent
 
 _TASKS = 64
 _GRAIN = 20_000.0  # nanoseconds that a task should last at least

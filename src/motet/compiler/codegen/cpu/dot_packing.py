@@ -17,7 +17,7 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.builder import I1, I8, I16, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, QUAD_BYTES
 from motet.compiler.codegen.cpu.micro import Frame, horizontal_sum, internal_function, transpose
-from motet.compiler.codegen.kernel import Kernel
+from motet.compiler.kernels.kernel import Kernel
 
 SQUARE = BLOCK * DEPTH
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.amounts import guess
-from motet.compiler.codegen.cpu.contraction_reading import Contraction, Loop
 from motet.compiler.codegen.cpu.dot_reading import DotProduct
 from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, memory_strides
 from motet.compiler.codegen.cpu.micro import registers
-from motet.compiler.codegen.kernel import Packing
+from motet.compiler.kernels.contraction import Contraction, Loop
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TASKS = 64

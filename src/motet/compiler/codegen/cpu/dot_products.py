@@ -24,19 +24,19 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu import dot_tiles
-from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.contraction_reading import Loop
 from motet.compiler.codegen.cpu.dot_packing import SQUARE, Lines, packing_function
 from motet.compiler.codegen.cpu.dot_plan import Plan, make_plan, needs_row_sums, used_loops, worth_aligning
 from motet.compiler.codegen.cpu.dot_reading import DotProduct, Factor, match
 from motet.compiler.codegen.cpu.dot_tiles import BLOCK, DEPTH, QUAD, Operands
 from motet.compiler.codegen.cpu.epilogue import Views, finish
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
 from motet.compiler.codegen.cpu.micro import LINE, Frame, Lanes, shared_function, widen
 from motet.compiler.codegen.cpu.product_tasks import ProductTasks, Range
-from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
 from motet.compiler.ir.expressions import apply, ceildiv, product, round_up
+from motet.compiler.kernels.contraction import Loop
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.strides import ONE, Extent, Place
 from motet.compiler.targets.cpu import CpuTarget
 
 _PACKED_LINES = 64  # of one task

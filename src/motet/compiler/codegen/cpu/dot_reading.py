@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu import contraction_reading
-from motet.compiler.codegen.cpu.contraction_reading import Contraction
 from motet.compiler.codegen.cpu.dot_tiles import arithmetic_of
-from motet.compiler.codegen.cpu.extents import ZERO, Extent, Place, place_of
-from motet.compiler.codegen.kernel import Kernel, Scalar, Stage
+from motet.compiler.kernels import contraction as contraction_reading
+from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.kernels.kernel import Kernel, Scalar, Stage
+from motet.compiler.kernels.strides import ZERO, Extent, Place, place_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _BYTES = ("i8", "ui8")

@@ -9,10 +9,11 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.addressing import Frame
 from motet.compiler.codegen.cpu.builder import I32
 from motet.compiler.codegen.cpu.carried import constant
-from motet.compiler.codegen.cpu.combiners import Combiner
+from motet.compiler.codegen.cpu.combiners import across, combine
 from motet.compiler.codegen.cpu.vector_math import Lanes as Arithmetic
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import ITEM_BITS
+from motet.compiler.kernels.kernel import ITEM_BITS
+from motet.compiler.kernels.reduction import Reduction
 
 
 class Gathering:
@@ -20,7 +21,7 @@ class Gathering:
 
     width = 1
 
-    def __init__(self, found: Combiner, lanes: int) -> None:
+    def __init__(self, found: Reduction, lanes: int) -> None:
         self.found = found
         self.lanes = lanes
 
@@ -31,14 +32,14 @@ class Gathering:
         self, f: Frame, carried: Sequence[Sequence[Value]], terms: Sequence[Value]
     ) -> list[list[Value]]:
         """A term for each of several vectors of accumulators."""
-        return [[self.found.combine(f, part[0], term)] for part, term in zip(carried, terms, strict=True)]
+        return [[combine(f, self.found, part[0], term)] for part, term in zip(carried, terms, strict=True)]
 
     def merge(self, f: Frame, a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
         """What two vectors, or two scalars, carry as one."""
-        return [self.found.combine(f, a[0], b[0])]
+        return [combine(f, self.found, a[0], b[0])]
 
     def across(self, f: Frame, carried: Sequence[Value]) -> Value:
-        return self.found.across(f, carried[0])
+        return across(f, self.found, carried[0])
 
     def total(self, f: Frame, parts: Sequence[Sequence[Value]]) -> Value:
         """One scalar from several vectors, by a tree."""
@@ -55,7 +56,7 @@ class ExtremeGathering(Gathering):
 
     width = 3
 
-    def __init__(self, found: Combiner, lanes: int) -> None:
+    def __init__(self, found: Reduction, lanes: int) -> None:
         super().__init__(found, lanes)
         self.greatest = found.op == "arith.maximumf"
 
@@ -104,7 +105,7 @@ class ExtremeGathering(Gathering):
         return f.select(strange, arithmetic.number(float("nan")), best)
 
 
-def gathering(found: Combiner, lanes: int) -> Gathering:
+def gathering(found: Reduction, lanes: int) -> Gathering:
     extreme = lanes > 1 and found.op in ("arith.maximumf", "arith.minimumf")
     return (ExtremeGathering if extreme else Gathering)(found, lanes)
 

@@ -11,7 +11,7 @@ where nothing is reduced.
 
 from __future__ import annotations
 
-from motet.compiler.codegen.kernel import Access, Kernel, KernelCode, Stage
+from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Stage
 
 KINDS = ("loops", "rows")
 

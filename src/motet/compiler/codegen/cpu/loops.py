@@ -18,31 +18,29 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu import rows
 from motet.compiler.codegen.cpu.addressing import (
     STREAM,
-    Bound,
     Frame,
     Lanes,
     Nest,
-    Operand,
     index_values,
     load_stored,
     load_values,
     nest_of,
-    physical_order,
     result_bytes,
     store_values,
 )
-from motet.compiler.codegen.cpu.amounts import flops, guess, traffic
 from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I32, I64, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, widen
-from motet.compiler.codegen.cpu.combiners import Combiner, combiner
+from motet.compiler.codegen.cpu.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
-from motet.compiler.codegen.cpu.extents import ONE, ZERO
-from motet.compiler.codegen.cpu.split_reductions import split_reductions
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
-from motet.compiler.codegen.kernel import Value as KernelValue
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.cost import flops, guess, traffic
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
+from motet.compiler.kernels.kernel import Value as KernelValue
+from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.split_reductions import split_reductions
+from motet.compiler.kernels.strides import ONE, ZERO, Bound, Place, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
@@ -199,9 +197,9 @@ class _Writer:
         self.may_stream = self._may_stream()
         self.gathers = [self._gather(k) for k in range(len(self.nest.outputs))]
 
-    def _gather(self, output: int) -> Combiner | None:
+    def _gather(self, output: int) -> Reduction | None:
         """The combiner, where its accumulator is wider than the output."""
-        found = combiner(self.nest.stage, output) if self.reductions else None
+        found = match_reduction(self.nest.stage, output) if self.reductions else None
         return found if found is not None and found.accumulator != found.dtype else None
 
     # -- results that go past the caches -----------------------------------------------------------
@@ -346,7 +344,7 @@ class _Writer:
         narrow: list[Value] = []
         for position, value in enumerate(result):
             gather = self.gathers[position % len(self.nest.outputs)]
-            narrow.append(gather.narrowed(f, value) if gather is not None else value)
+            narrow.append(narrowed(f, gather, value) if gather is not None else value)
         return narrow
 
     def reduce(self, step: Step, running: list[Value]) -> list[Value]:
@@ -376,13 +374,13 @@ class _Writer:
             dtype = self.nest.outputs[k].dtype
             if init is None:
                 value: Value = constant(dtype, 0)
-            elif isinstance(init, Operand):
+            elif isinstance(init, Place):
                 value = load_values(self.f, init, point, lanes)
             else:
                 value = constant(dtype, init)
             gather = self.gathers[k]
             if gather is not None:
-                value = gather.widened(self.f, value)
+                value = widened(self.f, gather, value)
             result.append(widen(self.f, value, lanes.count))
         return result
 
@@ -407,7 +405,7 @@ class _Writer:
             if gather is None:
                 result.append(widen(f, values[position], lanes.count))
             else:
-                result.append(gather.combine(f, running[k], gather.widened(f, values[gather.term])))
+                result.append(combine(f, gather, running[k], widened(f, gather, values[gather.term])))
         return result
 
     def evaluated(
@@ -489,7 +487,7 @@ class _Writer:
 
         f.loop(first, end, self.lanes, tile)
 
-    def _turned(self, operand: Operand, point: Sequence[Index], other: int) -> list[Value]:
+    def _turned(self, operand: Place, point: Sequence[Index], other: int) -> list[Value]:
         """A square of the operand as stored: one vector along `along` for each step of `other`."""
         vectors: list[Value] = []
         for lane in range(self.lanes):
@@ -517,9 +515,9 @@ def transpose(f: Builder, vectors: Sequence[Value]) -> list[Value]:
 
 
 def _range_inside(f: Frame, bound: Bound, point: Sequence[Index], spans: Sequence[Index]) -> Value:
-    low: Index = bound.constant
+    low: Index = bound.entry.constant
     high: Index = 0
-    for c, i, span in zip(bound.coefficients, point, spans, strict=True):
+    for c, i, span in zip(bound.entry.coefficients, point, spans, strict=True):
         low = f.iadd(low, f.imul(c, i))
         if c > 0:
             high = f.iadd(high, f.imul(c, span))

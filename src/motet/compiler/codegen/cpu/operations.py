@@ -20,7 +20,7 @@ from motet.compiler.codegen.cpu.carried import (
     widen,
 )
 from motet.compiler.codegen.cpu.vector_math import Lanes, Value, like, same_lanes, scalar_type
-from motet.compiler.codegen.kernel import Scalar
+from motet.compiler.kernels.kernel import Scalar
 
 Constants = Sequence[float | int | None]
 

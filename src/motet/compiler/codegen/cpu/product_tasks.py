@@ -11,9 +11,9 @@ from typing import Protocol
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.builder import Index
-from motet.compiler.codegen.cpu.extents import Extent, product_of
 from motet.compiler.codegen.cpu.micro import Frame
 from motet.compiler.ir.expressions import ceildiv, product
+from motet.compiler.kernels.strides import Extent, product_of
 
 Range = tuple[Index, Index]
 

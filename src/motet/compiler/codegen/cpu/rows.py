@@ -21,7 +21,6 @@ from motet.compiler.codegen.cpu.addressing import (
     Frame,
     Lanes,
     Nest,
-    Operand,
     index_values,
     load_values,
     result_bytes,
@@ -30,13 +29,14 @@ from motet.compiler.codegen.cpu.addressing import (
 from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I64, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, is_float, widen
+from motet.compiler.codegen.cpu.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.division import Division, nanoseconds
-from motet.compiler.codegen.cpu.extents import ONE, ZERO
 from motet.compiler.codegen.cpu.gathering import gathering
 from motet.compiler.codegen.cpu.micro import LINE
 from motet.compiler.codegen.cpu.rows_grouping import Group, combiners_of, group, is_sequential
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import ITEM_BITS, Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Place
 from motet.compiler.targets.cpu import CpuTarget
 
 _AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
@@ -96,12 +96,12 @@ def emit_group(
     return division.tasks
 
 
-def _streamed(kernel: Kernel, found: Group, lanes: int) -> dict[int, list[Operand]]:
+def _streamed(kernel: Kernel, found: Group, lanes: int) -> dict[int, list[Place]]:
     """By pass, the results that may be written past the caches: large, or of unknown size, read by nobody, and
     written in whole vectors by a pass without reductions."""
     hosts = {place.value for place in found.places.values()}
     read = {access.value for stage in kernel.stages for access in stage.inputs} | hosts
-    result: dict[int, list[Operand]] = {}
+    result: dict[int, list[Place]] = {}
     for number, members in enumerate(found.passes):
         nests = [found.nests[s] for s in members]
         if any(nest.kinds[-1:] != ("parallel",) for nest in nests) or not found.wide[members[0]]:
@@ -118,12 +118,12 @@ def _streamed(kernel: Kernel, found: Group, lanes: int) -> dict[int, list[Operan
     return result
 
 
-def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Operand]]:
+def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Place]]:
     """By pass, what it asks for of the next row: the pass that first reads a value waits for memory, so another
     one, the slowest, brings it."""
     wide = [number for number, members in enumerate(found.passes) if found.wide[members[0]]]
     cost = {n: sum(_work(found.nests[s]) for s in found.passes[n]) for n in wide}
-    result: dict[int, list[Operand]] = {}
+    result: dict[int, list[Place]] = {}
     seen: set[int] = set()
     for number in wide:
         for operand in (operand for s in found.passes[number] for operand in found.nests[s].inputs):
@@ -146,7 +146,7 @@ def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Operand]]:
     return result
 
 
-def _shift(f: Frame, found: Group, lanes: int, far: Sequence[Operand]) -> Index:
+def _shift(f: Frame, found: Group, lanes: int, far: Sequence[Place]) -> Index:
     """How many elements of each row lie before the first whole vector in memory, by the first of `far`, large inputs
     whose rows begin alike; scratch is moved to begin as they do. A vector across two lines is read twice. 0 where
     the passes take no longer than memory, or rows are too short to gain by it."""
@@ -214,8 +214,8 @@ class _Row:
         members: Sequence[int],
         first: Index,
         end: Index,
-        streamed: Sequence[Operand],
-        ahead: Sequence[Operand],
+        streamed: Sequence[Place],
+        ahead: Sequence[Place],
     ) -> None:
         """One pass over the row's elements `[first, end)`; `streamed` may go past the caches, the next row of
         `ahead` is asked for."""
@@ -228,7 +228,7 @@ class _Row:
             lambda: self.over(members, first, end, ahead, False),
         )
 
-    def suits_streams(self, operands: Sequence[Operand], first: Index, end: Index) -> Value:
+    def suits_streams(self, operands: Sequence[Place], first: Index, end: Index) -> Value:
         """Whether the rows of `operands` begin and end with lines, and are parts of something large."""
         f = self.f
         result: Value = None
@@ -249,7 +249,7 @@ class _Row:
         return [*self.indices[:-1], f.imin(f.iadd(self.indices[-1], 1), last)]
 
     def over(
-        self, members: Sequence[int], first: Index, end: Index, ahead: Sequence[Operand], streaming: bool
+        self, members: Sequence[int], first: Index, end: Index, ahead: Sequence[Place], streaming: bool
     ) -> None:
         f = self.f
         nests = [self.group.nests[s] for s in members]
@@ -282,7 +282,7 @@ class _Row:
     # -- values ----------------------------------------------------------------------------------
 
     def read(
-        self, operand: Operand, point: Sequence[Index], lanes: Lanes, fresh: Mapping[int, Value]
+        self, operand: Place, point: Sequence[Index], lanes: Lanes, fresh: Mapping[int, Value]
     ) -> Value:
         if operand.value in fresh:
             return fresh[operand.value]
@@ -297,7 +297,7 @@ class _Row:
         """What the outputs hold before, one scalar each; not for outputs that run along the row."""
         values: list[Value] = []
         for init, output in zip(nest.inits, nest.outputs, strict=True):
-            if isinstance(init, Operand):
+            if isinstance(init, Place):
                 values.append(
                     load_values(self.f, init, [*self.indices, 0][: len(nest.sizes)], Lanes(None, 1))
                 )
@@ -337,7 +337,7 @@ class _Row:
 
         return evaluate(self.f, nest.body, len(nest.inputs) + len(nest.outputs), values, index, wanted)
 
-    def keep(self, operand: Operand, value: Value) -> None:
+    def keep(self, operand: Place, value: Value) -> None:
         """A row's own value: for later stages, and in memory where others read it."""
         self.scalars[operand.value] = value
         if operand.value not in self.group.private:
@@ -353,7 +353,7 @@ class _Step:
     known: Sequence[dict[int, Value]]
     lanes: int
     streaming: bool
-    ahead: Sequence[Operand]
+    ahead: Sequence[Place]
     following: list[Index]
 
     def __post_init__(self) -> None:
@@ -433,7 +433,7 @@ class _Step:
     def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
         return [
             load_values(self.row.f, init, point, lanes)
-            if isinstance(init, Operand)
+            if isinstance(init, Place)
             else constant(output.dtype, 0 if init is None else init)
             for init, output in zip(nest.inits, nest.outputs, strict=True)
         ]
@@ -452,7 +452,7 @@ class _Step:
             return [values[position] for position in nest.stage.yields]
         values = row.evaluated(nest, known, [], point, lanes, row.wanted(nest))
         combiners = [found for found in combiners_of(nest) if found is not None]
-        return [widen(f, found.widened(f, values[found.term]), self.lanes) for found in combiners]
+        return [widen(f, widened(f, found, values[found.term]), self.lanes) for found in combiners]
 
     def end(self, parts: Sequence[Sequence[Value]]) -> None:
         """Bring the accumulators of all vectors to one number per output."""
@@ -471,5 +471,5 @@ class _Step:
                 found = gather.found
                 mine = [part[position : position + gather.width] for part in parts]
                 position += gather.width
-                total = found.combine(f, found.widened(f, start), gather.total(f, mine))
-                row.keep(output, found.narrowed(f, total))
+                total = combine(f, found, widened(f, found, start), gather.total(f, mine))
+                row.keep(output, narrowed(f, found, total))

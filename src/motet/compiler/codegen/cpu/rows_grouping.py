@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from motet.compiler.codegen.cpu.addressing import Nest, Operand, nest_of, physical_order
-from motet.compiler.codegen.cpu.combiners import Combiner, combiner
-from motet.compiler.codegen.cpu.extents import ONE, ZERO
+from motet.compiler.codegen.cpu.addressing import Nest, nest_of
 from motet.compiler.codegen.cpu.micro import LINE
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
-from motet.compiler.codegen.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.strides import ONE, ZERO, Place, physical_order
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
@@ -30,7 +30,7 @@ class Group:
     wide: tuple[bool, ...]
     passes: tuple[tuple[int, ...], ...]
     private: frozenset[int]
-    places: Mapping[int, Operand] = field(default_factory=dict[int, Operand])
+    places: Mapping[int, Place] = field(default_factory=dict[int, Place])
     kept: frozenset[int] = frozenset()  # private temporaries that need their place
     offsets: Mapping[int, int] = field(default_factory=dict[int, int])
     scratch: int = 0
@@ -153,7 +153,7 @@ def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> b
 
 def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
     """Whether every stage reads earlier results at the point where they were written."""
-    written: dict[int, tuple[Operand, bool]] = {}
+    written: dict[int, tuple[Place, bool]] = {}
     for nest, is_wide in zip(nests, wide, strict=True):
         for operand in nest.inputs:
             if operand.value not in written:
@@ -191,8 +191,8 @@ def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...
     return tuple(map(tuple, passes))
 
 
-def combiners_of(nest: Nest) -> list[Combiner | None]:
-    return [combiner(nest.stage, k) for k in range(len(nest.outputs))]
+def combiners_of(nest: Nest) -> list[Reduction | None]:
+    return [match_reduction(nest.stage, k) for k in range(len(nest.outputs))]
 
 
 def is_sequential(nest: Nest) -> bool:
@@ -211,7 +211,7 @@ def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
     }
     private: set[int] = set()
     kept: set[int] = set()
-    places: dict[int, Operand] = {}
+    places: dict[int, Place] = {}
     offsets: dict[int, int] = {}
     taken: set[int] = set()
     scratch = 0
@@ -258,10 +258,10 @@ def _host(
     found: Group,
     pass_of: Mapping[int, int],
     producer: int,
-    output: Operand,
+    output: Place,
     readers: Sequence[int],
     taken: set[int],
-) -> Operand | None:
+) -> Place | None:
     """A result that is written only when the temporary has been read for the last time, and can hold it till
     then. A result may lie in an argument's memory, so that no argument like it may be read meanwhile."""
     for w, nest in enumerate(found.nests):

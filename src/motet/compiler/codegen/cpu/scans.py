@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage
-from motet.compiler.codegen.cpu.combiners import Combiner, combiner
+from motet.compiler.codegen.cpu.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.division import Division
-from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import Access, KernelCode, Phase, Stage, item_bytes
-from motet.compiler.codegen.whole import Line, Operand, Whole, line_of
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel import Access, KernelCode, Phase, Stage, item_bytes
+from motet.compiler.kernels.linalg_ext import Line, Operand, Whole, line_of
+from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _VECTORS = 4  # of neighbours at a time
@@ -35,7 +36,7 @@ def emit(whole: Whole, target: CpuTarget) -> KernelCode:
     if whole.inputs[0].value < 0 or whole.results != (0,) or len(whole.yields) != 1:
         raise Unsupported("a scan of this form")
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
-    each = combiner(stage, 0)
+    each = match_reduction(stage, 0)
     if each is None or each.term != 0:
         raise Unsupported("a scan whose order matters")
     begin = whole.outputs[1]
@@ -58,7 +59,7 @@ class _Emitter:
     f: Frame
     whole: Whole
     line: Line
-    each: Combiner
+    each: Reduction
     lanes: int
 
     def run(self) -> Division:
@@ -104,8 +105,8 @@ class _Emitter:
             after: list[Value] = []
             for number, total in enumerate(totals):
                 at = f.iadd(place, number * lanes)
-                term = self.each.widened(f, self._load(source, at, lanes))
-                after.append(self.each.combine(f, total, term))
+                term = widened(f, self.each, self._load(source, at, lanes))
+                after.append(combine(f, self.each, total, term))
                 self._store(target, at, after[-1] if self.whole.inclusive else total)
             return after
 
@@ -119,7 +120,7 @@ class _Emitter:
         if begin.value < 0:
             return constant(self.each.accumulator, begin.number or 0, lanes)
         at = f.iadd(f.iadd(f.imul(outer, f.extent(self.line.inner)), inner), number * lanes)
-        return self.each.widened(f, self._load(begin, at, lanes))
+        return widened(f, self.each, self._load(begin, at, lanes))
 
     def _load(self, operand: Operand, at: Index, lanes: int) -> Value:
         f, kind = self.f, storage_type(operand.dtype)
@@ -128,5 +129,5 @@ class _Emitter:
     def _store(self, value: int, at: Index, total: Value) -> None:
         f, dtype = self.f, self.f.kernel.values[value].dtype
         kind = storage_type(dtype)
-        stored = to_storage(f, self.each.narrowed(f, total), dtype)
+        stored = to_storage(f, narrowed(f, self.each, total), dtype)
         f.store_vector(stored, f.at(f.pointer(value), at, kind), kind)

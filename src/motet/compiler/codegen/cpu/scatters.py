@@ -14,16 +14,16 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import traffic
 from motet.compiler.codegen.cpu.body import evaluate
 from motet.compiler.codegen.cpu.builder import I64, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, constant, from_storage, storage_type, to_storage
 from motet.compiler.codegen.cpu.division import Division
-from motet.compiler.codegen.cpu.extents import Extent, memory_strides
 from motet.compiler.codegen.cpu.operations import resize
 from motet.compiler.codegen.cpu.vector_math import Value
-from motet.compiler.codegen.kernel import KernelCode, Phase, item_bytes
-from motet.compiler.codegen.whole import Operand, Whole, product
+from motet.compiler.kernels.cost import traffic
+from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
+from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
 _VECTORS = 4  # that are copied at a time

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from motet.compiler.codegen.cpu import contraction, convolution, depthwise, direct, dot_products, dot_reading, loops
 from motet.compiler.codegen.cpu.in_place import find_updates
-from motet.compiler.codegen.kernel import Kernel, KernelCode
+from motet.compiler.kernels.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
 CLASSES = (dot_products, direct, contraction, convolution, depthwise, loops)
@@ -30,7 +30,3 @@ def gains(kernel: Kernel, target: CpuTarget) -> bool:
     return bool(target.base) and dot_reading.takes(kernel, target)
 
 
-def structure(kernel: Kernel) -> Kernel:
-    """The kernel without what does not change its code: equal structures share one piece of code."""
-    stages = tuple(replace(stage, source="") for stage in kernel.stages)
-    return replace(kernel, name="", stages=stages, arguments=(), checks=())

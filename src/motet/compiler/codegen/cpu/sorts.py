@@ -27,15 +27,15 @@ from llvmlite import ir
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.addressing import Frame
-from motet.compiler.codegen.cpu.amounts import guess, traffic
 from motet.compiler.codegen.cpu.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.carried import Unsupported, storage_type
 from motet.compiler.codegen.cpu.division import Division
-from motet.compiler.codegen.cpu.extents import ONE
 from motet.compiler.codegen.cpu.vector_math import Value, like, same_lanes
-from motet.compiler.codegen.kernel import ITEM_BITS, KernelCode, Phase
-from motet.compiler.codegen.whole import Line, Whole, line_of, order_of
 from motet.compiler.ir.expressions import apply, product
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel import ITEM_BITS, KernelCode, Phase
+from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _SCRATCH = 1 << 20  # bytes that a thread may have for each line, else they are the call's

@@ -1,15 +1,15 @@
-"""The choice among the classes of operations over whole tensors that `codegen/whole.py` reads."""
+"""The choice among the classes of operations over whole tensors that `kernels/linalg_ext.py` reads."""
 
 from __future__ import annotations
 
 from motet.compiler.codegen.cpu import scans, scatters, sorts
 from motet.compiler.codegen.cpu.carried import Unsupported
-from motet.compiler.codegen.kernel import Kernel, KernelCode
-from motet.compiler.codegen.reading import Unreadable
-from motet.compiler.codegen.whole import read_whole
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.linalg_ext import read_whole
+from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import CompileError
 

@@ -13,7 +13,6 @@ from typing import Literal
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.backend import whole_operands
-from motet.compiler.codegen.kernel import Phase, item_bytes
 from motet.compiler.codegen.nvvm.body import make_body
 from motet.compiler.codegen.nvvm.collectives import COLLECTIVE, lower_collectives
 from motet.compiler.codegen.nvvm.entry import KEPT_BYTES, KEPT_THREADS, PACKED, Argument, entry_text, keep_text
@@ -21,10 +20,11 @@ from motet.compiler.codegen.nvvm.lower import lower_body
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.codegen.nvvm.shared import gather_shared
 from motet.compiler.codegen.nvvm.written import Written, constant, read_written
-from motet.compiler.codegen.reading import dtype_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.expressions import apply, product
 from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.kernel import Phase, item_bytes
+from motet.compiler.kernels.reader.reading import dtype_of
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from motet.compiler.codegen.cpu.llvm_text import to_llvmlite
+from motet.compiler.codegen.llvm.text import to_llvmlite
 from motet.compiler.ir._mlir import ir, run_pipeline, to_llvm_ir
 from motet.compiler.ir.translate import source_location
 from motet.errors import CompileError, Location

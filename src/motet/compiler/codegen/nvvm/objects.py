@@ -9,19 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from motet.artifact.launch import Launch
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.codegen.nvvm.ptx import Binary, make_binary, make_ptx
-from motet.compiler.codegen.triton.objects import Launch
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARP = 32
-
-
-class _Launch(Launch, frozen=True):
-    """`S.json`, with the exact number of threads of a block."""
-
-    threads: int = 0
 
 
 def functions_of(compiled: Mapping[str, Compiled]) -> list[Function]:
@@ -55,8 +49,8 @@ def launch_text(compiled: Mapping[str, Compiled], target: GpuTarget, stage: str)
     )
 
 
-def _described(function: Function, binary: Binary) -> _Launch:
-    return _Launch(
+def _described(function: Function, binary: Binary) -> Launch:
+    return Launch(
         function.symbol, function.symbol, -(-function.threads // _WARP), 1, function.shared, 0,
         binary.registers, binary.frame, len(function.buffers), ["i64"] * function.sizes, False,
         threads=function.threads,

@@ -14,7 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from motet.compiler.codegen.triton.cubin import read_resources
+from motet.compiler.codegen.gpu.cubin import read_resources
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError, WorkerCrash
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu.micro import match_product
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
 from motet.compiler.codegen.triton.loops import Task, power_of_two
 from motet.compiler.codegen.triton.matrices import matrix_of
 from motet.compiler.codegen.triton.writer import is_windowed, source_of
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
+from motet.compiler.kernels.product import match_product
 from motet.compiler.targets.gpu import GpuTarget
 
 _ALIGNMENT = 16  # bytes

@@ -25,15 +25,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.attention import Attention, Piece
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
-from motet.compiler.codegen.kernel import Access, Kernel, item_bytes
 from motet.compiler.codegen.triton.attention_scores import Scores
 from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import rounded, storage_type
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, source_of
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.attention.description import Attention, Piece
+from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
+from motet.compiler.kernels.strides import ONE, Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 LEAST = 16  # of a tile's sides
@@ -172,7 +172,7 @@ def describable(space: Space) -> bool:
 
 def lies_flat(a: Attention, access: Access, outer: int, inner: int) -> bool:
     """Whether `access` is, over loops `outer` and `inner`, a matrix whose lines the copying unit can find."""
-    place = source_of(a.kernel, access, a.sizes).place
+    place = source_of(a.kernel, access, a.sizes)
     size = item_bytes(place.dtype)
     others = [stride for dim, stride in enumerate(place.strides) if dim != inner]
     steps = [part.factor * size for part in (*others, *place.offset)]
@@ -326,7 +326,7 @@ class Flash:
         w, a = self.w, self.attention
         source = source_of(a.kernel, access, a.sizes)
         value = w.read(source, at, other="0", raw=True)
-        if access is a.query or source.place.strides[a.key].factor:
+        if access is a.query or source.strides[a.key].factor:
             return value
         (axis,) = at[a.key].axes
         exists = f"tl.where({w.masks[axis]}, {value}, 0)" if axis in w.masks else value
@@ -385,7 +385,7 @@ class Flash:
 
     def _descriptor(self, access: Access, inner: int, extent: int, padded: int, end: str) -> str:
         a, w = self.attention, self.w
-        place = source_of(a.kernel, access, a.sizes).place
+        place = source_of(a.kernel, access, a.sizes)
         fixed = {dim: coordinate for dim, coordinate in self.at.items() if place.strides[dim].factor}
         offset = w.offset(place, fixed).text
         stride = w.extent(place.strides[a.key])

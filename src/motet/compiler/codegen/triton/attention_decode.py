@@ -11,9 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.attention import Attention
-from motet.compiler.codegen.cpu.extents import Extent
-from motet.compiler.codegen.kernel import Size, Value
 from motet.compiler.codegen.triton.attention import (
     LEAST,
     LOG2_E,
@@ -31,6 +28,9 @@ from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import rounded
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.attention.description import Attention
+from motet.compiler.kernels.kernel import Size, Value
+from motet.compiler.kernels.strides import Extent
 from motet.compiler.targets.gpu import GpuTarget
 
 _TURNS = 2  # programs for each processor

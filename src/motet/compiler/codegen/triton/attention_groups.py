@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from motet.compiler.codegen.cpu.extents import Place
 from motet.compiler.codegen.triton.attention import LOG2_E, LOWEST, Space, stored_by
 from motet.compiler.codegen.triton.attention_matrices import matrices_of
 from motet.compiler.codegen.triton.attention_scores import Scores
+from motet.compiler.codegen.triton.attention_tiles import MOVING, OWN, Groups
 from motet.compiler.codegen.triton.attention_turns import every_tile, is_even, is_one_careful, one_tile
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.program import Form
@@ -30,9 +29,7 @@ from motet.compiler.codegen.triton.ring_text import NEXT, WAIT
 from motet.compiler.codegen.triton.scalars import carried_type, rounded, storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
 from motet.compiler.ir.expressions import product
-
-if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.attention_hopper import Groups
+from motet.compiler.kernels.strides import Place
 
 _HEAD = '''import triton
 import triton.language as tl
@@ -50,8 +47,6 @@ _POWER = '''@gluon.jit
 def power(x):  # of two; of small results it makes 0, as one instruction
     asm: gl.constexpr = "ex2.approx.ftz.f32 $0, $1;"
     return gl.inline_asm_elementwise(asm, "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1)'''
-OWN = 64  # queries of a group of four warps, as many as its products have rows
-MOVING = 32  # registers of each thread of the warps that move tiles
 _BARRIERS = "qfull, kfull, vfull, ofull, qempty, kempty, vempty"
 
 

@@ -7,66 +7,24 @@ Asynchrony and Low-precision", 2024.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.attention import Space, lies_flat
-from motet.compiler.codegen.triton.attention_groups import MOVING, OWN, Program
+from motet.compiler.codegen.triton.attention_groups import Program
 from motet.compiler.codegen.triton.attention_matrices import may_be_whole
+from motet.compiler.codegen.triton.attention_tiles import OWN, Groups
 from motet.compiler.codegen.triton.loops import power_of_two, total
 from motet.compiler.codegen.triton.program import Form
+from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
 _LEAST_QUERIES, _LEAST_KEYS = 256, 768  # for fewer it takes too long to begin
 _LEAST_NARROW = 512  # keys, for heads of 64 and less
-_REGISTERS, _MOST = 65536, 240  # of a processor, and those of a thread that attends
 _CACHED = 24 << 20  # bytes of keys and values that the second-level cache has beside others
 _HEADS = 8  # that go together at least
 _LONG = 1024  # keys; for no more of them it takes too long to begin with each tile
 _FEW, _MANY = 2, 3  # programs of one tile for each processor, of which no two wait for long, or none for the last
-
-
-@dataclass(frozen=True)
-class Groups:
-    """`count` groups of warps, tiles of `keys`, and places for `stages` tiles of keys and values. A group has 64
-    queries; all together have a tile of queries and the same keys, or, where they are `apart`, each has its own.
-    Programs that `stay` take tile after tile of queries: while one is finished, the keys of the next are fetched. Where
-    queries hide keys, tiles of `heads` heads go together. A program has a processor for itself."""
-
-    count: int
-    keys: int
-    stages: int
-    stay: bool = False
-    apart: bool = False
-    heads: int = 8
-
-    @property
-    def at_once(self) -> int:
-        """Tiles of queries that a program has at a time."""
-        return self.count if self.apart else 1
-
-    @property
-    def rows(self) -> int:
-        """Queries of a tile."""
-        return self.count // self.at_once * OWN
-
-    @property
-    def places(self) -> int:
-        """For tiles of keys, and of values."""
-        return self.stages * self.at_once
-
-    @property
-    def label(self) -> str:
-        apart = f" apart={self.count}" if self.apart else ""
-        return f"groups {self.rows}x{self.keys} stages={self.stages}{apart}{' stay' if self.stay else ''}"
-
-    def attending(self, movers: int) -> int:
-        """Registers of each thread that attends, beside `movers` warps that move tiles: they are given out to four
-        warps at a time."""
-        moving = -(-movers // 4)
-        share = _REGISTERS // (128 * (self.count + moving)) // 8 * 8
-        return min(_MOST, (share * (self.count + moving) - MOVING * moving) // self.count // 8 * 8)
 
 
 def forms_of(

@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from motet.compiler.codegen.attention import Attention
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
-from motet.compiler.codegen.kernel import Access, item_bytes
 from motet.compiler.codegen.triton.attention import LEAST, Space, stored_by
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, source_of
+from motet.compiler.kernels.attention.description import Attention
+from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.kernels.strides import ONE, Extent, Place
 
 _LEAST_PIECE = 64  # columns that are moved at once
 
@@ -84,7 +84,7 @@ def matrices_of(space: Space, keys: int, own: int, whole: bool) -> dict[str, Mat
     depth, columns = pieces_of(space.depth), pieces_of(space.columns)
 
     def place_of(access: Access) -> Place:
-        return source_of(a.kernel, access, a.sizes).place
+        return source_of(a.kernel, access, a.sizes)
 
     found = {
         "q": Matrix(place_of(a.query), row, a.depth, own, depth, whole),

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.attention import Attention, Term
-from motet.compiler.codegen.kernel import Affine
 from motet.compiler.codegen.triton.scalars import constant, expression
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, source_of
+from motet.compiler.kernels.attention.description import Attention, Term
+from motet.compiler.kernels.kernel import Affine
 
 
 @dataclass

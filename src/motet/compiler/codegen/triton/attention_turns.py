@@ -7,14 +7,10 @@ to and fro, so that who had a long one before gets a short one now.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from motet.compiler.codegen.triton.attention import Space
+from motet.compiler.codegen.triton.attention_tiles import Groups
 from motet.compiler.codegen.triton.loops import total
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
-
-if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.attention_hopper import Groups
 
 _PROGRAM, _PROGRAMS = "gl.program_id(0)", "gl.num_programs(0)"
 

@@ -1,5 +1,5 @@
-"""Triton, for GPUs: kernels as Python source, compiled ahead of time without a GPU; and launches of kernels that are
-kept as they were written, through NVVM (`codegen/nvvm/`)."""
+"""Triton, for GPUs: kernels as Python source, compiled ahead of time without a GPU. Launches of kernels that are kept
+as they were written go to a `LaunchCompiler`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ from typing import NoReturn
 import msgspec
 
 from motet.artifact.candidates import INDEX, Tunable, encode_index
-from motet.compiler.codegen.attention_matching import match
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
-from motet.compiler.codegen.computed import read_computed
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import Kernel, KernelCode, Phase
-from motet.compiler.codegen.nvvm.emit import emit_launch
-from motet.compiler.codegen.nvvm.objects import compile_launches, launch_text
-from motet.compiler.codegen.reading import Unreadable
+from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
 from motet.compiler.codegen.triton import joined, scans, scatters, sorts
 from motet.compiler.codegen.triton.attention import pays
 from motet.compiler.codegen.triton.objects import (
@@ -32,10 +26,15 @@ from motet.compiler.codegen.triton.program import Program, TritonCode
 from motet.compiler.codegen.triton.scalars import Unsupported
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.worker import Made
-from motet.compiler.codegen.whole import is_whole, read_whole
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.attention.matching import match
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.linalg_ext import is_whole, read_whole
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.reader.computed import read_computed
+from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.kernels import DEFAULT, Choice
@@ -47,6 +46,7 @@ _WHOLES = {"scan": scans.emit, "sort": sorts.emit, "scatter": scatters.emit}
 @dataclass(frozen=True)
 class TritonBackend:
     target: GpuTarget
+    launches: LaunchCompiler
     choice: Choice = DEFAULT
 
     @property
@@ -73,7 +73,7 @@ class TritonBackend:
         """Launches as they were written, operations over whole tensors, and what can be read with gathers; all else is
         refused."""
         if LAUNCH in function.attributes:
-            return emit_launch(function, name, self.target)
+            return self.launches.emit(function, name)
         if is_whole(function):
             return self._whole(function, name)
         try:
@@ -124,7 +124,7 @@ class TritonBackend:
             paths += list(found[0])[:2]
             if len(found) > 1 or (self.choice.most > 1 and program.library is not None):
                 tunable.append(tunable_of(program, made_forms, [list(each) for each in found], self.target))
-        paths += compile_launches(compiled, self.target, jobs, members)
+        paths += self.launches.compile(compiled, jobs, members)
         if tunable:
             earlier = msgspec.json.decode(members.get(INDEX, b"[]"), type=list[Tunable])
             members[INDEX] = encode_index([*earlier, *tunable])
@@ -136,7 +136,7 @@ class TritonBackend:
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         programs = list(self._programs(compiled).values())
-        written = launch_text(compiled, self.target, stage)
+        written = self.launches.text(compiled, stage)
         if stage == "llvm":
             return "\n".join([*(program.forms[0].source for program in programs), written])
         return "\n".join([*(first.assembly for first, *_ in compile_programs(programs, self.target, 1)), written])

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.kernel import Access, Stage
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.writer import gathered
+from motet.compiler.kernels.kernel import Access, Stage
 
 _MARK = "@triton.jit\n"
 _NUMBER = "tl.program_id(0)"

@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu.extents import ONE
-from motet.compiler.codegen.cpu.micro import match_product
-from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes
 from motet.compiler.codegen.triton import spread, vectors
 from motet.compiler.codegen.triton.alignment import aligned, columns_last, runs_along
 from motet.compiler.codegen.triton.images import image_forms
@@ -24,7 +21,10 @@ from motet.compiler.codegen.triton.products import Contraction, product_form
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.ring import ring_cycles, ring_form, rings
 from motet.compiler.codegen.triton.tiles import Problem, choose_tiles, cycles, stored_as
-from motet.compiler.codegen.triton.writer import Source, is_windowed
+from motet.compiler.codegen.triton.writer import is_windowed
+from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
+from motet.compiler.kernels.product import match_product
+from motet.compiler.kernels.strides import ONE, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _LEAST = 8  # of M, N and K, for which matrix units pay
@@ -238,7 +238,7 @@ def match(task: Task, target: GpuTarget) -> Contraction | None:
     output = next(iter(task.stored.values()))
     if any(output.strides[dim] == ONE for _, dim in m):
         left, right, m, n = right, left, n, m
-    leading = [left.place, right.place]
+    leading = [left, right]
     if factor == "f32":
         factor = {"ieee": "f32", "tf32": "tf32", "tf32x3": "tf32x3"}[target.precision]
     return Contraction(
@@ -281,10 +281,10 @@ def emit(task: Task, target: GpuTarget) -> tuple[Form, ...]:
     return (*own, *forms) if first else (*forms[:1], *own, *forms[1:])
 
 
-def _is_narrow(source: Source, first: Sequence[Loop], second: Sequence[Loop]) -> bool:
+def _is_narrow(source: Place, first: Sequence[Loop], second: Sequence[Loop]) -> bool:
     """Whether threads have to load a factor element by element, since its lines begin and end anywhere."""
-    strides = source.place.strides
-    item = item_bytes(source.place.dtype)
+    strides = source.strides
+    item = item_bytes(source.dtype)
     along = [size for size, dim in (*first, *second) if strides[dim] == ONE]
     apart = [strides[dim].factor for _, dim in (*first, *second) if strides[dim] != ONE]
     lengths = [size.factor for size in along] or [1]

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place
-from motet.compiler.codegen.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
 from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, total
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.reductions import combine, narrowed
 from motet.compiler.codegen.triton.scalars import constant
-from motet.compiler.codegen.triton.writer import Bound, Coordinate, Source, Writer, gathered, is_windowed, source_of
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, gathered, is_windowed, source_of
+from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes, row_major
+from motet.compiler.kernels.reduction import Reduction, match_reductions
+from motet.compiler.kernels.strides import ONE, Bound, Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _WARPS = 4
@@ -55,7 +56,7 @@ class Windows:
     those of the window there."""
 
     stage: Stage
-    combiner: Combiner
+    combiner: Reduction
     image: int
     row: int | None
     column: int
@@ -73,7 +74,7 @@ class Windows:
 
 
 def match(kernel: Kernel, stage: Stage) -> Windows | None:
-    found = combiners(stage)
+    found = match_reductions(stage)
     windowed = [number for number, access in enumerate(stage.inputs) if is_windowed(access)]
     if not found or len(found) != 1 or len(windowed) != 1 or not stage.reductions:
         return None
@@ -94,7 +95,7 @@ def match(kernel: Kernel, stage: Stage) -> Windows | None:
     walked = {d for pair in pairs for d in pair}
     if any(not isinstance(stage.sizes[d], int) for d in walked):
         return None
-    place = source_of(kernel, access, stage.sizes).place
+    place = source_of(kernel, access, stage.sizes)
     result = Windows(stage, found[0], windowed[0], row, column, down, along)
     return result if result.places <= _MOST and not any(place.strides[d].symbols for d in walked) else None
 
@@ -240,13 +241,13 @@ class _Patches:
                 w.masks[0] = w.define("m", " & ".join(conditions))
             epilogue = self.found.task.epilogue
             if epilogue is not None:
-                w.finish(epilogue, w.define("x", found.combiner.narrowed(name)), points, self.found.task.stored)
+                w.finish(epilogue, w.define("x", narrowed(found.combiner, name)), points, self.found.task.stored)
 
     def _begin(self, own: tuple[int, int]) -> str:
         task, w = self.found.task, self.w
         (init,) = task.inits
         dtype = task.kernel.values[task.stage.outputs[0].value].dtype
-        if isinstance(init, Source):
+        if isinstance(init, Place):
             text = w.read(_moved(self._inside(init, task.stage.inits[0]), self._steps(own, (0, 0))), self.at)
         else:
             text = constant(0 if init is None else init, dtype)
@@ -286,9 +287,9 @@ class _Patches:
         dtypes = [task.kernel.values[access.value].dtype for access in (*task.stage.inputs, *task.stage.outputs)]
         skip = frozenset({combiner.last - len(dtypes)})
         names = w.body(task.stage.body, [*operands, None], dtypes, self.at, skip)
-        w.line(f"{sums[own]} = {combiner.combine(sums[own], names[combiner.term])}")
+        w.line(f"{sums[own]} = {combine(combiner, sums[own], names[combiner.term])}")
 
-    def _inside(self, source: Source, access: Access | float | int | None) -> Source:
+    def _inside(self, source: Place, access: Access | float | int | None) -> Place:
         """`source`, read only where it is, if patches reach beyond the last point."""
         found, w = self.found.windows, self.w
         sides = ((found.row, self.patch.rows), (found.column, self.patch.columns))
@@ -297,20 +298,20 @@ class _Patches:
             return source
         known = {bound.entry for bound in source.bounds}
         bounds = tuple(
-            Bound(entry, extent) for entry, extent in zip(access.map, w.kernel.values[access.value].shape, strict=True)
+            Bound(entry, Extent.of(extent))
+            for entry, extent in zip(access.map, w.kernel.values[access.value].shape, strict=True)
             if entry in known or any(entry.coefficients[dim] for dim in beyond)
         )
-        return Source(source.place, bounds, 0 if source.padding is None else source.padding)
+        return replace(source, bounds=bounds, padding=0 if source.padding is None else source.padding)
 
 
-def _moved(source: Source, steps: dict[int, int]) -> Source:
+def _moved(source: Place, steps: dict[int, int]) -> Place:
     """`source` at points that are so many `steps` on, by dimension."""
-    place = source.place
-    distance = sum(place.strides[dim].factor * step for dim, step in steps.items())
-    offset = (*place.offset, Extent(distance)) if distance else place.offset
+    distance = sum(source.strides[dim].factor * step for dim, step in steps.items())
+    offset = (*source.offset, Extent(distance)) if distance else source.offset
     bounds = tuple(
         Bound(replace(bound.entry, constant=bound.entry.constant + sum(
             bound.entry.coefficients[dim] * step for dim, step in steps.items()
         )), bound.extent) for bound in source.bounds
     )
-    return Source(replace(place, offset=offset), bounds, source.padding)
+    return replace(source, offset=offset, bounds=bounds)

@@ -11,7 +11,7 @@ from collections.abc import Generator
 
 import msgspec
 
-from motet.compiler.codegen.triton.cubin import Resources
+from motet.compiler.codegen.gpu.cubin import Resources
 
 _SECTION, _NOTES = 64, 7
 _METADATA = 32

@@ -16,8 +16,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from motet.compiler.codegen.cpu.extents import Place, memory_strides
-from motet.compiler.codegen.kernel import Access, Kernel, item_bytes
 from motet.compiler.codegen.triton.image_boxes import (
     LINE,
     UNIT,
@@ -33,6 +31,8 @@ from motet.compiler.codegen.triton.images_text import ImageWriter, Text, can_sto
 from motet.compiler.codegen.triton.products import Contraction, finish, stay
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.writer import Coordinate
+from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
+from motet.compiler.kernels.strides import Place, memory_strides
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -69,8 +69,8 @@ def image_of(c: Contraction, target: GpuTarget) -> Image | None:
     for own, other in (stage.inputs, stage.inputs[::-1]):
         found = _axes(kernel, own, stage.iterators, sizes)
         if found is not None and other.padding is None:
-            are_rows = c.left.place.value == own.value
-            place = (c.right if are_rows else c.left).place
+            are_rows = c.left.value == own.value
+            place = c.right if are_rows else c.left
             return _image(own.value, *found, sizes, place, are_rows)
     return None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.extents import Place
-from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.image_boxes import UNIT, Boxes, Image, corner_of, tiles_of
 from motet.compiler.codegen.triton.products import Contraction, group_of
 from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, indented, tile_function
 from motet.compiler.codegen.triton.scalars import storage_type, to_storage
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
+from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.strides import Place
 
 _ALIGNMENT = 16  # bytes
 _RANK = 5  # of what the engine moves

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu.extents import Extent, Place
-from motet.compiler.codegen.joined import ProductShape
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton import joined_ring
 from motet.compiler.codegen.triton.joining import (
     MOST,
@@ -22,11 +19,15 @@ from motet.compiler.codegen.triton.joining import (
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.products import Contraction, factor_of, leaving, multiply, tile_of
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.ring import Ring, every_ring, ring_cycles
+from motet.compiler.codegen.triton.ring import every_ring, ring_cycles
+from motet.compiler.codegen.triton.ring_tiles import Ring
 from motet.compiler.codegen.triton.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.tiles import RATES, Problem, Tile, choose_tiles, cycles, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate, Writer
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.strides import Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _FORMS = 6
@@ -215,7 +216,7 @@ def _at_once(
     for acc, c, at in zip(sums, j.products, points, strict=True):
         sides: list[str] = []
         for axis, source, shape in ((1, c.left, (tile.m, tile.k)), (0, c.right, (tile.k, tile.n))):
-            key = source.place, axis
+            key = source, axis
             if key not in read:
                 read[key] = factor_of(w, c, source, shape, axis, at, _only(masks, 1 - axis), begin)
             sides.append(read[key])

@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton.joining import Joined, Sums, ended, ended_at_once, needed_later, parted, settled
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of, short
 from motet.compiler.codegen.triton.products import group_of, leaving, stay
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.ring import Ring, ring_cycles
+from motet.compiler.codegen.triton.ring import ring_cycles
 from motet.compiler.codegen.triton.ring_text import HEAD, REGISTERS, WAIT, RingWriter, tile_function
+from motet.compiler.codegen.triton.ring_tiles import Ring
 from motet.compiler.codegen.triton.scalars import storage_type
 from motet.compiler.codegen.triton.tiles import Problem, stored_as
-from motet.compiler.codegen.triton.writer import Coordinate, Source, symbol_name
+from motet.compiler.codegen.triton.writer import Coordinate, symbol_name
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -94,7 +96,7 @@ class Factors:
 
 def turned(j: Joined) -> Joined:
     """`j` with the factor that all products have in common as the left one, where it is the right one."""
-    if not j.together or len({c.left.place.value for c in j.products}) == 1:
+    if not j.together or len({c.left.value for c in j.products}) == 1:
         return j
     products = tuple(replace(c, left=c.right, right=c.left, m=c.n, n=c.m) for c in j.products)
     return replace(j, products=products)
@@ -107,7 +109,7 @@ def factors_of(j: Joined, target: GpuTarget) -> Factors | None:
         return None
     if last.factor in ("f32", "f64", "tf32x3") or {(c.factor, c.sum) for c in j.products} != {(last.factor, last.sum)}:
         return None
-    if any(isinstance(c.task.inits[0], Source) and c.task.inits[0].place.value in j.values for c in j.products[:-1]):
+    if any(isinstance(c.task.inits[0], Place) and c.task.inits[0].value in j.values for c in j.products[:-1]):
         return None
     lefts = [matrix_of(c.left, c.m, c.k, c.batch) for c in j.products]
     rights = [matrix_of(c.right, c.k, c.n, c.batch) for c in j.products]

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.epilogue import Epilogue, Step, match_epilogue
-from motet.compiler.codegen.cpu.extents import Place
-from motet.compiler.codegen.kernel import Access, Kernel, Stage
 from motet.compiler.codegen.triton import contraction
 from motet.compiler.codegen.triton.loops import Task, total
 from motet.compiler.codegen.triton.products import Contraction, whole
 from motet.compiler.codegen.triton.scalars import SHORT_FLOATS, from_storage, rounded, to_storage
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.kernels.epilogue import Epilogue, Step, match_epilogue
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget
 
 MOST = 3  # products
@@ -120,12 +120,12 @@ def match(
     for stage in stages:
         value = stage.outputs[0].value
         if kernel.values[value].role == "result" or value in read:
-            stored[value] = source_of(kernel, Access(value, main.outputs[0].map), main.sizes).place
+            stored[value] = source_of(kernel, Access(value, main.outputs[0].map), main.sizes)
     stored |= {output: place for step in epilogue.steps for output, place in step.writes if place is not None}
     task = Task(kernel, main, epilogue, stored, buffers, symbol, about)
     products: list[Contraction] = []
     for stage in stages:
-        own = {access.value: source_of(kernel, access, stage.sizes).place for access in stage.outputs}
+        own = {access.value: source_of(kernel, access, stage.sizes) for access in stage.outputs}
         c = contraction.match(task if stage is main else Task(kernel, stage, None, own, buffers, symbol, about), target)
         if c is None:
             return None
@@ -143,7 +143,7 @@ def _share(products: Sequence[Contraction]) -> bool:
     for c in products[1:]:
         if total(c.k) != total(first.k) or (c.factor, c.sum) != (first.factor, first.sum):
             return False
-    lefts, rights = ({(c.left if side else c.right).place.value for c in products} for side in (True, False))
+    lefts, rights = ({(c.left if side else c.right).value for c in products} for side in (True, False))
     return len(lefts) == 1 or len(rights) == 1
 
 
@@ -187,7 +187,7 @@ def parted(j: Joined) -> tuple[list[list[Step]], list[Step]]:
 
 def needed_later(j: Joined, rest: Sequence[Step]) -> set[int]:
     """The values that `rest`, and sums that begin with another's result, read."""
-    begun = {c.task.inits[0].place.value for c in j.products if isinstance(c.task.inits[0], Source)}
+    begun = {c.task.inits[0].value for c in j.products if isinstance(c.task.inits[0], Place)}
     return begun | {value for step in rest for value in step.known if value is not None}
 
 

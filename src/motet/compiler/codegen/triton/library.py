@@ -15,12 +15,11 @@ from typing import Literal
 import numpy as np
 
 from motet.artifact.library import CUBLASLT, VERSION, LibraryCall, Operand
-from motet.compiler.codegen.cpu.extents import Place
-from motet.compiler.codegen.kernel import Scalar
 from motet.compiler.codegen.triton.contraction import match
 from motet.compiler.codegen.triton.loops import Loop, Task
 from motet.compiler.codegen.triton.products import Contraction
-from motet.compiler.codegen.triton.writer import Source
+from motet.compiler.kernels.kernel import Scalar
+from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget
 
 Precision = Literal["f32", "tf32", "f64", "i32"]
@@ -46,7 +45,7 @@ def library_call(task: Task, target: GpuTarget) -> LibraryCall | None:
     found = match(task, target) if target.family == "cuda" else None
     if found is None or len(task.stored) != 1 or found.factor not in _PRECISIONS:
         return None
-    if found.left.bounds or found.right.bounds or found.left.place.dtype != found.right.place.dtype:
+    if found.left.bounds or found.right.bounds or found.left.dtype != found.right.dtype:
         return None
     if max(map(len, (found.batch, found.m, found.n, found.k))) > 1:
         return None
@@ -61,8 +60,8 @@ def _said(c: Contraction, place: Place, activation: Activation, reads: Sequence[
     loops = [each[0] if each else None for each in (c.batch, c.m, c.n, c.k)]
     sizes = [1 if loop is None else loop[0].known for loop in loops]
     batch, m, n, k = loops
-    left = _operand(c.task, c.left.place, batch, m, k)
-    right = _operand(c.task, c.right.place, batch, k, n)
+    left = _operand(c.task, c.left, batch, m, k)
+    right = _operand(c.task, c.right, batch, k, n)
     result = _operand(c.task, place, batch, m, n)
     if left is None or right is None or result is None or None in sizes:
         return None
@@ -121,10 +120,10 @@ def _follows(task: Task, value: int) -> tuple[Activation, list[Place]] | None:
     made: dict[int, Expression] = {}
     expression = _SUM
     init = task.inits[0]
-    if isinstance(init, Source):
+    if isinstance(init, Place):
         if init.bounds:
             return None
-        expression = ("arith.addf", "", _SUM, ("read", init.place))
+        expression = ("arith.addf", "", _SUM, ("read", init))
     elif init:
         return None
     output = task.stage.outputs[0].value

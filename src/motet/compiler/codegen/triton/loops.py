@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.epilogue import Epilogue
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place, merge
-from motet.compiler.codegen.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.reductions import combine
 from motet.compiler.codegen.triton.scalars import constant, rounded
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, gathered, output_dtypes, source_of
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, gathered, output_dtypes, source_of
 from motet.compiler.ir.expressions import ceildiv, product
+from motet.compiler.kernels.epilogue import Epilogue
+from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
+from motet.compiler.kernels.reduction import Reduction, match_reductions
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, merge
 from motet.compiler.targets.gpu import GpuTarget
 
 Loop = tuple[Extent, int]
@@ -41,11 +42,11 @@ class Task:
     about: str
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[Place]:
         return [source_of(self.kernel, access, self.stage.sizes) for access in self.stage.inputs]
 
     @property
-    def inits(self) -> list[Source | float | int | None]:
+    def inits(self) -> list[Place | float | int | None]:
         return [
             source_of(self.kernel, init, self.stage.sizes) if isinstance(init, Access) else init
             for init in self.stage.inits
@@ -54,15 +55,15 @@ class Task:
     @property
     def places(self) -> list[Place]:
         """All memory that the launch reads and writes."""
-        found = [source.place for source in self.sources]
-        found += [init.place for init in self.inits if isinstance(init, Source)]
+        found = list(self.sources)
+        found += [init for init in self.inits if isinstance(init, Place)]
         found += self.stored.values()
         return found + (self.epilogue.places if self.epilogue else [])
 
     def frozen(self) -> frozenset[int]:
         """Dimensions whose own coordinate is needed: those of padded reads, and those that bodies look at."""
         found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
-        for source in (*self.sources, *(init for init in self.inits if isinstance(init, Source))):
+        for source in (*self.sources, *(init for init in self.inits if isinstance(init, Place))):
             for bound in source.bounds:
                 found |= {d for d, coefficient in enumerate(bound.entry.coefficients) if coefficient}
         return frozenset(found)
@@ -78,7 +79,7 @@ class Task:
     def loops(self, kind: str) -> tuple[Loop, ...]:
         """The loops of one kind, merged; the fastest in memory last."""
         found = self.merged([d for d, iterator in enumerate(self.stage.iterators) if iterator == kind])
-        places = list(self.stored.values()) if kind == "parallel" else [source.place for source in self.sources]
+        places = list(self.stored.values()) if kind == "parallel" else list(self.sources)
         return self.by_memory(found, places)
 
 
@@ -114,7 +115,7 @@ def _across(task: Task, parallel: Sequence[Loop]) -> Loop | None:
         return None
     inner = parallel[-1][1]
     for source in task.sources:
-        strides = source.place.strides
+        strides = source.strides
         if strides[inner] in (ZERO, ONE):
             continue
         for loop in parallel[:-1]:
@@ -205,14 +206,14 @@ def _points(w: Writer, task: Task, at: dict[int, Coordinate], reduction: Sequenc
             w.write(task.stored[access.value], at, value)
 
 
-def _initial(w: Writer, init: Source | float | int | None, dtype: str, at: dict[int, Coordinate]) -> str | None:
-    if isinstance(init, Source):
+def _initial(w: Writer, init: Place | float | int | None, dtype: str, at: dict[int, Coordinate]) -> str | None:
+    if isinstance(init, Place):
         return w.read(init, at)
     return None if init is None else constant(init, dtype)
 
 
 def _evaluate(
-    w: Writer, task: Task, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Combiner] = ()
+    w: Writer, task: Task, running: Sequence[str | None], at: dict[int, Coordinate], found: Sequence[Reduction] = ()
 ) -> list[str]:
     """What the body yields at a point. With combiners, their operation is done in the accumulator's type."""
     stage = task.stage
@@ -224,14 +225,14 @@ def _evaluate(
         return [names[k] for k in stage.yields]
     skip = frozenset(each.last - len(dtypes) for each in found)
     names = w.body(stage.body, [*operands, *running], dtypes, at, skip, tables, stage.sizes)
-    return [w.define("x", each.combine(str(running[k]), names[each.term])) for k, each in enumerate(found)]
+    return [w.define("x", combine(each, str(running[k]), names[each.term])) for k, each in enumerate(found)]
 
 
 def _reduce(
     w: Writer, task: Task, dtypes: Sequence[str], at: dict[int, Coordinate], reduction: Sequence[Loop]
 ) -> list[str]:
     """The loops of a reduction, one in the other, running values handed from turn to turn."""
-    found = combiners(task.stage) or ()
+    found = match_reductions(task.stage) or ()
     state: list[str] = []
     for init, dtype in zip(task.inits, dtypes, strict=True):
         first = _initial(w, init, dtype, at) or constant(0, dtype)

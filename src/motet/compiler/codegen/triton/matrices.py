@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import Loop
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
+from motet.compiler.codegen.triton.writer import Coordinate, Writer
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place
 
 _ALIGNMENT = 16  # bytes
 _LONGEST = 1 << 31  # elements of a line, and lines
@@ -45,11 +45,10 @@ def short(w: Writer, extent: Extent) -> str:
     return f"tl.cast({w.extent(extent)}, tl.int32)" if extent.symbols else w.extent(extent)
 
 
-def matrix_of(source: Source, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]) -> Matrix | None:
-    """What is at `source` as a matrix over two loops; None where a descriptor cannot say it. `others` are the loops of
+def matrix_of(place: Place, first: Sequence[Loop], second: Sequence[Loop], others: Sequence[Loop]) -> Matrix | None:
+    """What is at `place` as a matrix over two loops; None where a descriptor cannot say it. `others` are the loops of
     which it is another matrix at each point."""
-    place = source.place
-    if source.bounds or len(first) != 1 or len(second) != 1:
+    if place.bounds or len(first) != 1 or len(second) != 1:
         return None
     (size, dim), (other_size, other_dim) = first[0], second[0]
     across = place.strides[dim] == ONE

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from motet.artifact.candidates import Candidate, Tunable
-from motet.artifact.library import LibraryCall
+from motet.artifact.launch import Launch
 from motet.compiler.codegen.triton.kept import find, keep
 from motet.compiler.codegen.triton.process import Pending, begin, worker_crash
 from motet.compiler.codegen.triton.program import Program
@@ -23,27 +23,6 @@ from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, OptionError
 
 TRITON = "3.9"  # the version that programs are written for; `pyproject.toml` has it too
-
-
-class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`S.json`: `entry` is the function in the binary; a program of the grid has `warps` warps and `shared` bytes of
-    shared memory, and `scratch` bytes of the scratch whose address is the argument before the last. The arguments are
-    `buffers` pointers, each aligned to 16 bytes, then `sizes`, then two pointers (scratch, profile). `waits` says that
-    it may be launched while what it depends on still runs; `library` is what may run in its place
-    (`artifact/library.py`)."""
-
-    kernel: str
-    entry: str
-    warps: int
-    ctas: int
-    shared: int
-    scratch: int
-    registers: int
-    spills: int
-    buffers: int
-    sizes: list[str]
-    waits: bool
-    library: LibraryCall | None = None
 
 
 def require_triton(target: GpuTarget) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.extents import Extent
 from motet.compiler.codegen.triton.loops import Loop, Task, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.matrices import Matrix, matrix_of
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.tiles import PRECISIONS, Tile, stored_as
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer
+from motet.compiler.codegen.triton.writer import Coordinate, Writer
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.strides import Extent, Place
 
 _TOGETHER = 128  # tiles that are made at a time
 _LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
@@ -27,8 +27,8 @@ class Contraction:
     sum."""
 
     task: Task
-    left: Source
-    right: Source
+    left: Place
+    right: Place
     factor: str
     sum: str
     batch: tuple[Loop, ...]
@@ -54,7 +54,7 @@ def stay(tiles: Expr, processors: int) -> Expr:
 def leaving(c: Contraction) -> Matrix | None:
     """The result that the copy engine can store, if there is one."""
     places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
-    found = (matrix_of(Source(place), c.m, c.n, c.batch) for place in places)
+    found = (matrix_of(place, c.m, c.n, c.batch) for place in places)
     return next((matrix for matrix in found if matrix is not None), None)
 
 
@@ -104,8 +104,8 @@ def whole(
     task = c.task
     dtype = task.kernel.values[task.stage.outputs[0].value].dtype
     init = task.inits[0]
-    if isinstance(init, Source):
-        known = (beside or {}).get(init.place.value)
+    if isinstance(init, Place):
+        known = (beside or {}).get(init.value)
         value = w.define("x", f"{value} + {known or w.read(init, at)}")
     elif init:
         value = w.define("x", f"{value} + {constant(init, dtype)}")
@@ -178,7 +178,7 @@ def multiply(w: Writer, c: Contraction, left: str, right: str, acc: str = "acc")
 
 
 def factor_of(
-    w: Writer, c: Contraction, source: Source, shape: tuple[int, int], axis: int, at: dict[int, Coordinate],
+    w: Writer, c: Contraction, source: Place, shape: tuple[int, int], axis: int, at: dict[int, Coordinate],
     masks: dict[int, str | None], begin: str,
 ) -> str:
     """A tile of a factor, of `shape`; K runs along `axis`."""
@@ -190,6 +190,6 @@ def factor_of(
         w.masks[axis] = w.define("b", f"{depth} < {w.extent(length)}")
     points = at | w.decompose(Coordinate(depth, frozenset({axis})), c.k)
     value = w.read(source, points, other="0", raw=True)
-    dtype = source.place.dtype
+    dtype = source.dtype
     wanted = stored_as(c.factor)
     return value if dtype == wanted else w.define("x", f"{value}.to({carried_type(wanted)})")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.scalars import FLOATS, from_storage, storage_type, unsigned
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
-from motet.compiler.codegen.whole import Line, Order, Whole
+from motet.compiler.kernels.linalg_ext import Line, Order, Whole
 
 _PLACED = 64  # elements whose ranks one program finds
 _COMPARED = 64  # with as many at once

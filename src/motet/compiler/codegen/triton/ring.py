@@ -10,17 +10,18 @@ Source: NVIDIA, "CUTLASS: Efficient GEMM in CUDA" (warp-specialised persistent k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, total
 from motet.compiler.codegen.triton.matrices import Matrix
 from motet.compiler.codegen.triton.products import Contraction, finish, leaving, stay
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.ring_text import Parts, RingWriter, module
-from motet.compiler.codegen.triton.tiles import RATES, Problem, Stayed, stored_as
+from motet.compiler.codegen.triton.ring_text import RingWriter, module
+from motet.compiler.codegen.triton.ring_tiles import Parts, Ring
+from motet.compiler.codegen.triton.tiles import RATES, Problem, stored_as
 from motet.compiler.codegen.triton.writer import Coordinate
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 
 _HOPPER = 90
@@ -40,27 +41,6 @@ _WIDE = 0.98  # times as long as an instruction for each part takes one for all
 _LONG = 2048  # products of each result, from which on blocks go in pairs
 _ENOUGH = 0.9  # tiles for each processor, for that
 _BY_THREADS = (128, (128,))  # where threads multiply: of larger tiles registers have no room for what comes next
-
-
-@dataclass(frozen=True)
-class Ring(Stayed):
-    """Tiles of `m` rows and `widths` columns, `k` along the sum at a time, `stages` places in the ring; results leave
-    in pieces of `piece` columns, `outs` of which may be on their way, and which divide the number of pieces. If it is
-    `wide`, one instruction multiplies all `widths`, which are alike. Of `paired` tiles two beside each other,
-    which have rows in common, are made by blocks on neighbouring processors (`clusters.py`)."""
-
-    m: int
-    widths: tuple[int, ...]
-    k: int
-    stages: int
-    piece: int
-    outs: int = 1
-    wide: bool = False
-    paired: bool = False
-
-    @property
-    def label(self) -> str:
-        return f"ring {self.m}x{self.n}x{self.k} stages={self.stages}" + (" in pairs" if self.paired else "")
 
 
 def rings(c: Contraction, left: Matrix | None, right: Matrix | None, problem: Problem, target: GpuTarget) -> list[Ring]:

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from motet.compiler.codegen.cpu.extents import Extent, Place
-from motet.compiler.codegen.kernel import Kernel, item_bytes
 from motet.compiler.codegen.triton import ring_wide
 from motet.compiler.codegen.triton.matrices import Matrix, short
 from motet.compiler.codegen.triton.products import group_of
+from motet.compiler.codegen.triton.ring_tiles import Parts, Ring
 from motet.compiler.codegen.triton.scalars import from_storage, storage_type, to_storage
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, symbol_name
-
-if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.ring import Ring
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, symbol_name
+from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.strides import Place
 
 HEAD = '''import triton
 import triton.language as tl
@@ -63,16 +60,16 @@ class RingWriter(Writer):
         registers have no room for more."""
         self.points, self.ahead = len(self.lines), []
 
-    def read(self, source: Source, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
-        offset = self.offset(source.place, at)
+    def read(self, source: Place, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+        offset = self.offset(source, at)
         mask = " & ".join(self.mask_of(offset.axes))
-        text = f"tl.load(v{source.place.value} + ({offset.text}){f', mask={mask}' if mask else ''})"
+        text = f"tl.load(v{source.value} + ({offset.text}){f', mask={mask}' if mask else ''})"
         whole = not source.bounds and len(offset.axes) == len(self.shape)
-        short = item_bytes(source.place.dtype) <= 2
+        short = item_bytes(source.dtype) <= 2
         if self.ahead is None or not whole or not short or (self.ahead and text not in self.ahead):
             return super().read(source, at, other, raw)
         self.ahead = [text]
-        return "e0" if raw else self.define("x", from_storage("e0", source.place.dtype))
+        return "e0" if raw else self.define("x", from_storage("e0", source.dtype))
 
     def range(self, axis: int) -> str:
         inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
@@ -90,28 +87,6 @@ class RingWriter(Writer):
         self.line(f"{out}.store({stored})")
         self.line("fence_async_shared()")
         self.line(f"tma.async_store(c, {corner}, out)")
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a ring is written for: both factors and the result (None: stored by the threads) as matrices, how many rows,
-    columns and products there are, the element type of factors and sums, and whether threads multiply themselves."""
-
-    left: Matrix
-    right: Matrix
-    result: Matrix | None
-    rows: Extent
-    columns: Extent
-    depth: Extent
-    factor: str
-    sum: str
-    by_threads: bool = False
-
-    @property
-    def in_registers(self) -> bool:
-        """Whether the left factor comes to the tensor cores from registers, since it lies across its sum: from shared
-        memory they take 16-bit numbers alone in either direction."""
-        return item_bytes(self.factor) != 2 and self.left.across and not self.by_threads
 
 
 def module(w: RingWriter, parts: Parts, ring: Ring, symbol: str, about: str) -> str:

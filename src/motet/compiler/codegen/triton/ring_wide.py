@@ -11,11 +11,8 @@ Source: PTX ISA, "wgmma.mma_async", "matrix descriptor".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.ring import Ring
-    from motet.compiler.codegen.triton.ring_text import Parts
+from motet.compiler.codegen.triton.ring_tiles import Parts, Ring
 
 _LINE = 128  # bytes of a factor in shared memory
 _STEP = 16  # products of each result that an instruction adds

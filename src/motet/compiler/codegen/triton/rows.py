@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Place
-from motet.compiler.codegen.kernel import Access, item_bytes
 from motet.compiler.codegen.triton.loops import ceiling, power_of_two
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.reductions import Combiner
-from motet.compiler.codegen.triton.rows_reading import Rows, translated
+from motet.compiler.codegen.triton.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.scalars import carried_type, constant, from_storage, storage_type
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed, source_of
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.kernels.reduction import Reduction
+from motet.compiler.kernels.rows import Rows, translated
+from motet.compiler.kernels.strides import ONE, ZERO, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _ROW = 16384  # elements of a row up to which a block keeps it
@@ -271,18 +272,18 @@ class _Emitter:
             for s in self.waiting:
                 for k, each in enumerate(self.rows.reduces[s]):
                     kind = carried_type(each.accumulator)
-                    sums[s, k] = w.define("a", f"tl.full({w.tile}, {each.begin}, {kind})")
+                    sums[s, k] = w.define("a", f"tl.full({w.tile}, {beginning(each)}, {kind})")
         for known in self._turns():
             for s in self.waiting:
                 terms = self._terms(s, known)
                 for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
                     spread = w.spread(term, each.accumulator)
                     mask = " & ".join(w.mask_of((1,)))
-                    value = w.define("t", each.where(mask, spread) if mask else spread)
+                    value = w.define("t", masked(each, mask, spread) if mask else spread)
                     if self.whole:
                         sums[s, k] = value
                     else:
-                        w.line(f"{sums[s, k]} = {each.combine(sums[s, k], value)}")
+                        w.line(f"{sums[s, k]} = {combine(each, sums[s, k], value)}")
         for s in self.waiting:
             self._gather(s, sums)
         self.waiting = []
@@ -295,10 +296,10 @@ class _Emitter:
             dtype = self.rows.kernel.values[access.value].dtype
             if isinstance(init, Access):
                 first = w.read(source_of(self.rows.kernel, init, stage.sizes), self._points(s))
-                value = w.define("t", each.combine(first, value))
+                value = w.define("t", combine(each, first, value))
             elif init is not None and init != each.identity:
-                value = w.define("t", each.combine(constant(init, dtype), value))
-            self.made[access.value] = w.define("t", each.narrowed(value))
+                value = w.define("t", combine(each, constant(init, dtype), value))
+            self.made[access.value] = w.define("t", narrowed(each, value))
             self._store(s, access, self.made[access.value])
 
     def _finish(self) -> None:
@@ -335,14 +336,14 @@ class _Emitter:
                 found.append(self._read(source_of(self.rows.kernel, access, stage.sizes), s))
         return found
 
-    def _read(self, source: Source, s: int) -> str:
+    def _read(self, source: Place, s: int) -> str:
         """What stage `s` reads. Of what pieces keep each pass converts it anew: the compiler would else keep what it
         converted in the first one, which takes twice the registers."""
         if not self._hides(source):
             return self.w.read(source, self._points(s))
-        w, dtype = self.w, source.place.dtype
+        w, dtype = self.w, source.dtype
         raw = w.read(source, self._points(s), raw=True)
-        if 1 not in self.w.offset(source.place, self._points(s)).axes:
+        if 1 not in self.w.offset(source, self._points(s)).axes:
             return w.define("x", from_storage(raw, dtype))
         since, held, value = self.latest.get(raw, (0, raw, ""))
         if since != self.passes:
@@ -352,9 +353,9 @@ class _Emitter:
             self.latest[raw] = (self.passes, held, value)
         return value
 
-    def _hides(self, source: Source) -> bool:
+    def _hides(self, source: Place) -> bool:
         """Whether what is read stays in registers as it stands in memory, and is not what is computed with."""
-        short = source.place.dtype in ("f16", "bf16")
+        short = source.dtype in ("f16", "bf16")
         return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
 
     def _dtypes(self, s: int) -> list[str]:
@@ -369,7 +370,7 @@ class _Emitter:
         running: list[str | None] = []
         for access, init in zip(stage.outputs, stage.inits, strict=True):
             if isinstance(init, Access):
-                source: Source = source_of(self.rows.kernel, init, stage.sizes)
+                source: Place = source_of(self.rows.kernel, init, stage.sizes)
                 running.append(self._read(source, s))
             else:
                 dtype = self.rows.kernel.values[access.value].dtype
@@ -400,11 +401,11 @@ class _Emitter:
             self.w.write(place, self._points(s), value)
 
 
-def across(w: Writer, each: Combiner, text: str, axis: int) -> str:
+def across(w: Writer, each: Reduction, text: str, axis: int) -> str:
     """All points along an axis of the tile combined; the axis stays, with extent 1."""
     name = each.op.partition(".")[2]
     if name in ("addf", "addi") and each.dtype != "i1":
         return f"tl.sum({text}, {axis}, keep_dims=True).to({carried_type(each.accumulator)})"
-    helper, definition = each.helper
+    helper, definition = helper_of(each)
     w.helpers[helper] = definition
     return f"tl.reduce({text}, {axis}, {helper}, keep_dims=True)"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from motet.compiler.codegen.kernel import ITEM_BITS, Scalar
+from motet.compiler.kernels.kernel import ITEM_BITS, Scalar
 
 POINTERS = {
     "i1": "i8", "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "f8E4M3FN": "fp8e4nv", "f8E5M2": "fp8e5",

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.extents import ONE
-from motet.compiler.codegen.kernel import Access, Stage
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.program import TritonCode
-from motet.compiler.codegen.triton.reductions import Combiner, combiners
+from motet.compiler.codegen.triton.reductions import beginning, helper_of
 from motet.compiler.codegen.triton.scalars import Unsupported, carried_type, constant, from_storage, to_storage
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.writer import is_wide
-from motet.compiler.codegen.whole import Line, Whole, line_of
+from motet.compiler.kernels.kernel import Access, Stage
+from motet.compiler.kernels.linalg_ext import Line, Whole, line_of
+from motet.compiler.kernels.reduction import Reduction, match_reductions
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.gpu import GpuTarget
 
 _LINE = 8192  # elements of a line in one turn
@@ -33,7 +34,7 @@ class _Scan:
 
     whole: Whole
     line: Line
-    each: Combiner
+    each: Reduction
     begin: float | int | None
 
     @property
@@ -50,7 +51,7 @@ class _Scan:
 
     def read(self, offset: str, mask: str) -> str:
         loaded = f"tl.load(v{self.source} + ({offset}), mask={mask}, other=0)"
-        return f"tl.where({mask}, {from_storage(loaded, self.dtype)}, {self.each.begin}).to({self.kind})"
+        return f"tl.where({mask}, {from_storage(loaded, self.dtype)}, {beginning(self.each)}).to({self.kind})"
 
     def write(self, offset: str, mask: str, value: str) -> str:
         return f"tl.store(v{self.target} + ({offset}), {to_storage(f'({value})', self.dtype)}, mask={mask})"
@@ -75,7 +76,7 @@ def _scan(whole: Whole) -> _Scan:
     if whole.inputs[0].value < 0 or whole.results != (0,) or len(whole.yields) != 1:
         raise Unsupported("a scan of this form")
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
-    found = combiners(stage)
+    found = match_reductions(stage)
     if found is None or found[0].term != 0:
         raise Unsupported("a scan whose order matters")
     begin = whole.outputs[1].number
@@ -89,7 +90,7 @@ def _along(scan: _Scan, length: int | None) -> Text:
     part = _LINE if length is None else min(_LINE, power_of_two(length))
     height = max(1, _TILE // part)
     outer, extent = text_of(scan.line.outer), text_of(scan.line.length)
-    helper, definition = scan.each.helper
+    helper, definition = helper_of(scan.each)
     lines = [
         f"r = {program_number(scan.whole.kernel)} * {height} + tl.arange(0, {height})[:, None]",
         f"c = tl.arange(0, {part})[None, :]",
@@ -107,7 +108,7 @@ def _beside(scan: _Scan, length: int | None) -> Text:
     part = min(_TILE // width, _TILE if length is None else power_of_two(length))
     extent, behind = text_of(scan.line.length), text_of(scan.line.inner)
     blocks = f"tl.cdiv({behind}, {width})"
-    helper, definition = scan.each.helper
+    helper, definition = helper_of(scan.each)
     lines = [
         f"p = {program_number(scan.whole.kernel)}",
         f"j = (p % {blocks}) * {width} + tl.arange(0, {width})[None, :]",
@@ -135,9 +136,9 @@ def _turn(scan: _Scan, offset: str, mask: str, place: str, step: str, helper: st
 def _turns(
     scan: _Scan, length: int | None, part: int, extent: str, body: list[str], shape: str, place: str
 ) -> list[str]:
-    helper, _ = scan.each.helper
+    helper, _ = helper_of(scan.each)
     axis = 1 if shape.endswith(" 1)") else 0
-    begin = scan.each.begin if scan.whole.inclusive else constant(scan.begin, scan.each.accumulator)
+    begin = beginning(scan.each) if scan.whole.inclusive else constant(scan.begin, scan.each.accumulator)
     carry = f"carry = tl.full({shape}, {begin}, {scan.kind})"
     if length is not None and length <= part:
         return [carry, *body]
@@ -156,7 +157,7 @@ def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
     turns_of_part = -(-turns // _PARTS)
     size = turns_of_part * _LINE
     parts = -(-length // size)
-    helper, definition = scan.each.helper
+    helper, definition = helper_of(scan.each)
     space = len(scan.whole.kernel.values)
     number = program_number(scan.whole.kernel)
     shift = "" if scan.whole.inclusive else " - 1"
@@ -166,17 +167,17 @@ def _parted(scan: _Scan, length: int, lines: int) -> TritonCode:
         f"end = tl.minimum(begin + {size}, {length})", f"c0 = tl.arange(0, {_LINE})",
     ]
     first = [
-        *head, f"total = tl.full((), {scan.each.begin}, {scan.kind})",
+        *head, f"total = tl.full((), {beginning(scan.each)}, {scan.kind})",
         f"for k in range(0, {size}, {_LINE}):", "    c = c0 + begin + k",
         f"    x = {scan.read(f'line * {length} + c{shift}', inside)}",
         f"    total = {helper}(total, tl.reduce(x, 0, {helper})).to({scan.kind})",
         f"tl.store(v{space} + p, total)",
     ]
     before = power_of_two(parts)
-    start = scan.each.begin if scan.whole.inclusive else constant(scan.begin, scan.each.accumulator)
+    start = beginning(scan.each) if scan.whole.inclusive else constant(scan.begin, scan.each.accumulator)
     second = [
         *head, f"b = tl.arange(0, {before})",
-        f"earlier = tl.load(v{space} + line * {parts} + b, mask=b < part, other={scan.each.begin})",
+        f"earlier = tl.load(v{space} + line * {parts} + b, mask=b < part, other={beginning(scan.each)})",
         f"carry = {helper}(tl.full((), {start}, {scan.kind}), tl.reduce(earlier, 0, {helper})).to({scan.kind})",
         f"for k in range(0, {size}, {_LINE}):", "    c = c0 + begin + k",
         f"    x = {scan.read(f'line * {length} + c{shift}', inside)}",

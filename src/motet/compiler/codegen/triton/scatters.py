@@ -7,10 +7,7 @@ below 0 count from the end. Updates that lie outside are left out, and one of th
 
 from __future__ import annotations
 
-from motet.compiler.codegen.cpu.extents import Extent, memory_strides
-from motet.compiler.codegen.kernel import Access, Stage
 from motet.compiler.codegen.triton.program import TritonCode
-from motet.compiler.codegen.triton.reductions import combiners
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
     constant,
@@ -21,7 +18,10 @@ from motet.compiler.codegen.triton.scalars import (
 )
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
 from motet.compiler.codegen.triton.writer import tell
-from motet.compiler.codegen.whole import Operand, Whole, product
+from motet.compiler.kernels.kernel import Access, Stage
+from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.reduction import match_reductions
+from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.targets.gpu import GpuTarget
 
 _POINTS = 1024
@@ -127,7 +127,7 @@ def _way(whole: Whole) -> str | None:
     if whole.yields == (0,):
         return "store"
     stage = Stage(("n",), ("reduction",), (Access(0, ()),), (Access(1, ()),), (None,), whole.body, whole.yields)
-    found = combiners(stage)
+    found = match_reductions(stage)
     if found is None or found[0].term != 0:
         return None
     name, dtypes = _ATOMIC.get(found[0].op.partition(".")[2], ("", ()))

@@ -19,13 +19,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.attention import Attention
-from motet.compiler.codegen.attention_matching import match as match_attention
-from motet.compiler.codegen.cpu.amounts import flops, traffic
-from motet.compiler.codegen.cpu.epilogue import Epilogue, match_epilogue
-from motet.compiler.codegen.cpu.select import structure
-from motet.compiler.codegen.cpu.split_reductions import split_reductions
-from motet.compiler.codegen.kernel import Access, Kernel, Phase, Stage, Value, item_bytes
 from motet.compiler.codegen.triton import (
     attention,
     attention_decode,
@@ -37,7 +30,6 @@ from motet.compiler.codegen.triton import (
     joining,
     loops,
     rows,
-    rows_reading,
     windows,
 )
 from motet.compiler.codegen.triton.library import library_call
@@ -46,6 +38,14 @@ from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.codegen.triton.writer import STATUS, gathered, is_wide, source_of
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.attention.description import Attention
+from motet.compiler.kernels.attention.matching import match as match_attention
+from motet.compiler.kernels.cost import flops, traffic
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
+from motet.compiler.kernels.kernel import Access, Kernel, Phase, Stage, Value, item_bytes, structure
+from motet.compiler.kernels.rows import Rows, match_rows
+from motet.compiler.kernels.split_reductions import split_reductions
+from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
 
 _ANY = 1 << 62
@@ -66,7 +66,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
     kernel, filters = depthwise.packed(kernel)
     packings |= filters
-    kernel = joining.ordered(kernel)
+    kernel = checked(joining.ordered(kernel), "the choice of layouts for a GPU")
     launches = _launches(kernel)
     spaces = _workspaces(kernel, launches)
     buffers = (*kernel.externals, *spaces)
@@ -149,7 +149,7 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     if products:
         pieces = contraction.pieces(kernel, products[0], target) if len(products) == 1 else 1
         return split_reductions(kernel, _ANY, pieces) if pieces >= _LEAST_PIECES else kernel
-    found = rows_reading.match(kernel, kernel.stages)
+    found = match_rows(kernel, kernel.stages)
     if found is None:
         return split_reductions(kernel)
     single = sum(map(bool, found.reduces)) == 1
@@ -255,10 +255,10 @@ def _joined_stages(kernel: Kernel, stages: Sequence[Stage]) -> int:
     return next((count for count, each in zip(counts, found, strict=True) if each is not None), 0)
 
 
-def _rows(kernel: Kernel, stages: Sequence[Stage]) -> rows_reading.Rows | None:
+def _rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     if any(contraction.takes(kernel, stage) or gathered(stage) for stage in stages):
         return None
-    found = rows_reading.match(kernel, stages)
+    found = match_rows(kernel, stages)
     return found if found is not None and rows.suits(found) else None
 
 
@@ -306,7 +306,7 @@ def _task(
     main, *rest = launch
     epilogue = match_epilogue(_seen(kernel, launch, read), main, rest) if len(main.outputs) == 1 else None
     stored = {
-        access.value: source_of(kernel, access, main.sizes).place for access in main.outputs
+        access.value: source_of(kernel, access, main.sizes) for access in main.outputs
         if kernel.values[access.value].role == "result" or access.value in read
     }
     if epilogue is not None:

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.codegen.kernel import ITEM_BITS
 from motet.compiler.codegen.triton import ranks
 from motet.compiler.codegen.triton.loops import power_of_two
 from motet.compiler.codegen.triton.program import TritonCode
 from motet.compiler.codegen.triton.scalars import FLOATS, Unsupported, from_storage, storage_type
 from motet.compiler.codegen.triton.wholes import Text, code_of, grid, program_number, text_of
-from motet.compiler.codegen.whole import Line, Whole, line_of, order_of
+from motet.compiler.kernels.kernel import ITEM_BITS
+from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
 from motet.compiler.targets.gpu import GpuTarget
 
 _TILE = 4096  # pairs that one program sorts

@@ -13,8 +13,9 @@ from motet.compiler.codegen.triton.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.products import Contraction, finish
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import carried_type
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _DEEPEST = 256  # products of each result
@@ -90,7 +91,7 @@ def _points(
     return at
 
 
-def _read(w: Writer, source: Source, at: dict[int, Coordinate], kind: str) -> str:
+def _read(w: Writer, source: Place, at: dict[int, Coordinate], kind: str) -> str:
     """A factor, carried, with zeros where there is none."""
     value = w.read(source, at, other="0")
-    return value if carried_type(source.place.dtype) == kind else w.define("x", f"{value}.to({kind})")
+    return value if carried_type(source.dtype) == kind else w.define("x", f"{value}.to({kind})")

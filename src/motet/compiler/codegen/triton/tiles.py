@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from motet.compiler.codegen.kernel import item_bytes
 from motet.compiler.codegen.triton.loops import power_of_two
+from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 
 Kind = Literal["pointers", "descriptors"]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.extents import ONE
-from motet.compiler.codegen.cpu.micro import match_product
-from motet.compiler.codegen.kernel import Kernel, Stage, item_bytes
 from motet.compiler.codegen.triton.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.products import Contraction, finish
 from motet.compiler.codegen.triton.program import Form
 from motet.compiler.codegen.triton.scalars import FLOATS, carried_type
-from motet.compiler.codegen.triton.writer import Coordinate, Source, Writer, is_windowed
+from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed
 from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
+from motet.compiler.kernels.product import match_product
+from motet.compiler.kernels.strides import ONE, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _MOST = 7  # vectors
@@ -72,7 +72,7 @@ def emit(c: Contraction, target: GpuTarget) -> tuple[Form, ...]:
     """Forms of a product that `takes` holds of. Raises `Unsupported`."""
     if (total(c.m).known or 0) > (total(c.n).known or 0):
         c = replace(c, left=c.right, right=c.left, m=c.n, n=c.m)
-    along = bool(c.k) and c.right.place.strides[c.k[-1][1]] == ONE
+    along = bool(c.k) and c.right.strides[c.k[-1][1]] == ONE
     many = (total(c.n).known or 0) // _WIDE.results * (total(c.batch).known or 1) >= target.processors
     blocks = _ALONG if along else (_WIDE, *_ACROSS) if many else (*_ACROSS, _WIDE)
     return tuple(_form(c, block, along) for block in blocks)
@@ -81,7 +81,7 @@ def emit(c: Contraction, target: GpuTarget) -> tuple[Form, ...]:
 def _form(c: Contraction, block: _Block, along: bool) -> Form:
     task = c.task
     results, depth = total(c.n), total(c.k)
-    wide = item_bytes(c.right.place.dtype) > 2
+    wide = item_bytes(c.right.dtype) > 2
     deep = min(block.depth // 2 if wide else block.depth, max(16, power_of_two(depth.factor)))
     own, inner = (0, 1) if along else (1, 0)  # the axes of results, and of the sum
     shape = (block.results, deep) if along else (deep, block.results)
@@ -145,8 +145,8 @@ def _row(loops: tuple[Loop, ...], number: int) -> dict[int, Coordinate]:
     return found
 
 
-def _read(w: Writer, source: Source, at: dict[int, Coordinate], kind: str) -> str:
+def _read(w: Writer, source: Place, at: dict[int, Coordinate], kind: str) -> str:
     value = w.read(source, at, other="0")
-    carried = carried_type(source.place.dtype)
+    carried = carried_type(source.dtype)
     return value if carried == kind else w.define("x", f"{value}.to({kind})")
 

@@ -1,5 +1,5 @@
-"""Code for the operations over whole tensors that `codegen/whole.py` reads: the choice among the classes of them, and
-what these share."""
+"""Code for the operations over whole tensors that `kernels/linalg_ext.py` reads: the choice among the classes of them,
+and what these share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.extents import ONE, Extent
-from motet.compiler.codegen.kernel import Kernel, Phase, item_bytes
 from motet.compiler.codegen.triton.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.scalars import pointer_type
 from motet.compiler.codegen.triton.writer import STATUS, is_wide, symbol_name
-from motet.compiler.codegen.whole import Operand, Whole, product
 from motet.compiler.ir.expressions import apply, ceildiv
+from motet.compiler.kernels.kernel import Kernel, Phase, item_bytes
+from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.strides import ONE, Extent
 
 
 def text_of(extent: Extent) -> str:

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from motet.compiler.codegen.cpu.extents import ONE, ZERO, Extent, Place
-from motet.compiler.codegen.cpu.micro import match_product
-from motet.compiler.codegen.kernel import Access, Kernel, Stage
-from motet.compiler.codegen.triton import rows_reading
 from motet.compiler.codegen.triton.loops import Loop, ceiling, total
 from motet.compiler.codegen.triton.program import Form
-from motet.compiler.codegen.triton.rows_reading import Rows
+from motet.compiler.codegen.triton.reductions import combine, narrowed
 from motet.compiler.codegen.triton.scalars import constant
 from motet.compiler.codegen.triton.writer import Coordinate, Writer, is_windowed, source_of
 from motet.compiler.ir.expressions import apply
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.product import match_product
+from motet.compiler.kernels.rows import Rows, match_rows
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place
 from motet.compiler.targets.gpu import GpuTarget
 
 _READS = 18  # of the image, that are kept for each point
@@ -48,7 +48,7 @@ def match(kernel: Kernel, stages: Sequence[Stage]) -> Windows | None:
     reducing = [stage for stage in stages if stage.reductions]
     if not reducing or any(match_product(stage) is None or not _is_windowed(stage) for stage in reducing):
         return None
-    found = rows_reading.match(kernel, stages)
+    found = match_rows(kernel, stages)
     if found is None or found.length.known is None:
         return None
     if any(wide and not reduces for wide, reduces in zip(found.wide, found.reduces, strict=True)):
@@ -207,8 +207,8 @@ class _Emitter:
             operands = [w.read(source_of(w.kernel, access, stage.sizes), points) for access in stage.inputs]
             names = w.body(stage.body, [*operands, None], self._dtypes(s), points, frozenset({each.last - first}))
             term = names[each.term]
-            running = w.define("a", each.combine(running, term) if running is not None else term)
-        return w.define("a", each.narrowed(str(running)))
+            running = w.define("a", combine(each, running, term) if running is not None else term)
+        return w.define("a", narrowed(each, str(running)))
 
     def _evaluate(self, s: int, made: dict[int, str]) -> list[str]:
         stage, w = self.found.rows.stages[s], self.w

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-from motet.compiler.codegen.triton import clusters, cubin, dependent, hsaco
+from motet.compiler.codegen.gpu import cubin
+from motet.compiler.codegen.gpu.cubin import Resources
+from motet.compiler.codegen.triton import clusters, dependent, hsaco
 from motet.compiler.codegen.triton.compiling import Stages, compile_source
-from motet.compiler.codegen.triton.cubin import Resources
 from motet.compiler.codegen.triton.fences import fences_itself
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -10,9 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import STATUS_BYTES
-from motet.compiler.codegen.cpu.epilogue import Epilogue
-from motet.compiler.codegen.cpu.extents import ONE, Extent, Place, memory_strides, place_of
-from motet.compiler.codegen.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
 from motet.compiler.codegen.triton.scalars import (
     Unsupported,
     by_constant,
@@ -23,6 +20,9 @@ from motet.compiler.codegen.triton.scalars import (
     number,
     to_storage,
 )
+from motet.compiler.kernels.epilogue import Epilogue
+from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.strides import ONE, Extent, Place, bounded_place_of, memory_strides
 
 _WIDE = 1 << 31  # elements from which on offsets take 64 bits
 Axes = frozenset[int]
@@ -37,50 +37,12 @@ class Coordinate:
     axes: Axes = NO_AXES
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Along one axis of a padded tensor, where a point reads it: inside are numbers from 0 to below `extent`."""
-
-    entry: Affine
-    extent: Size
-
-
-@dataclass(frozen=True)
-class Source:
-    """An access as a place in memory; `bounds` say where it is outside and gives `padding` instead."""
-
-    place: Place
-    bounds: tuple[Bound, ...] = ()
-    padding: float | int | None = None
-
-
-def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Source:
+def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Place:
     """`access` in a nest of loops of `sizes`. Raises `Unsupported` for a diagonal of dynamic extents."""
-    place = place_of(kernel, access, len(sizes))
+    place = bounded_place_of(kernel, access, sizes)
     if place is None:
         raise Unsupported("a diagonal of dynamic extents")
-    if access.padding is None:
-        return Source(place)
-    bounds = tuple(
-        Bound(entry, extent)
-        for entry, extent in zip(access.map, kernel.values[access.value].shape, strict=True)
-        if not _always_inside(entry, extent, sizes)
-    )
-    return Source(place, bounds, access.padding if bounds else None)
-
-
-def _always_inside(entry: Affine, extent: Size, sizes: Sequence[Size]) -> bool:
-    if entry.single is not None and sizes[entry.single] == extent:
-        return True
-    low = high = entry.constant
-    for coefficient, size in zip(entry.coefficients, sizes, strict=True):
-        if not coefficient:
-            continue
-        if not isinstance(size, int):
-            return False
-        low += min(0, coefficient * (size - 1))
-        high += max(0, coefficient * (size - 1))
-    return isinstance(extent, int) and low >= 0 and high < extent
+    return place
 
 
 def is_wide(kernel: Kernel) -> bool:
@@ -249,29 +211,27 @@ class Writer:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def read(self, source: Source, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+    def read(self, source: Place, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
         """What is at `source`: as it is carried, or, if `raw`, as it stands in memory. Points that do not exist give
         `other`, or anything."""
-        place = source.place
-        offset = self.offset(place, at)
+        offset = self.offset(source, at)
         conditions = self.mask_of(offset.axes)
         for bound in source.bounds:
             entry = self.affine(bound.entry, at)
             name = self.remembered.get(entry.text) or self.define("e", entry.text)
             self.remembered[entry.text] = name
-            extent = bound.extent if isinstance(bound.extent, int) else symbol_name(bound.extent)
-            conditions += [f"({name} >= 0)", f"({name} < {extent})"]
+            conditions += [f"({name} >= 0)", f"({name} < {self.extent(bound.extent)})"]
         arguments = ""
         if conditions:
             arguments = f", mask={' & '.join(conditions)}"
-            filling = number(source.padding, place.dtype) if source.bounds else other
+            filling = number(source.padding, source.dtype) if source.bounds else other
             arguments += f", other={filling}" if filling else ""
-        text = f"tl.load(v{place.value} + ({offset.text}){arguments})"
+        text = f"tl.load(v{source.value} + ({offset.text}){arguments})"
         key = f"raw {text}" if raw else text
         if key in self.remembered:
             return self.remembered[key]
         name = self.define("x", text)
-        carried = name if raw else from_storage(name, place.dtype)
+        carried = name if raw else from_storage(name, source.dtype)
         self.remembered[key] = name if carried == name else self.define("x", carried)
         return self.remembered[key]
 
@@ -377,7 +337,7 @@ class Writer:
                 if known is not None:
                     operands.append(made[known])
                 elif isinstance(read, Place):
-                    operands.append(self.read(Source(read), at))
+                    operands.append(self.read(read, at))
                 else:
                     operands.append(None if read is None else constant(read, dtype))
                 dtypes.append(dtype)

@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from motet.compiler.codegen.attention_matching import is_attention
-from motet.compiler.codegen.compose import compose
-from motet.compiler.codegen.kernel import Kernel
-from motet.compiler.codegen.reader import read_kernel
-from motet.compiler.codegen.reading import Unreadable
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.attention.matching import is_attention
+from motet.compiler.kernels.compose import compose
+from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.reader.function_reader import read_kernel
+from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
 from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.joined import ProductShape
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import FunctionView
 from motet.compiler.passes.fuse.group import JOINED, MARK

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from motet.compiler.codegen.kernel import Affine
-from motet.compiler.codegen.reading import Unreadable, affine_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, reassociation
+from motet.compiler.kernels.kernel import Affine
+from motet.compiler.kernels.reader.reading import Unreadable, affine_of
 
 
 class Role(Enum):

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.kernel import Affine
 from motet.compiler.ir._mlir import ir
+from motet.compiler.kernels.kernel import Affine
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.splitting import Split

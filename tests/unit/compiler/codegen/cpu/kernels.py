@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Size, Stage, Value
 
 
 def value(

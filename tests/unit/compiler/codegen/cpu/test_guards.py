@@ -25,7 +25,7 @@ from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, softmax, sta
 from motet.compiler.codegen.cpu import loops
 from motet.compiler.codegen.cpu.builder import F16, F32, I1, I8, I16, I32, I64, PTR, Builder
 from motet.compiler.codegen.cpu.carried import to_storage
-from motet.compiler.codegen.kernel import Kernel
+from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.targets.cpu import CpuTarget
 
 SIZES = [*range(1, 20), 31, 33, 47, 63, 65, 129, 131]

@@ -11,7 +11,7 @@ import numpy as np
 from tests.unit.compiler.codegen.cpu.harness import DTYPES
 from tests.unit.compiler.codegen.cpu.kernels import at, op, value
 
-from motet.compiler.codegen.kernel import Kernel, Scalar, Stage, Value
+from motet.compiler.kernels.kernel import Kernel, Scalar, Stage, Value
 
 NCHW, NHWC = (0, 1, 2, 3), (0, 2, 3, 1)
 

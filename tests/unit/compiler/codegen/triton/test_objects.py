@@ -12,8 +12,8 @@ from tests.unit.compiler.codegen.triton.texts import product, softmax
 
 from motet.artifact.schema import Variant
 from motet.compiler import pipeline
+from motet.compiler.codegen.gpu.cubin import read_resources
 from motet.compiler.codegen.triton import objects
-from motet.compiler.codegen.triton.cubin import read_resources
 from motet.compiler.codegen.triton.objects import compile_programs, require_triton
 from motet.compiler.codegen.triton.program import Form, Program
 from motet.compiler.frontends.mlir import load_mlir

@@ -16,7 +16,8 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.codegen.triton import contraction
 from motet.compiler.codegen.triton.objects import compile_programs
 from motet.compiler.codegen.triton.program import Program
-from motet.compiler.codegen.triton.ring import Ring, every_ring, ring_cycles
+from motet.compiler.codegen.triton.ring import every_ring, ring_cycles
+from motet.compiler.codegen.triton.ring_tiles import Ring
 from motet.compiler.codegen.triton.tiles import Problem
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget

@@ -1,0 +1,159 @@
+"""Element-wise stages after a contraction or a convolution, fused on its tiles while they are in registers.
+
+Every stage runs over the same space as the main stage's output. A value that an earlier stage made is read where
+it was made (identity in that space) and stays in registers unless it is a result; everything else is read through a
+place in that space. Back ends emit the stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.kernels.strides import Place, place_of
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage in the main stage's space. `reads` are the body's operands before its own operations: a place, a
+    number, the index of a value made before, or None for what the body does not look at. `writes` pairs each
+    output's value with its place, None for one that stays in registers."""
+
+    stage: Stage
+    reads: tuple[Place | float | int | None, ...]
+    known: tuple[int | None, ...]
+    writes: tuple[tuple[int, Place | None], ...]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """`value` is what the main stage makes and `place` where it goes, None if it stays in registers."""
+
+    value: int
+    place: Place | None
+    steps: tuple[Step, ...]
+
+    @property
+    def places(self) -> list[Place]:
+        found = [] if self.place is None else [self.place]
+        for step in self.steps:
+            found += [read for read in step.reads if isinstance(read, Place)]
+            found += [place for _, place in step.writes if place is not None]
+        return found
+
+    @property
+    def operations(self) -> int:
+        """How many operations are done on each element; functions count as many."""
+        return sum(
+            25 if op.op.startswith("math.") else 1
+            for step in self.steps for op in step.stage.body if op.op != "arith.constant"
+        )
+
+
+def match_epilogue(
+    kernel: Kernel, main: Stage, stages: Sequence[Stage], beside: Sequence[int] = ()
+) -> Epilogue | None:
+    """What `stages` are after `main`, whose only output they read; None if they are not element-wise on it. The values
+    `beside` are in registers like that output, for the same points."""
+    output = main.outputs[0]
+    made: dict[int, tuple[Affine, ...]] = dict.fromkeys((output.value, *beside), output.map)
+    steps: list[Step] = []
+    for stage in stages:
+        step = _match_step(kernel, main, stage, made)
+        if step is None:
+            return None
+        steps.append(step)
+    place = place_of(kernel, output, len(main.sizes))
+    if place is None:
+        return None
+    stored = kernel.values[output.value].role == "result"
+    return Epilogue(output.value, place if stored else None, tuple(steps))
+
+
+def stored_place(epilogue: Epilogue) -> Place | None:
+    """The last place that the kernel writes, None if it writes none."""
+    written = [place for step in epilogue.steps for _, place in step.writes if place is not None]
+    return written[-1] if written else epilogue.place
+
+
+def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> Step | None:
+    if stage.reductions or any(op.op == "linalg.index" for op in stage.body):
+        return None
+    dims = _correspondence(main, stage, made)
+    if dims is None:
+        return None
+    reads: list[Place | float | int | None] = []
+    known: list[int | None] = []
+    for access in (*stage.inputs, *stage.inits):
+        if not isinstance(access, Access):
+            reads.append(access)
+            known.append(None)
+            continue
+        if access.padding is not None:
+            return None
+        moved = _translate(access, dims, len(main.sizes))
+        if access.value in made:
+            if not _same(moved.map, made[access.value], main):
+                return None
+            reads.append(None)
+            known.append(access.value)
+            continue
+        place = place_of(kernel, moved, len(main.sizes))
+        if place is None or kernel.values[access.value].role not in ("argument", "constant"):
+            return None
+        reads.append(place)
+        known.append(None)
+    writes: list[tuple[int, Place | None]] = []
+    for access in stage.outputs:
+        moved = _translate(access, dims, len(main.sizes))
+        place = place_of(kernel, moved, len(main.sizes))
+        if place is None or access.value in made:
+            return None
+        made[access.value] = moved.map
+        writes.append((access.value, place if kernel.values[access.value].role == "result" else None))
+    return Step(stage, tuple(reads), tuple(known), tuple(writes))
+
+
+def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> dict[int, int] | None:
+    """Which of `main`'s dimensions each of `stage`'s is, from how it reads what was made before."""
+    dims: dict[int, int] = {}
+    readers = [access for access in stage.inputs if access.value in made]
+    if not readers:
+        return None
+    for access in readers:
+        for entry, origin in zip(access.map, made[access.value], strict=True):
+            ours, theirs = _single(entry, stage), _single(origin, main)
+            if ours is None or theirs is None:
+                if ours is not None or theirs is not None:
+                    return None
+                continue
+            if dims.setdefault(ours, theirs) != theirs or stage.sizes[ours] != main.sizes[theirs]:
+                return None
+    needed = {d for d, size in enumerate(stage.sizes) if size != 1}
+    parallel = {d for d, kind in enumerate(main.iterators) if kind == "parallel" and main.sizes[d] != 1}
+    complete = set(dims) == needed and set(dims.values()) == parallel and len(dims) == len(parallel)
+    return dims if complete else None
+
+
+def _single(entry: Affine, stage: Stage) -> int | None:
+    """The dimension that `entry` runs along, with unit dimensions left out; None if it stands still or skips."""
+    found = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+    return found[0] if len(found) == 1 and entry.coefficients[found[0]] == 1 else None
+
+
+def _translate(access: Access, dims: dict[int, int], rank: int) -> Access:
+    entries: list[Affine] = []
+    for entry in access.map:
+        coefficients = [0] * rank
+        for d, coefficient in enumerate(entry.coefficients):
+            if coefficient and d in dims:
+                coefficients[dims[d]] += coefficient
+        entries.append(Affine(tuple(coefficients), entry.constant))
+    return Access(access.value, tuple(entries), access.padding)
+
+
+def _same(a: Sequence[Affine], b: Sequence[Affine], main: Stage) -> bool:
+    def bare(entry: Affine) -> tuple[tuple[int, ...], int]:
+        return tuple(c if main.sizes[d] != 1 else 0 for d, c in enumerate(entry.coefficients)), entry.constant
+    return [bare(entry) for entry in a] == [bare(entry) for entry in b]

@@ -1,0 +1,241 @@
+"""layout: decides in which order the dimensions of intermediate tensors lie in memory.
+
+Convolutions run best on channels-last data. A convolution's result is stored that way, and so is what
+element-wise and pooling kernels make of it, as long as everything that reads it can: function results, reshapes
+that would tear channels apart and kernels on the generic path need row-major data. A transposition before a convolution
+lets its data lie as they are; where it then moves nothing, as at the borders of a function whose images have channels
+last, it is a new name for the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation
+from motet.compiler.kernels.kernel import Access, Kernel, Stage, row_major
+from motet.compiler.kernels.strides import Extent, memory_strides
+from motet.compiler.passes.fuse.roles import ALIASES
+
+Order = tuple[int, ...]
+
+
+def choose_orders(
+    block: ir.Block, kernels: Mapping[str, Kernel], row_major_only: frozenset[str]
+) -> dict[ir.Value, Order]:
+    """The physical order of every tensor of a public function that is not row-major. `kernels` are the
+    readable ones by name; those in `row_major_only` take and give row-major data alone."""
+    orders: dict[ir.Value, Order] = {}
+    for entry in block.operations:
+        operation = entry.operation
+        if operation.name in ALIASES and operation.operands[0] in orders:
+            order = alias_order(operation, orders[operation.operands[0]])
+            if order is not None and order != row_major(len(order)):
+                orders[operation.results[0]] = order
+        elif operation.name == "func.call":
+            name = callee(operation)
+            if name in kernels and name not in row_major_only:
+                _choose_results(operation, kernels[name], kernels, row_major_only, orders)
+    return orders
+
+
+def _choose_results(
+    call: ir.Operation,
+    kernel: Kernel,
+    kernels: Mapping[str, Kernel],
+    row_major_only: frozenset[str],
+    orders: dict[ir.Value, Order],
+) -> None:
+    results = [value for value in kernel.values if value.role == "result"]
+    for result, value in zip(call.results, results, strict=True):
+        order = _wanted(kernel, call, value.rank, orders, kernels)
+        if order is None or order == row_major(value.rank):
+            continue
+        if all(_accepts(use.owner.operation, order, kernels, row_major_only) for use in result.uses):
+            orders[result] = order
+
+
+def _wanted(
+    kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Value, Order], kernels: Mapping[str, Kernel]
+) -> Order | None:
+    for stage in kernel.stages:
+        channel = output_channel(stage)
+        if channel is not None and len(stage.outputs[0].map) == rank:
+            return channels_last(rank, channel)
+    for value, argument in enumerate(kernel.arguments):
+        order = orders.get(call.operands[argument])
+        if order is not None and len(order) == rank:
+            return _as_written(kernel, value, order)
+    if _is_movement(kernel) and _convolved(call, kernels):
+        return _as_written(kernel, 0, row_major(rank))
+    return None
+
+
+def _is_movement(kernel: Kernel) -> bool:
+    """Whether a kernel does nothing but move elements, from its one argument to its one result."""
+    if len(kernel.stages) != 1:
+        return False
+    stage = kernel.stages[0]
+    return (
+        len(kernel.values) == 2 and kernel.values[0].dtype == kernel.values[1].dtype and len(stage.inputs) == 1
+        and not stage.body and not stage.reductions and stage.inputs[0].padding is None
+    )
+
+
+def _convolved(call: ir.Operation, kernels: Mapping[str, Kernel]) -> bool:
+    """Whether a convolution reads what a call makes."""
+    users = [use.owner.operation for result in call.results for use in result.uses]
+    readers = [kernels[callee(user)] for user in users if user.name == "func.call" and callee(user) in kernels]
+    return any(output_channel(stage) is not None for kernel in readers for stage in kernel.stages) or any(
+        _convolved(user, kernels) for user in users if user.name in ALIASES
+    )
+
+
+def is_renaming(kernel: Kernel) -> bool:
+    """Whether a kernel's result, where it lies, is what its argument is, element by element."""
+    if not _is_movement(kernel):
+        return False
+    stage = kernel.stages[0]
+    strides: list[list[Extent]] = []
+    for access in (*stage.inputs, *stage.outputs):
+        value = kernel.values[access.value]
+        axes = {entry.single: axis for axis, entry in enumerate(access.map) if entry.single is not None}
+        walked = [d for d, size in enumerate(stage.sizes) if size != 1]
+        if any(d not in axes or value.shape[axes[d]] != stage.sizes[d] for d in walked):
+            return False
+        if any(size != 1 and axis not in axes.values() for axis, size in enumerate(value.shape)):
+            return False
+        own = memory_strides(value)
+        strides.append([own[axes[d]] for d in walked])
+    return strides[0] == strides[1]
+
+
+def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
+    """`order` of an argument as the first stage that reads it hands it on: a transposition moves it along."""
+    for stage in kernel.stages:
+        for access in stage.inputs:
+            if access.value == value and (axes := _axes(access, stage.outputs[0])) is not None:
+                return tuple(axes[axis] for axis in order)
+    return order
+
+
+def _axes(read: Access, written: Access) -> list[int] | None:
+    """For each axis of what is read the one of what is written that runs with it; those that do not run, of extent 1,
+    in their order; where an axis begins does not matter. None where some axis of either has none."""
+    before, after = ([replace(entry, constant=0).single for entry in access.map] for access in (read, written))
+    still = iter([axis for axis, dim in enumerate(after) if dim is None])
+    running = [dim for dim in before if dim is not None]
+    if len(before) != len(after) or len(set(running)) != len(running) or set(running) != {*after} - {None}:
+        return None
+    return [next(still) if dim is None else after.index(dim) for dim in before]
+
+
+def order_temporaries(kernel: Kernel) -> Kernel:
+    """`kernel` with temporaries in the order of what is made of them, so that vectors run along both."""
+    orders: dict[int, Order] = {}
+    for stage in reversed(kernel.stages):
+        output = stage.outputs[-1]
+        order = orders.get(output.value, kernel.values[output.value].order)
+        if order == row_major(len(order)):
+            continue
+        place = {output.map[axis].single: position for position, axis in enumerate(order)}
+        for access in (*stage.inputs, *stage.inits):
+            if not isinstance(access, Access) or kernel.values[access.value].role != "temporary":
+                continue
+            dims = [entry.single for entry in access.map]
+            if all(d in place and d is not None for d in dims):
+                positions = [place[d] for d in dims]
+                orders.setdefault(access.value, tuple(sorted(range(len(dims)), key=positions.__getitem__)))
+    values = [replace(value, order=orders.get(index, value.order)) for index, value in enumerate(kernel.values)]
+    return replace(kernel, values=tuple(values))
+
+
+def output_channel(stage: Stage) -> int | None:
+    """The axis of a convolution's result that runs over filters, or None if `stage` is no convolution."""
+    if len(stage.inputs) != 2 or not stage.reductions:
+        return None
+    image, filters = (
+        {d for e in access.map for d, factor in enumerate(e.coefficients) if factor} for access in stage.inputs
+    )
+    windowed = any(sum(map(bool, e.coefficients)) > 1 for access in stage.inputs for e in access.map)
+    output = [e.single for e in stage.outputs[0].map]
+    if not windowed:
+        return _upsampled_channel(output, image, filters)
+    if not any(sum(map(bool, e.coefficients)) > 1 for e in stage.inputs[0].map):
+        image, filters = filters, image
+    candidates = [axis for axis, d in enumerate(output) if d is not None and d in filters]
+    # The last of those side by side: a group's stands before it, phases of an upsampling stand behind pixels.
+    return next((axis for axis in candidates if axis + 1 not in candidates), None)
+
+
+def _upsampled_channel(output: Sequence[int | None], image: set[int], filters: set[int]) -> int | None:
+    """The axis over filters of a product that upsamples two axes and more: phases stand between pixels."""
+    for own in (filters - image, image - filters):
+        found = [axis for axis, d in enumerate(output) if d in own]
+        if len(found) > 2 and all(axis + 1 not in found for axis in found):
+            return found[0]
+    return None
+
+
+def channels_last(rank: int, channel: int) -> Order:
+    """Spatial dimensions before the channel's; a group dimension just left of the channel goes with it."""
+    moved = [channel - 1, channel] if channel >= 2 else [channel]
+    return (*(axis for axis in range(rank) if axis not in moved), *moved)
+
+
+def _accepts(
+    user: ir.Operation,
+    order: Order,
+    kernels: Mapping[str, Kernel],
+    row_major_only: frozenset[str],
+) -> bool:
+    if user.name == "func.call":
+        return callee(user) in kernels and callee(user) not in row_major_only
+    if user.name == "tensor.dim":
+        return True
+    if user.name in ALIASES:
+        renamed = alias_order(user, order)
+        if renamed is None:
+            return False
+        if renamed == row_major(len(renamed)):
+            return True
+        result = user.results[0]
+        return all(_accepts(use.owner.operation, renamed, kernels, row_major_only) for use in result.uses)
+    return False
+
+
+def alias_order(operation: ir.Operation, order: Order) -> Order | None:
+    """The order that a reshaped tensor has if its source has `order`; None where the reshape then is no
+    renaming of the same memory. Unit dimensions lie anywhere."""
+    if operation.name == "tensor.cast":
+        return order
+    groups = reassociation(operation)
+    source_shape = list(ir.RankedTensorType(operation.operands[0].type).shape)
+    if operation.name == "tensor.expand_shape":
+        return tuple(axis for position in order for axis in groups[position])
+    units = {axis for axis, size in enumerate(source_shape) if size == 1}
+    physical = [axis for axis in order if axis not in units]
+    placed: list[int] = []
+    for axis in physical:
+        group = next(i for i, g in enumerate(groups) if axis in g)
+        wanted = [a for a in groups[group] if a not in units]
+        if axis == wanted[0]:
+            start = physical.index(axis)
+            if physical[start : start + len(wanted)] != wanted:
+                return None
+            placed.append(group)
+        elif group not in placed:
+            return None
+    rest = [group for group in range(len(groups)) if group not in placed]
+    return _row_major_if_equal(tuple(rest + placed), groups, units)
+
+
+def _row_major_if_equal(order: Order, groups: list[list[int]], units: set[int]) -> Order:
+    """Row-major itself, where `order` differs from it in unit dimensions alone."""
+    real = [group for group in order if any(axis not in units for axis in groups[group])]
+    return row_major(len(order)) if real == sorted(real) else order
+
+
+def callee(call: ir.Operation) -> str:
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value

@@ -1,0 +1,83 @@
+"""Dimensions of several stages that run together, in one loop: linked by what stages read of earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from motet.compiler.kernels.kernel import Access, Affine, Stage
+
+Dimension = tuple[int, int]  # a stage and one of its dimensions
+Class = dict[int, int]  # dimensions that run together, by stage
+# How an entry of the map that a stage reads a value by, and that of the map that the value was written by, link their
+# dimensions: the pairs, or None where the stages cannot run together.
+Link = Callable[[Affine, Stage, Affine, Stage], Sequence[tuple[int, int]] | None]
+
+
+def linked_dimensions(
+    stages: Sequence[Stage], takes: Callable[[Stage, int], bool], link: Link
+) -> list[Class] | None:
+    """The classes of the dimensions that `takes` tells of; None where a value is written twice or goes on an earlier
+    one, where `link` says so, or where two dimensions of one stage were the same."""
+    classes = _Classes([(s, d) for s, stage in enumerate(stages) for d in range(len(stage.sizes)) if takes(stage, d)])
+    written: dict[int, tuple[int, Access]] = {}
+    for s, stage in enumerate(stages):
+        if any(isinstance(init, Access) and init.value in written for init in stage.inits):
+            return None
+        for access in stage.inputs:
+            if access.value not in written:
+                continue
+            producer, output = written[access.value]
+            for here, there in zip(access.map, output.map, strict=True):
+                pairs = link(here, stage, there, stages[producer])
+                if pairs is None:
+                    return None
+                for reading, writing in pairs:
+                    classes.join((s, reading), (producer, writing))
+        for access in stage.outputs:
+            if access.value in written:
+                return None
+            written[access.value] = (s, access)
+    return classes.found()
+
+
+class _Classes:
+    def __init__(self, dimensions: Sequence[Dimension]) -> None:
+        self._parent = {dimension: dimension for dimension in dimensions}
+
+    def _root(self, dimension: Dimension) -> Dimension:
+        while self._parent[dimension] != dimension:
+            dimension = self._parent[dimension]
+        return dimension
+
+    def join(self, one: Dimension, other: Dimension) -> None:
+        self._parent[self._root(one)] = self._root(other)
+
+    def found(self) -> list[Class] | None:
+        """None where a class has two dimensions of one stage."""
+        found: dict[Dimension, Class] = {}
+        for s, d in self._parent:
+            members = found.setdefault(self._root((s, d)), {})
+            if s in members:
+                return None
+            members[s] = d
+        return list(found.values())
+
+
+def with_equal_extents(classes: Sequence[Class], extent: Callable[[int, int], object]) -> list[Class]:
+    """`classes` of different stages and equal extent as one: nothing ties them, but a loop can hold them."""
+    result: list[Class] = []
+    for members in classes:
+        own = extent(*next(iter(members.items())))
+        host = next(
+            (
+                other
+                for other in result
+                if not other.keys() & members.keys() and all(extent(s, d) == own for s, d in other.items())
+            ),
+            None,
+        )
+        if host is None:
+            result.append(dict(members))
+        else:
+            host.update(members)
+    return result

@@ -1,0 +1,27 @@
+"""Applies a `Packing` to a constant: the layout in which a kernel reads it, made once when compiling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motet.compiler.kernels.kernel import Packing
+
+
+def apply_packing(array: np.ndarray, packing: Packing) -> np.ndarray:
+    """`array` in the layout of `packing`: contiguous, same dtype, zeros where blocks are not full."""
+    moved = np.transpose(array, packing.permutation)
+    multiples = packing.multiples or packing.blocks
+    widths = [(0, -size % multiple) for size, multiple in zip(moved.shape, multiples, strict=True)]
+    padded = np.pad(moved, widths) if any(after for _, after in widths) else moved
+    split: list[int] = []
+    for size, block in zip(padded.shape, packing.blocks, strict=True):
+        split += [size // block, block]
+    return np.ascontiguousarray(np.transpose(padded.reshape(split), packing.split_permutation))
+
+
+def packed_elements(shape: tuple[int, ...], packing: Packing) -> int:
+    """Elements of a constant of `shape` once packed."""
+    count = 1
+    for axis, multiple in zip(packing.permutation, packing.multiples or packing.blocks, strict=True):
+        count *= -(-shape[axis] // multiple) * multiple
+    return count

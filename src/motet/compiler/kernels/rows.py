@@ -1,0 +1,147 @@
+"""Which stages run over the same rows, and how: rows, the loops along them, and what is gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Stage
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.reduction import Reduction, match_reductions
+from motet.compiler.kernels.strides import Extent, Place, place_of, product_of
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Stages over shared rows. `outer` and `inner` are the loops over rows and along them; `dims` say for each stage
+    which loop each of its dimensions is (outer ones first), None for those of extent 1. `wide` stages go along rows;
+    `reduces` are those that gather them, and how."""
+
+    kernel: Kernel
+    stages: tuple[Stage, ...]
+    outer: tuple[Extent, ...]
+    inner: tuple[Extent, ...]
+    dims: tuple[tuple[int | None, ...], ...]
+    wide: tuple[bool, ...]
+    reduces: Sequence[Sequence[Reduction]]
+
+    @property
+    def count(self) -> Extent:
+        return product_of([(size, 0) for size in self.outer])
+
+    @property
+    def length(self) -> Extent:
+        return product_of([(size, 0) for size in self.inner])
+
+    def place(self, access: Access, s: int) -> Place:
+        """Where stage `s` accesses a value; padding is not looked at."""
+        place = place_of(self.kernel, access, len(self.stages[s].sizes))
+        assert place is not None, "match_rows has looked at all of them"
+        return place
+
+
+def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
+    """`stages` over the same rows with at least one reduction along them, or None."""
+    if not any(stage.reductions for stage in stages):
+        return None
+    found = [match_reductions(stage) if stage.reductions else [] for stage in stages]
+    classes = linked_dimensions(stages, lambda stage, dimension: stage.sizes[dimension] != 1, _link)
+    if classes is None or any(one is None for one in found):
+        return None
+    count = len(stages)
+    sizes = [{stages[s].sizes[d] for s, d in members.items()} for members in classes]
+    if any(len(each) != 1 for each in sizes):
+        return None
+    outer = [
+        members for members in classes
+        if len(members) == count and all(stages[s].iterators[d] == "parallel" for s, d in members.items())
+    ]
+    inner = _align(stages, [members for members in classes if members not in outer])
+    if inner is None:
+        return None
+    dims: list[list[int | None]] = [[None for _ in stage.sizes] for stage in stages]
+    for number, members in enumerate([*outer, *inner]):
+        for s, d in members.items():
+            dims[s][d] = number
+    wide = tuple(any(s in members for members in inner) for s in range(count))
+    extents: list[Extent] = []
+    for members in (*outer, *inner):
+        s, d = next(iter(members.items()))
+        extents.append(Extent.of(stages[s].sizes[d]))
+    rows = Rows(
+        kernel, tuple(stages), tuple(extents[: len(outer)]), tuple(extents[len(outer) :]),
+        tuple(map(tuple, dims)), wide, [one or [] for one in found],
+    )
+    return rows if _has_places(rows) and _is_consistent(rows) else None
+
+
+def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequence[tuple[int, int]] | None:
+    reading, writing = _only(here, reader), _only(there, producer)
+    if reading is None and writing is None:
+        return ()
+    return None if reading is None or writing is None else ((reading, writing),)
+
+
+def _only(entry: Affine, stage: Stage) -> int | None:
+    """The one dimension that `entry` runs along, those of extent 1 left out."""
+    moving = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+    return moving[0] if len(moving) == 1 and entry.coefficients[moving[0]] == 1 else None
+
+
+def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:
+    """The loops along rows. Stages that nothing ties together may share one if their extents are equal; every stage
+    has all of them or none, and reduces all or none."""
+    found = with_equal_extents(sorted(inner, key=len, reverse=True), lambda s, d: stages[s].sizes[d])
+    for s, stage in enumerate(stages):
+        own = [members[s] for members in found if s in members]
+        kinds = {stage.iterators[d] for d in own}
+        if own and (len(own) != len(found) or len(kinds) != 1):
+            return None
+        if not own and any(stage.sizes[d] != 1 for d in stage.reductions):
+            return None
+    widest = max(range(len(stages)), key=lambda s: sum(s in members for members in found))
+    if not found or any(widest not in members for members in found):
+        return None
+    order = _order(stages[widest])
+    return sorted(found, key=lambda members: order.index(members[widest]))
+
+
+def _order(stage: Stage) -> list[int]:
+    """The dimensions of a stage as they lie in its first input that has them, the fastest last."""
+    seen: list[int] = []
+    for access in (*stage.inputs, *stage.outputs):
+        for entry in access.map:
+            seen += [d for d, c in enumerate(entry.coefficients) if c and d not in seen]
+    return seen + [d for d in range(len(stage.sizes)) if d not in seen]
+
+
+def _has_places(rows: Rows) -> bool:
+    """Whether every access has one stride along each loop."""
+    return all(
+        place_of(rows.kernel, access, len(stage.sizes)) is not None
+        for stage in rows.stages
+        for access in (*stage.inputs, *stage.outputs, *(init for init in stage.inits if isinstance(init, Access)))
+    )
+
+
+def _is_consistent(rows: Rows) -> bool:
+    """Whether stages read what earlier ones made at the point where it was made."""
+    written: dict[int, list[dict[int | None, int]]] = {}
+    for s, stage in enumerate(rows.stages):
+        for access in stage.inputs:
+            if access.value in written and (
+                access.padding is not None or translated(rows, s, access) != written[access.value]
+            ):
+                return False
+        for access in stage.outputs:
+            written[access.value] = translated(rows, s, access)
+    return True
+
+
+def translated(rows: Rows, s: int, access: Access) -> list[dict[int | None, int]]:
+    """Where stage `s` accesses a value, by the rows' own dimensions, which stages can be compared by."""
+    return [
+        {rows.dims[s][d]: c for d, c in enumerate(entry.coefficients) if c and rows.stages[s].sizes[d] != 1}
+        | {None: entry.constant}
+        for entry in access.map
+    ]

@@ -1,0 +1,194 @@
+"""Extents, strides and places: where an access's elements lie in memory, static or dynamic.
+
+An extent is a product of a number and symbols. A place is an access turned into an offset and one stride per
+dimension of a loop nest, counted in elements. Adjacent dimensions that every place walks as one are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from motet.artifact.schema import Expr
+from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value
+
+
+@dataclass(frozen=True)
+class Extent:
+    """`factor * product(symbols)`; the symbols are sorted, and absent where the factor is zero."""
+
+    factor: int = 1
+    symbols: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(size: Size) -> Extent:
+        return Extent(size) if isinstance(size, int) else Extent(1, (size,))
+
+    def __mul__(self, other: Extent | int) -> Extent:
+        if isinstance(other, int):
+            other = Extent(other)
+        factor = self.factor * other.factor
+        return Extent(factor, tuple(sorted(self.symbols + other.symbols)) if factor else ())
+
+    @property
+    def known(self) -> int | None:
+        return None if self.symbols else self.factor
+
+    @property
+    def expression(self) -> Expr:
+        return product((self.factor, *self.symbols))
+
+
+ZERO, ONE = Extent(0), Extent(1)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Along one axis of a padded value: a point is inside where `0 <= entry < extent`."""
+
+    entry: Affine
+    extent: Extent
+
+
+@dataclass(frozen=True)
+class Place:
+    """Element `sum(offset) + sum(strides[d] * i_d)` of `value`'s memory; outside `bounds`, the number `padding`."""
+
+    value: int
+    dtype: str
+    offset: tuple[Extent, ...]
+    strides: tuple[Extent, ...]
+    bounds: tuple[Bound, ...] = ()
+    padding: float | int | None = None
+
+
+def memory_strides(value: Value) -> tuple[Extent, ...]:
+    """The stride in elements of each logical dimension of `value`, by its physical order."""
+    strides = [ONE] * value.rank
+    running = ONE
+    for axis in reversed(value.order):
+        strides[axis] = running
+        running = running * Extent.of(value.shape[axis])
+    return tuple(strides)
+
+
+def place_of(kernel: Kernel, access: Access, rank: int) -> Place | None:
+    """The place of `access` in a nest of `rank` dimensions; None where a stride is no product (a diagonal of
+    dynamic extents). The access's padding is not looked at."""
+    value = kernel.values[access.value]
+    strides = [ZERO] * rank
+    offset: list[Extent] = []
+    for entry, stride in zip(access.map, memory_strides(value), strict=True):
+        if entry.constant:
+            offset.append(stride * entry.constant)
+        for dim, coefficient in enumerate(entry.coefficients):
+            if not coefficient:
+                continue
+            total = _sum(strides[dim], stride * coefficient)
+            if total is None:
+                return None
+            strides[dim] = total
+    return Place(access.value, value.dtype, tuple(offset), tuple(strides))
+
+
+def bounded_place_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Place | None:
+    """The place of `access` in a nest of loops of `sizes`, with the bounds that its padding asks for: those that some
+    point may be beyond. None as `place_of`."""
+    place = place_of(kernel, access, len(sizes))
+    if place is None or access.padding is None:
+        return place
+    bounds = tuple(
+        Bound(entry, Extent.of(extent))
+        for entry, extent in zip(access.map, kernel.values[access.value].shape, strict=True)
+        if not _is_always_inside(entry, extent, sizes)
+    )
+    return replace(place, bounds=bounds, padding=access.padding if bounds else None)
+
+
+def _is_always_inside(entry: Affine, extent: Size, sizes: Sequence[Size]) -> bool:
+    if entry.single is not None and sizes[entry.single] == extent:
+        return True
+    span = span_of(entry, sizes)
+    return span is not None and isinstance(extent, int) and span[0] >= 0 and span[1] < extent
+
+
+def span_of(entry: Affine, sizes: Sequence[Size]) -> tuple[int, int] | None:
+    """The least and the greatest of what `entry` is over loops of `sizes`; None where an extent is dynamic."""
+    low = high = entry.constant
+    for coefficient, size in zip(entry.coefficients, sizes, strict=True):
+        if not coefficient:
+            continue
+        if not isinstance(size, int):
+            return None
+        low, high = low + min(0, coefficient * (size - 1)), high + max(0, coefficient * (size - 1))
+    return low, high
+
+
+def initial_of(kernel: Kernel, stage: Stage) -> Place | float | int | None:
+    """What the sums of `stage` begin with; None for a padded tensor and for one that the kernel itself makes."""
+    init = stage.inits[0]
+    if not isinstance(init, Access):
+        return init
+    if init.padding is not None or kernel.values[init.value].role == "temporary":
+        return None
+    return place_of(kernel, init, len(stage.sizes))
+
+
+def _sum(a: Extent, b: Extent) -> Extent | None:
+    if a == ZERO or b == ZERO:
+        return b if a == ZERO else a
+    return Extent(a.factor + b.factor, a.symbols) if a.symbols == b.symbols else None
+
+
+def select(place: Place, dims: Sequence[int]) -> Place:
+    """`place` seen over `dims` alone, in that order."""
+    return replace(place, strides=tuple(place.strides[d] for d in dims))
+
+
+def merge(
+    sizes: Sequence[Extent], dims: Sequence[int], places: Sequence[Place], frozen: frozenset[int] = frozenset()
+) -> list[tuple[Extent, int]]:
+    """`dims` of one kind merged where all of `places` walk a pair as one loop: (extent, innermost dimension) each.
+
+    A merged dimension's strides are those of its innermost one. `frozen` dimensions stay alone.
+    """
+    groups = [(sizes[d], d) for d in dims if sizes[d] != ONE]
+    merged = True
+    while merged:
+        merged = False
+        for outer_size, outer in groups:
+            inner = next(
+                (
+                    (size, d)
+                    for size, d in groups
+                    if d != outer and not {d, outer} & frozen
+                    and all(p.strides[outer] == p.strides[d] * size for p in places)
+                ),
+                None,
+            )
+            if inner is not None:
+                groups = [g for g in groups if g[1] not in (outer, inner[1])]
+                groups.append((outer_size * inner[0], inner[1]))
+                merged = True
+                break
+    return groups
+
+
+def product_of(loops: Sequence[tuple[Extent, int]]) -> Extent:
+    """How many points `loops`, extents with their dimensions, have."""
+    result = ONE
+    for size, _ in loops:
+        result = result * size
+    return result
+
+
+def physical_order(kernel: Kernel, stage: Stage) -> list[int]:
+    """The stage's dimensions, outermost first: as the first output lies in memory, then the rest as the first
+    inputs do, parallel ones before reductions."""
+    found: list[int] = []
+    for access in (*stage.outputs, *stage.inputs):
+        for axis in kernel.values[access.value].order:
+            found += [d for d, c in enumerate(access.map[axis].coefficients) if c and d not in found]
+    found += [d for d in range(len(stage.sizes)) if d not in found]
+    return sorted(found, key=lambda d: stage.iterators[d] == "reduction")

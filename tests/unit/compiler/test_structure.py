@@ -1,0 +1,41 @@
+"""What the compiler's packages may import of each other, and that the checks of it see a forbidden import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checks.structure import Check, Module, backend_imports, kernel_imports, read_modules
+
+CPU, KERNELS = "motet.compiler.codegen.cpu.rows", "motet.compiler.kernels.rows"
+
+
+@pytest.mark.parametrize("check", [backend_imports, kernel_imports])
+def test_packages_import_what_the_architecture_allows(check: Check) -> None:
+    assert list(check(read_modules())) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "text"),
+    [
+        (backend_imports, CPU, "from motet.compiler.codegen.triton.scalars import number"),
+        (backend_imports, CPU, "def late():\n    import motet.compiler.codegen.nvvm.emit"),
+        (kernel_imports, KERNELS, "from llvmlite import ir"),
+        (kernel_imports, KERNELS, "import triton.language"),
+        (kernel_imports, KERNELS, "from motet.compiler.codegen.cpu.micro import Frame"),
+    ],
+)
+def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None:
+    assert list(check([Module(name, Path(), text)]))
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "text"),
+    [
+        (backend_imports, CPU, "from motet.compiler.codegen.llvm.text import to_llvmlite"),
+        (backend_imports, CPU, "from motet.compiler.codegen.cpu.builder import Builder"),
+        (kernel_imports, KERNELS, "from motet.compiler.ir._mlir import ir"),
+    ],
+)
+def test_allowed_imports_are_no_findings(check: Check, name: str, text: str) -> None:
+    assert not list(check([Module(name, Path(), text)]))
