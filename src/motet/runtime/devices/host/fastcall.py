@@ -77,8 +77,8 @@ class MoreArenas:
     def attach(self, call: int, arenas: Sequence[int]) -> None:
         """Takes over the arenas of a Call, one at most."""
         self._table[: len(arenas)] = arenas
-        self._free = call + layout.Call.ARENAS_FREE
-        _store(call + layout.Call.ARENAS, ctypes.addressof(self._table))
+        self._free = call + layout.CallLayout.ARENAS_FREE
+        _store(call + layout.CallLayout.ARENAS, ctypes.addressof(self._table))
 
     @property
     def all_taken(self) -> bool:
@@ -144,27 +144,27 @@ def make_fast_call(
     held.append(failed)
     constants = dict(fixed or {})
     arenas = arenas[: layout.ARENAS]
-    call = _words([0] * (layout.Call.STRIDE // 8), held)
+    call = _words([0] * (layout.CallLayout.STRIDE // 8), held)
     for field, value in (
-        (layout.Call.PROGRAM, program.address),
-        (layout.Call.INPUTS, len(inputs)),
-        (layout.Call.RESULTS, len(results)),
-        (layout.Call.EXTERNALS, program.externals),
-        (layout.Call.FIXED, _words([constants.get(i, 0) for i in range(program.externals)], held)),
-        (layout.Call.FALLBACK, id(fallback)),
-        (layout.Call.FAILURE, id(failure)),
-        (layout.Call.ARRAY_TYPE, id(np.ndarray)),
-        (layout.Call.PYARRAY_EMPTY, _numpy_function(_PYARRAY_EMPTY)),
-        (layout.Call.RELEASE, int(release_lock)),
-        (layout.Call.DESTINATIONS, int(bool(results) and not in_place)),
-        (layout.Call.ARENA_EXTERNAL, -1 if arena is None else arena),
-        (layout.Call.ARENAS_FREE, (1 << len(arenas)) - 1),
-        (layout.Call.ARENAS, _words(arenas, held)),
-        (layout.Call.SPECS, spec_table),
-        (layout.Call.NONE, id(None)),
-        (layout.Call.STATUSES, 0 if statuses is None else len(statuses.checks)),
-        (layout.Call.STATUS_OFFSET, 0 if statuses is None else statuses.offset),
-        (layout.Call.FAILED, id(failed)),
+        (layout.CallLayout.PROGRAM, program.address),
+        (layout.CallLayout.INPUTS, len(inputs)),
+        (layout.CallLayout.RESULTS, len(results)),
+        (layout.CallLayout.EXTERNALS, program.externals),
+        (layout.CallLayout.FIXED, _words([constants.get(i, 0) for i in range(program.externals)], held)),
+        (layout.CallLayout.FALLBACK, id(fallback)),
+        (layout.CallLayout.FAILURE, id(failure)),
+        (layout.CallLayout.ARRAY_TYPE, id(np.ndarray)),
+        (layout.CallLayout.PYARRAY_EMPTY, _numpy_function(_PYARRAY_EMPTY)),
+        (layout.CallLayout.RELEASE, int(release_lock)),
+        (layout.CallLayout.DESTINATIONS, int(bool(results) and not in_place)),
+        (layout.CallLayout.ARENA_EXTERNAL, -1 if arena is None else arena),
+        (layout.CallLayout.ARENAS_FREE, (1 << len(arenas)) - 1),
+        (layout.CallLayout.ARENAS, _words(arenas, held)),
+        (layout.CallLayout.SPECS, spec_table),
+        (layout.CallLayout.NONE, id(None)),
+        (layout.CallLayout.STATUSES, 0 if statuses is None else len(statuses.checks)),
+        (layout.CallLayout.STATUS_OFFSET, 0 if statuses is None else statuses.offset),
+        (layout.CallLayout.FAILED, id(failed)),
     ):
         _store(call + field, value)
     if more is not None:
@@ -196,14 +196,14 @@ def _fields_agree() -> bool:
     locked.flags.writeable = False
     for array in (whole, whole[:, ::2], whole.T, locked, np.zeros((), np.bool_), np.zeros((3, 0), np.int8)):
         at = id(array)
-        shape = _word(at + layout.Array.SHAPE)
-        flags = ctypes.c_int32.from_address(at + layout.Array.FLAGS).value
+        shape = _word(at + layout.ArrayLayout.SHAPE)
+        flags = ctypes.c_int32.from_address(at + layout.ArrayLayout.FLAGS).value
         if not (
-            _word(at + layout.Array.TYPE) == id(np.ndarray)
-            and _word(at + layout.Array.DATA) == array.ctypes.data
-            and ctypes.c_int32.from_address(at + layout.Array.RANK).value == array.ndim
+            _word(at + layout.ArrayLayout.TYPE) == id(np.ndarray)
+            and _word(at + layout.ArrayLayout.DATA) == array.ctypes.data
+            and ctypes.c_int32.from_address(at + layout.ArrayLayout.RANK).value == array.ndim
             and tuple(_word(shape + 8 * axis) for axis in range(array.ndim)) == array.shape
-            and _word(at + layout.Array.DESCRIPTOR) == id(array.dtype)
+            and _word(at + layout.ArrayLayout.DESCRIPTOR) == id(array.dtype)
             and bool(flags & _C_CONTIGUOUS) == array.flags.c_contiguous
             and bool(flags & _ALIGNED) == array.flags.aligned
             and bool(flags & _WRITEABLE) == array.flags.writeable

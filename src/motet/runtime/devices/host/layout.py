@@ -1,6 +1,6 @@
-"""Offsets, in bytes, of the structures that Python fills and the native support code reads.
+"""Offsets, in bytes, of the structures that Python fills and the executor reads.
 
-The support code (`motet.compiler.codegen.cpu.support`) is generated from this file, so the two cannot differ.
+The executor (`executor/source.py`) is generated from this file, so the two cannot differ.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ SUBMITTERS = 64  # threads that run programs with scratch at the same time; more
 ARENAS = 64  # arenas of a fast call
 
 
-class Pool(IntEnum):
+class PoolLayout(IntEnum):
     """The thread pool; fields that different threads write have a cache line each."""
 
     TICKET = 0  # i64: generation of the job << 32
@@ -37,7 +37,7 @@ class Pool(IntEnum):
     LANES = 448  # Lane for each submitter, then for each worker
 
 
-class Lane(IntEnum):
+class LaneLayout(IntEnum):
     """Scratch memory of one thread. `SHARE` is a worker's; the last submitter's lane has that of all submitters, of
     which one at a time has the pool."""
 
@@ -47,10 +47,10 @@ class Lane(IntEnum):
     STRIDE = 64
 
 
-SHARES = Pool.LANES + (SUBMITTERS - 1) * Lane.STRIDE + Lane.SHARE  # the submitter's share, then the workers'
+SHARES = PoolLayout.LANES + (SUBMITTERS - 1) * LaneLayout.STRIDE + LaneLayout.SHARE  # the submitter's share, then the workers'
 
 
-class Program(IntEnum):
+class ProgramLayout(IntEnum):
     POOL = 0
     COMMANDS = 8
     COUNT = 16
@@ -60,7 +60,7 @@ class Program(IntEnum):
     STRIDE = 64
 
 
-class Command(IntEnum):
+class CommandLayout(IntEnum):
     FUNCTION = 0
     TASKS = 8
     REFERENCES = 16  # pairs (external index or -1, byte offset)
@@ -69,7 +69,7 @@ class Command(IntEnum):
     STRIDE = 64
 
 
-class Call(IntEnum):
+class CallLayout(IntEnum):
     """What a fast call knows."""
 
     PROGRAM = 0
@@ -94,7 +94,7 @@ class Call(IntEnum):
     STRIDE = 192
 
 
-class Spec(IntEnum):
+class SpecLayout(IntEnum):
     """What an array must be."""
 
     DESCRIPTOR = 0
@@ -108,7 +108,7 @@ class Spec(IntEnum):
     STRIDE = 64
 
 
-class Array(IntEnum):
+class ArrayLayout(IntEnum):
     """Fields of numpy's PyArrayObject and of PyObject on 64-bit builds with the interpreter lock."""
 
     TYPE = 8

@@ -196,8 +196,8 @@ def _build_table(host: HostThreads, waves: Sequence[_Wave], scratch: int, parall
     """The structures of layout.py, one after the other: program, commands, references, sizes. Each wave is one
     command, which has the tasks of its members. What they do is noted in the log at the address `log`, if not 0."""
     buffers = [_buffers_of(wave) for wave in waves]
-    first = layout.Program.STRIDE // 8
-    words = layout.Command.STRIDE // 8
+    first = layout.ProgramLayout.STRIDE // 8
+    words = layout.CommandLayout.STRIDE // 8
     reference_at = first + words * len(waves)
     size_at = reference_at + 2 * sum(map(len, buffers))
     # How long they are does not depend on where they lie.
@@ -209,22 +209,22 @@ def _build_table(host: HostThreads, waves: Sequence[_Wave], scratch: int, parall
         table[at + field // 8] = value - (1 << 64) if value >= 1 << 63 else value
 
     for field, value in (
-        (layout.Program.POOL, host.address),
-        (layout.Program.COMMANDS, base + 8 * first),
-        (layout.Program.COUNT, len(waves)),
-        (layout.Program.SCRATCH, scratch),
-        (layout.Program.MOST_BUFFERS, max(map(len, buffers), default=0)),
-        (layout.Program.PARALLEL, int(parallel)),
+        (layout.ProgramLayout.POOL, host.address),
+        (layout.ProgramLayout.COMMANDS, base + 8 * first),
+        (layout.ProgramLayout.COUNT, len(waves)),
+        (layout.ProgramLayout.SCRATCH, scratch),
+        (layout.ProgramLayout.MOST_BUFFERS, max(map(len, buffers), default=0)),
+        (layout.ProgramLayout.PARALLEL, int(parallel)),
     ):
         put(0, field, value)
     member = 0
     for number, (wave, own) in enumerate(zip(waves, buffers, strict=True)):
         at = first + words * number
-        put(at, layout.Command.FUNCTION, _function_of(wave, log))
-        put(at, layout.Command.TASKS, _tasks_of(wave, host))
-        put(at, layout.Command.REFERENCES, base + 8 * reference_at)
-        put(at, layout.Command.COUNT, len(own))
-        put(at, layout.Command.SIZES, base + 8 * size_at)
+        put(at, layout.CommandLayout.FUNCTION, _function_of(wave, log))
+        put(at, layout.CommandLayout.TASKS, _tasks_of(wave, host))
+        put(at, layout.CommandLayout.REFERENCES, base + 8 * reference_at)
+        put(at, layout.CommandLayout.COUNT, len(own))
+        put(at, layout.CommandLayout.SIZES, base + 8 * size_at)
         for index, offset in own:
             put(reference_at, 0, index)
             put(reference_at, 8, offset)

@@ -138,13 +138,13 @@ class HostThreads:
             raise OptionError(f"device host: {self.count} threads; expected 1 to {MOST_THREADS}")
         code = support_code()
         lanes = layout.SUBMITTERS + self.count - 1
-        size = pages.round_up(layout.Pool.LANES + lanes * layout.Lane.STRIDE, pages.PAGE)
+        size = pages.round_up(layout.PoolLayout.LANES + lanes * layout.LaneLayout.STRIDE, pages.PAGE)
         self._state = _State(pages.map_pages(size), size, lanes)
         self.address = self._state.address
         self._lock = threading.Lock()
         self._worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address("motet_worker"))
-        _store(self.address + layout.Pool.SHIFT, (2 * self.count - 1).bit_length())
-        _store(self.address + layout.Pool.SPIN, 1)
+        _store(self.address + layout.PoolLayout.SHIFT, (2 * self.count - 1).bit_length())
+        _store(self.address + layout.PoolLayout.SPIN, 1)
         weakref.finalize(self, _release, self._state).atexit = False
         weakref.finalize(self, _stop, self._state)
         renew = weakref.WeakMethod(self._renew)
@@ -152,17 +152,17 @@ class HostThreads:
 
     @property
     def started(self) -> bool:
-        return bool(ctypes.c_int32.from_address(self.address + layout.Pool.STARTED).value)
+        return bool(ctypes.c_int32.from_address(self.address + layout.PoolLayout.STARTED).value)
 
     def start(self) -> None:
         """Start the workers, unless they run. Programs do it when they need them."""
         with self._lock:
             if self.started:
                 return
-            _store(self.address + layout.Pool.SPIN, _pauses(self._spin_seconds()))
-            lanes = self.address + layout.Pool.LANES + layout.SUBMITTERS * layout.Lane.STRIDE
+            _store(self.address + layout.PoolLayout.SPIN, _pauses(self._spin_seconds()))
+            lanes = self.address + layout.PoolLayout.LANES + layout.SUBMITTERS * layout.LaneLayout.STRIDE
             for number in range(self.count - 1):
-                arguments = (self.address, lanes + number * layout.Lane.STRIDE)
+                arguments = (self.address, lanes + number * layout.LaneLayout.STRIDE)
                 name = f"motet-{number + 1}"
                 target = functools.partial(_on_cores, self._cores, self._worker) if self._cores else self._worker
                 thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
@@ -171,8 +171,8 @@ class HostThreads:
                 except RuntimeError:  # none to be had, or the interpreter is going: do with those there are
                     break
                 self._state.threads.append(thread)
-            _store(self.address + layout.Pool.WORKERS, len(self._state.threads))
-            ctypes.c_int32.from_address(self.address + layout.Pool.STARTED).value = 1
+            _store(self.address + layout.PoolLayout.WORKERS, len(self._state.threads))
+            ctypes.c_int32.from_address(self.address + layout.PoolLayout.STARTED).value = 1
 
     def _spin_seconds(self) -> float:
         return _SPIN_SECONDS if self.count <= processors() else _CROWDED_SPIN_SECONDS
@@ -181,12 +181,12 @@ class HostThreads:
         """In the child of a fork: no worker came along, and what other threads did will not be finished."""
         self._lock = threading.Lock()
         self._state.threads.clear()
-        kept = (layout.Pool.SPIN, layout.Pool.SHIFT)
-        for offset in range(0, int(layout.Pool.LANES), 8):
+        kept = (layout.PoolLayout.SPIN, layout.PoolLayout.SHIFT)
+        for offset in range(0, int(layout.PoolLayout.LANES), 8):
             if offset not in kept:
                 _store(self.address + offset, 0)
         for number in range(self._state.lanes):
-            _store(self.address + layout.Pool.LANES + number * layout.Lane.STRIDE + layout.Lane.SHARE, 0)
+            _store(self.address + layout.PoolLayout.LANES + number * layout.LaneLayout.STRIDE + layout.LaneLayout.SHARE, 0)
 
 
 def _on_cores(cores: frozenset[int], worker: Callable[..., None], *arguments: int) -> None:
@@ -237,6 +237,6 @@ def _release(state: _State) -> None:
         return  # a worker that is stuck in a kernel still reads the memory
     libc = ctypes.CDLL(None)
     for lane in range(state.lanes):
-        address = state.address + layout.Pool.LANES + lane * layout.Lane.STRIDE
+        address = state.address + layout.PoolLayout.LANES + lane * layout.LaneLayout.STRIDE
         libc.free(ctypes.c_void_p(ctypes.c_int64.from_address(address).value))
     pages.unmap_pages(state.address, state.size)

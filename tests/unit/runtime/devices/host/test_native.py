@@ -11,8 +11,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from motet.compiler.codegen.cpu import support
 from motet.errors import ArtifactError, OptionError, OutOfMemoryError
+from motet.runtime.devices.host.executor import build, source
 from motet.runtime.devices.host.loader import load_objects
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
@@ -47,9 +47,9 @@ def compile_ir(text: str) -> bytes:
     return machine.emit_object(llvm.parse_assembly(text))
 
 
-@pytest.mark.parametrize("machine", support.MACHINES, ids=lambda m: m.name)
-def test_shipped_support_objects_are_what_the_source_makes(machine: support.Machine) -> None:
-    assert support.path(machine).read_bytes() == support.build(machine)
+@pytest.mark.parametrize("machine", source.TARGETS, ids=lambda m: m.name)
+def test_shipped_support_objects_are_what_the_source_makes(machine: source.ExecutorTarget) -> None:
+    assert build.path(machine).read_bytes() == build.build(machine)
 
 
 @pytest.mark.parametrize("tasks", [0, 1, 2, 7, 64, 1000, 100_003])

@@ -1,4 +1,4 @@
-"""The call of a compiled function from Python as LLVM IR, part of the runtime's native code (`support.py`).
+"""The call of a compiled function from Python as LLVM IR, part of the executor (`source.py`).
 
 A METH_FASTCALL entry that checks its arrays' fields in place; what does not fit goes to Python.
 """

@@ -1,4 +1,4 @@
-"""The statuses of a call as LLVM IR, part of the runtime's native code (`support.py`).
+"""The statuses of a call as LLVM IR, part of the executor (`source.py`).
 
 They are words in the call's arena that say which checks of its kernels failed (`motet/runtime/checks.py`).
 """

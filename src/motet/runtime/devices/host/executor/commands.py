@@ -1,4 +1,4 @@
-"""The runtime's executor of schedules as LLVM IR, part of its native code (`support.py`).
+"""The runtime's executor of schedules as LLVM IR, part of the executor (`source.py`).
 
 Commands run in order in one native call. A command with a single task runs in the caller. Commands
 that may run at once are one, a *wave* (`motet_wave`), whose tasks are those of all of them; `motet_wave_logged` also

@@ -1,4 +1,4 @@
-"""The runtime's thread pool as LLVM IR, part of its native code (`support.py`).
+"""The runtime's thread pool as LLVM IR, part of the executor (`source.py`).
 
 The tasks of a job are cut in one *share* per thread, generation << 32 | tasks left, always alike, so
 that a thread works on what its caches hold from the job before. A thread claims three quarters of what is
