@@ -25,12 +25,12 @@ import numpy as np
 from motet.errors import CallError, OptionError
 from motet.exporting.static import StaticFunction, shape_text
 from motet.runtime.concrete import Shape
+from motet.runtime.devices.common.recording import bytes_of
 from motet.runtime.devices.riscv.installing import install, write
 from motet.runtime.devices.riscv.memory import Memory, RiscvBuffer, anonymous_file
 from motet.runtime.devices.riscv.options import Options
 from motet.runtime.devices.riscv.program import Instance, RiscvCommandBuffer, load_riscv
 from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
-from motet.runtime.recording import bytes_of
 
 _PAGE = 4096
 _RISCV, _EXECUTABLE = 243, 2

@@ -23,14 +23,15 @@ import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime import cpu_features, recording
+from motet.runtime import cpu_features
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.devices.common import recording
+from motet.runtime.devices.common.recording import bytes_of
+from motet.runtime.devices.common.work_queue import WorkQueue
 from motet.runtime.devices.host.loader import load_objects
 from motet.runtime.devices.host.recorded import processor_obstacle
-from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
 from motet.runtime.uri import number_options
-from motet.runtime.work_queue import WorkQueue
 from motet_sandbox.core import CodeImage, Core
 from motet_sandbox.memory import Memory, SandboxBuffer
 from motet_sandbox.worker import Command

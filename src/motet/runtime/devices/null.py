@@ -26,8 +26,11 @@ import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError, DeviceLost, KernelFault, MotetError, OutOfMemoryError
-from motet.runtime import cpu_features, recording
+from motet.runtime import cpu_features
 from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.devices.common import recording
+from motet.runtime.devices.common.recording import bytes_of
+from motet.runtime.devices.common.work_queue import WorkQueue
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.recorded import (
     NativeCommandBuffer,
@@ -37,10 +40,8 @@ from motet.runtime.devices.host.recorded import (
     record_native,
 )
 from motet.runtime.devices.host.threads import HostThreads
-from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import HostTimeline, Point, raisable
 from motet.runtime.uri import number_options
-from motet.runtime.work_queue import WorkQueue
 
 api = API_VERSION
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.errors import DeviceError
-from motet.runtime import recording
 from motet.runtime.device import Work
+from motet.runtime.devices.common import recording
+from motet.runtime.devices.common.lifetime import Resources
 from motet.runtime.devices.cuda.api import CudaError, Handle, Launch, make_launch
 from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul
-from motet.runtime.devices.cuda.lifetime import Resources
 from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, alone, pack_size
 
 if TYPE_CHECKING:

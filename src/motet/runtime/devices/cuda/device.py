@@ -16,22 +16,22 @@ import numpy as np
 from motet.artifact.library import Algorithm, LibraryCall
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError, DeviceLost, MotetError, OutOfMemoryError
-from motet.runtime import recording
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
 from motet.runtime.device_array import DeviceArray
+from motet.runtime.devices.common import recording
+from motet.runtime.devices.common.block_pool import CudaBuffer, Pool
+from motet.runtime.devices.common.lifetime import Current, Lifetimes, Remains, Resources
+from motet.runtime.devices.common.recording import bytes_of
+from motet.runtime.devices.common.staging import Slot, Staging
+from motet.runtime.devices.common.stream_queue import CudaQueue, Finish, Issue
+from motet.runtime.devices.common.transfers import Transfers
 from motet.runtime.devices.cuda import external, faults
 from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, WRONG_CONTEXT, CudaApi, CudaError, Gpu, Handle
 from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
 from motet.runtime.devices.cuda.cublaslt import CublasError, Products
-from motet.runtime.devices.cuda.lifetime import Current, Lifetimes, Remains, Resources
-from motet.runtime.devices.cuda.memory import CudaBuffer, Pool
 from motet.runtime.devices.cuda.modules import Modules
 from motet.runtime.devices.cuda.profiling import Profiler
 from motet.runtime.devices.cuda.program import CudaExecutable, load_kernels, obstacle, with_products
-from motet.runtime.devices.cuda.queue import CudaQueue, Finish, Issue
-from motet.runtime.devices.cuda.staging import Slot, Staging
-from motet.runtime.devices.cuda.transfers import Transfers
-from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
 
 _APART = 256  # bytes: where arrays in one block may begin

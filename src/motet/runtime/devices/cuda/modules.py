@@ -14,9 +14,9 @@ from contextlib import suppress
 
 from motet.cache import Cache
 from motet.errors import DeviceError
+from motet.runtime.devices.common.lifetime import Current, Resources
 from motet.runtime.devices.cuda import faults
 from motet.runtime.devices.cuda.api import CudaApi, CudaError, Handle
-from motet.runtime.devices.cuda.lifetime import Current, Resources
 
 _ELF = b"\x7fELF"
 _MOST_THREADS = 8

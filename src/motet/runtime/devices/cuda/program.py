@@ -27,9 +27,9 @@ import numpy as np
 from motet.artifact.library import UnknownLibrary, read_call
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
+from motet.runtime.devices.common.lifetime import Resources
 from motet.runtime.devices.cuda.api import Handle
 from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul, Products
-from motet.runtime.devices.cuda.lifetime import Resources
 from motet.runtime.devices.cuda.modules import Modules
 
 if TYPE_CHECKING:

@@ -19,8 +19,11 @@ import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
-from motet.runtime import cpu_features, recording
+from motet.runtime import cpu_features
 from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
+from motet.runtime.devices.common import recording
+from motet.runtime.devices.common.recording import bytes_of
+from motet.runtime.devices.common.work_queue import WorkQueue
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.recorded import (
     NativeCommandBuffer,
@@ -31,10 +34,8 @@ from motet.runtime.devices.host.recorded import (
     record_native,
 )
 from motet.runtime.devices.host.threads import HostThreads, processors, thread_count
-from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
 from motet.runtime.uri import number_options, split_uri
-from motet.runtime.work_queue import WorkQueue
 
 api = API_VERSION
 

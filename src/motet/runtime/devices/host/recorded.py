@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from motet.artifact.schema import Variant
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime import cpu_features, recording
+from motet.runtime import cpu_features
 from motet.runtime.device import Event, Piece, Work
+from motet.runtime.devices.common import recording
 from motet.runtime.devices.host.loader import Code, load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads

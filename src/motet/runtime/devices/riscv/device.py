@@ -14,8 +14,10 @@ import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
-from motet.runtime import recording
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
+from motet.runtime.devices.common import recording
+from motet.runtime.devices.common.recording import bytes_of
+from motet.runtime.devices.common.work_queue import WorkQueue
 from motet.runtime.devices.riscv.connection import Batch, Connection, Outcome
 from motet.runtime.devices.riscv.emulator import Emulator, check_version
 from motet.runtime.devices.riscv.errata import FIXED
@@ -26,9 +28,7 @@ from motet.runtime.devices.riscv.options import ARCHITECTURES, Options
 from motet.runtime.devices.riscv.program import Instance, RiscvCommandBuffer, RiscvExecutable, load_riscv
 from motet.runtime.devices.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
 from motet.runtime.devices.riscv.window import Window
-from motet.runtime.recording import bytes_of
 from motet.runtime.timeline import Point
-from motet.runtime.work_queue import WorkQueue
 
 FAMILY = "riscv"
 QUEUES = 2

@@ -11,6 +11,7 @@ import numpy as np
 
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import Work
+from motet.runtime.devices.common.recording import check_work
 from motet.runtime.devices.host import elf, pages
 from motet.runtime.devices.host.loader import Linker
 from motet.runtime.devices.riscv.errata import STUB, divert, find_conversions
@@ -27,7 +28,6 @@ from motet.runtime.devices.riscv.protocol import (
     TRAMPOLINE,
     Op,
 )
-from motet.runtime.recording import check_work
 
 MACHINE = "riscv64"
 _CLAIMS = 4  # how often each core takes a part of a launch, if it has so many tasks

@@ -15,8 +15,8 @@ from tests.unit.runtime.devices.cuda.opening import launch, launch_of, load, ope
 from motet.errors import CallError, DeviceError, DeviceLost, KernelFault, OutOfMemoryError
 from motet.runtime.device import Reference, Work
 from motet.runtime.device_array import DeviceArray
+from motet.runtime.devices.common.block_pool import rounded
 from motet.runtime.devices.cuda.device import CudaDevice
-from motet.runtime.devices.cuda.memory import rounded
 from motet.runtime.timeline import HostTimeline
 
 MEBIBYTE = 1 << 20

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from motet.runtime.devices.common.staging import SMALL, Bytes, Part, Ring, Staging
+from motet.runtime.devices.common.stream_queue import Finish, Issue
 from motet.runtime.devices.cuda.api import CudaApi, Handle
-from motet.runtime.devices.cuda.queue import Finish, Issue
-from motet.runtime.devices.cuda.staging import SMALL, Bytes, Part, Ring, Staging
 
 
 class Transfers:

@@ -17,8 +17,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from motet.errors import MotetError
+from motet.runtime.devices.common.lifetime import Lane
 from motet.runtime.devices.cuda.api import INVALID_HANDLE, CudaError, Handle
-from motet.runtime.devices.cuda.lifetime import Lane
 from motet.runtime.timeline import Point, raisable
 
 if TYPE_CHECKING:
