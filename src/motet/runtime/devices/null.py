@@ -20,17 +20,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from motet.artifact.schema import Variant
-from motet.errors import DeviceError, DeviceLost, KernelFault, MotetError, OutOfMemoryError
-from motet.runtime import cpu_features
+from motet.errors import DeviceLost, KernelFault, MotetError, OutOfMemoryError
+from motet.runtime.cpu_features import machine
 from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
-from motet.runtime.devices.common import recording
-from motet.runtime.devices.common.recording import bytes_of
-from motet.runtime.devices.common.work_queue import WorkQueue
+from motet.runtime.devices.common.queued import QueuedDevice
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.recorded import (
     NativeCommandBuffer,
@@ -82,7 +80,7 @@ def probe() -> Sequence[DeviceInfo]:
     return [
         DeviceInfo(
             "modelled device, no hardware", FAMILY if not number else f"{FAMILY}/{number}", cores=1, threads=1,
-            level=cpu_features.machine(), memory=int(_OPTIONS["memory"][0]), family=FAMILY, ordinal=number,
+            level=machine(), memory=int(_OPTIONS["memory"][0]), family=FAMILY, ordinal=number,
         )
         for number in range(DEVICES)
     ]
@@ -106,14 +104,6 @@ class NullBuffer:
 
 
 @dataclass(eq=False)
-class _Lane:
-    """A queue, and the model's time on it."""
-
-    queue: WorkQueue
-    now: float = 0.0
-
-
-@dataclass(eq=False)
 class _Moment:
     """The timeline of one point: that of its queue, and when the model says that the point is reached."""
 
@@ -130,30 +120,22 @@ class _Moment:
         return self.timeline.error(value)
 
 
-class NullDevice:
+class NullDevice(QueuedDevice[NullBuffer, NativeExecutable, NativeCommandBuffer]):
     """See `motet.runtime.device.Device`."""
 
     def __init__(self, info: DeviceInfo, options: dict[str, float]) -> None:
-        self.info = info
+        super().__init__(info, int(options["queues"]))
         self.options = options
         self._capacity = int(options["memory"])
         self._used = 0
         self._threads = HostThreads(int(options["threads"]))
         self._pool = Pool()
         self._given_back: deque[int] = deque()
-        count = int(options["queues"])
-        self._lanes = [_Lane(WorkQueue(f"{info.uri} queue {number}")) for number in range(count)]
+        self._clocks = [0.0] * self.queues  # the model's time on each queue
         self._lock = threading.Lock()
         self._submissions = 0
-        self._closed = False
         self._released = threading.Event()
         self._lost: DeviceLost | None = None
-        self._profiling = False
-        self._events: list[Event] = []
-
-    @property
-    def queues(self) -> int:
-        return len(self._lanes)
 
     @property
     def bytes_used(self) -> int:
@@ -168,9 +150,7 @@ class NullDevice:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def allocate(self, size: int) -> Buffer:
-        self._check_usable()
-        recording.check_size(self.info.uri, size)
+    def _allocate(self, size: int) -> NullBuffer:
         with self._lock:
             if self._count_used() + size > self._capacity:
                 raise OutOfMemoryError(size, self.info.uri)
@@ -179,78 +159,29 @@ class NullDevice:
         weakref.finalize(buffer, _give_back, weakref.ref(self), size).atexit = False
         return buffer
 
-    def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
-        return None
-
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
         own = self._own(buffer)
-        return np.asarray(own.memory) if self.options["view"] else None
+        return self._bytes(own) if self.options["view"] else None
 
-    def write(
-        self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        own = self._own(target)
-        recording.check_transfer(self.info.uri, "write", own, source, offset, writes_array=False)
-
-        def work() -> None:
-            np.asarray(own.memory)[offset : offset + source.nbytes] = bytes_of(source)
-
-        return self._start([("write", "write", source.nbytes, self._bus(source.nbytes))], work, waits, queue)
-
-    def read(
-        self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        own = self._own(source)
-        recording.check_transfer(self.info.uri, "read", own, target, offset, writes_array=True)
-
-        def work() -> None:
-            bytes_of(target)[...] = np.asarray(own.memory)[offset : offset + target.nbytes]
-
-        return self._start([("read", "read", target.nbytes, self._bus(target.nbytes))], work, waits, queue)
-
-    def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        origin, own = self._own(source), self._own(target)
-        recording.check_copy(self.info.uri, origin, own)
-
-        def work() -> None:
-            np.asarray(own.memory)[: origin.bytes] = np.asarray(origin.memory)
-
-        return self._start([("copy", "copy", origin.bytes, self._local(2 * origin.bytes))], work, waits, queue)
-
-    def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        own = self._own(target)
-        recording.check_byte(self.info.uri, byte)
-
-        def work() -> None:
-            np.asarray(own.memory)[...] = byte
-
-        return self._start([("fill", "fill", own.bytes, self._local(own.bytes))], work, waits, queue)
+    def _bytes(self, buffer: NullBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return np.asarray(buffer.memory)
 
     # -- code and work ---------------------------------------------------------------------------
 
     def obstacle(self, variant: Variant) -> str | None:
         return f"for {variant.family} devices" if variant.family != FAMILY else processor_obstacle(variant)
 
-    def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
-        self._check_usable()
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
         return load_native(self.info.uri, objects, names)
 
-    def record(
-        self, executable: Executable | NativeExecutable, work: Sequence[Work], externals: int, scratch: int
-    ) -> CommandBuffer:
-        self._check_usable()
+    def _record(
+        self, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> NativeCommandBuffer:
         return record_native(self.info.uri, executable, work, externals, scratch, self._threads)
 
-    def submit(
-        self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
+    def _submit(
+        self, work: NativeCommandBuffer, buffers: Sequence[NullBuffer], waits: Sequence[Point], queue: int
     ) -> Point:
-        if not isinstance(work, NativeCommandBuffer):
-            raise recording.foreign_work(self.info.uri)
-        own = [self._own(buffer) for buffer in buffers]
-        recording.check_buffers(self.info.uri, own, work.needed)
-        self._check_queue(queue)
         with self._lock:
             number, self._submissions = self._submissions, self._submissions + 1
         commands = [
@@ -266,17 +197,11 @@ class NullDevice:
                 kernel = next((item.kernel for item in work.work if item.kernel), "")
                 reason = f"submission {number}, as fault-at={number} asks for"
                 raise KernelFault(self.info.uri, kernel, reason)
-            work.program.run([buffer.address for buffer in own])
+            work.program.run([buffer.address for buffer in buffers])
 
-        return self._start(commands, run, waits, queue)
+        return self._start_commands(commands, run, waits, queue)
 
-    # -- time ------------------------------------------------------------------------------------
-
-    def profile(self, on: bool) -> list[Event]:
-        """Events carry the times of the model."""
-        events, self._events = self._events, []
-        self._profiling = on
-        return events
+    # -- time, which is the model's, in events too ------------------------------------------------
 
     def _bus(self, size: int) -> float:
         return self.options["latency"] + size / self.options["bandwidth"]
@@ -293,14 +218,18 @@ class NullDevice:
         return item.references[0].bytes if item.op == "copy" else 0
 
     def _start(
+        self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
+    ) -> Point:
+        seconds = self._bus(size) if kind in ("write", "read") else self._local(2 * size if kind == "copy" else size)
+        return self._start_commands([(kind, kind, size, seconds)], work, waits, queue)
+
+    def _start_commands(
         self, commands: Sequence[tuple[str, str, int, float]], work: Callable[[], None], waits: Sequence[Point],
         queue: int,
     ) -> Point:
         """Queues `work`, which stands for `commands`: name, kind, bytes and duration of each."""
-        self._check_queue(queue)
         submitted = time.perf_counter()
-        lane = self._lanes[queue]
-        moment = _Moment(lane.queue.timeline)
+        moment = _Moment(self._queues[queue].timeline)
         before = [point.timeline for point in waits if isinstance(point.timeline, _Moment)]
         foreign = any(not isinstance(point.timeline, _Moment) and not point.reached for point in waits)
 
@@ -308,30 +237,24 @@ class NullDevice:
             if self._lost is not None:
                 raise raisable(self._lost)
             present = time.perf_counter() if foreign else submitted
-            clock = max([present, lane.now, *(earlier.end for earlier in before)])
+            clock = max([present, self._clocks[queue], *(earlier.end for earlier in before)])
             work()
             for name, kind, size, duration in commands:
                 if self._profiling:
                     self._events.append(Event(name, kind, queue, clock, clock + duration, size))
                 clock += duration
-            lane.now = moment.end = clock
+            self._clocks[queue] = moment.end = clock
             if self.options["pace"]:
                 time.sleep(max(0.0, clock - time.perf_counter()))
 
-        return Point(moment, lane.queue.submit(timed, waits).value)
+        return Point(moment, self._queues[queue].submit(timed, waits).value)
 
     # -- life ------------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """What is queued ends now; a kernel that runs goes on to its end, and its point is poisoned then."""
         self._check_usable()
         self._released.set()
-        self._abort(DeviceError(f"device {self.info.uri}: aborted"))
-
-    def close(self) -> None:
-        self._closed = True
-        for lane in self._lanes:
-            lane.queue.close()
+        super().abort()
 
     def give_back(self, size: int) -> None:
         """Called when a buffer goes. It may go anywhere, inside `allocate` too, which therefore must not be
@@ -347,28 +270,25 @@ class NullDevice:
 
     def _lose(self, reason: str) -> DeviceLost:
         self._lost = DeviceLost(self.info.uri, reason)
-        self._abort(self._lost)
+        for queue in self._queues:
+            queue.abort(self._lost)
         return self._lost
-
-    def _abort(self, error: DeviceError) -> None:
-        for lane in self._lanes:
-            lane.queue.abort(error)
 
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
-        recording.check_open(self.info.uri, self._closed)
+        super()._check_usable()
         if self._lost is not None:
             raise raisable(self._lost)
 
-    def _check_queue(self, queue: int) -> None:
-        self._check_usable()
-        recording.check_queue(self.info.uri, queue, len(self._lanes))
+    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[NullBuffer]:
+        return isinstance(buffer, NullBuffer) and buffer.device() is self
 
-    def _own(self, buffer: Buffer) -> NullBuffer:
-        if not isinstance(buffer, NullBuffer) or buffer.device() is not self:
-            raise recording.foreign_buffer(self.info.uri)
-        return buffer
+    def _is_own_code(self, executable: Executable) -> TypeGuard[NativeExecutable]:
+        return isinstance(executable, NativeExecutable)
+
+    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[NativeCommandBuffer]:
+        return isinstance(work, NativeCommandBuffer)
 
 
 def _give_back(device: weakref.ref[NullDevice], size: int) -> None:

@@ -6,24 +6,22 @@ devices of this driver share the machine and its memory: a buffer of one is a bu
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
-from motet.runtime import cpu_features
-from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
-from motet.runtime.devices.common import recording
-from motet.runtime.devices.common.recording import bytes_of
-from motet.runtime.devices.common.work_queue import WorkQueue
+from motet.runtime.cpu_features import host_features, level, machine
+from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Executable, Work
+from motet.runtime.devices.common.queued import QueuedDevice
+from motet.runtime.devices.common.recording import bytes_of, check_buffers, foreign_work
 from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.recorded import (
     NativeCommandBuffer,
@@ -58,10 +56,10 @@ conformance_exempt = {
 
 
 def probe() -> Sequence[DeviceInfo]:
-    level = cpu_features.level(cpu_features.host_features(), cpu_features.machine())
+    highest = level(host_features(), machine())
     return [
         DeviceInfo(
-            processor_name(), "host", processors(), thread_count(), level, memory(), family=FAMILY, host_memory=True,
+            processor_name(), "host", processors(), thread_count(), highest, memory(), family=FAMILY, host_memory=True,
             instances=True,
         )
     ]
@@ -73,7 +71,7 @@ def processor_name() -> str:
     except OSError:
         text = ""
     match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else cpu_features.machine()
+    return match[1].strip() if match else machine()
 
 
 def memory() -> int:
@@ -129,80 +127,38 @@ class HostBuffer:
         self.bytes = size
 
 
-class HostDevice:
+class HostDevice(QueuedDevice[HostBuffer, NativeExecutable, NativeCommandBuffer]):
     """See `motet.runtime.device.Device`. `pool` and `threads` may be shared with others."""
 
     def __init__(self, info: DeviceInfo, threads: HostThreads, pool: Pool | None = None) -> None:
-        self.info = info
+        super().__init__(info, QUEUES)
         self._threads = threads
         self._pool = Pool() if pool is None else pool
-        self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(QUEUES)]
-        self._closed = False
-        self._profiling = False
-        self._events: list[Event] = []
-
-    @property
-    def queues(self) -> int:
-        return QUEUES
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def allocate(self, size: int) -> Buffer:
-        self._check_open()
-        recording.check_size(self.info.uri, size)
+    def _allocate(self, size: int) -> HostBuffer:
         allocation = self._pool.allocate(size)
         return HostBuffer(allocation, allocation.address, size)
 
-    def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
-        self._check_open()
+    def adopt(self, array: np.ndarray[Any, Any]) -> HostBuffer | None:
+        self._check_usable()
         if not array.flags.c_contiguous:
             return None
         return HostBuffer(array, array.ctypes.data, array.nbytes)
 
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        memory = self._own(buffer).memory
+        return self._bytes(self._own(buffer))
+
+    def _bytes(self, buffer: HostBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        memory = buffer.memory
         return bytes_of(memory) if isinstance(memory, np.ndarray) else np.asarray(memory)
 
-    def write(
-        self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        memory = self._writable(target)
-        recording.check_transfer(self.info.uri, "write", memory, source, offset, writes_array=False)
-        return self._move("write", memory.address + offset, source.ctypes.data, source.nbytes, waits, queue,
-                          (memory, source))
-
-    def read(
-        self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        memory = self._own(source)
-        recording.check_transfer(self.info.uri, "read", memory, target, offset, writes_array=True)
-        return self._move("read", target.ctypes.data, memory.address + offset, target.nbytes, waits, queue,
-                          (memory, target))
-
-    def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        origin, memory = self._own(source), self._writable(target)
-        recording.check_copy(self.info.uri, origin, memory)
-        return self._move("copy", memory.address, origin.address, origin.bytes, waits, queue, (origin, memory))
-
-    def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        memory = self._writable(target)
-        recording.check_byte(self.info.uri, byte)
-
-        def work() -> None:
-            ctypes.memset(memory.address, byte, memory.bytes)
-
-        return self._start("fill", memory.bytes, work, waits, queue)
-
-    def _move(
-        self, kind: str, target: int, source: int, size: int, waits: Sequence[Point], queue: int, keep: object
-    ) -> Point:
-        def work() -> object:
-            ctypes.memmove(target, source, size)
-            return keep  # holds the memory until it was moved
-
-        return self._start(kind, size, work, waits, queue)
+    def _writable(self, buffer: Buffer) -> HostBuffer:
+        own = self._own(buffer)
+        if isinstance(own.memory, np.ndarray) and not own.memory.flags.writeable:
+            raise DeviceError(f"device {self.info.uri}: the buffer is an array that is read-only")
+        return own
 
     # -- code and work ---------------------------------------------------------------------------
 
@@ -211,34 +167,38 @@ class HostDevice:
             return f"for {variant.family} devices"
         return processor_obstacle(variant)
 
-    def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
-        self._check_open()
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
         return load_native(self.info.uri, objects, names)
 
-    def record(
-        self, executable: Executable | NativeExecutable, work: Sequence[Work], externals: int, scratch: int
-    ) -> CommandBuffer:
-        self._check_open()
+    def _record(
+        self, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> NativeCommandBuffer:
         return record_native(self.info.uri, executable, work, externals, scratch, self._threads)
 
     def submit(
         self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
     ) -> Point:
+        """As `BaseDevice.submit`, in one pass over the buffers: a call of a small program is little more than this."""
         if type(work) is not NativeCommandBuffer:
-            raise recording.foreign_work(self.info.uri)
+            raise foreign_work(self.info.uri)
         if self._closed or not 0 <= queue < QUEUES or len(buffers) != work.externals:
             self._check_queue(queue)
-            recording.check_buffers(self.info.uri, buffers, work.needed)
+            check_buffers(self.info.uri, buffers, work.needed)
         pointers: list[int] = []
         for buffer, needed in zip(buffers, work.needed, strict=True):
             if type(buffer) is not HostBuffer:
                 self._own(buffer)
             if buffer.bytes < needed:
-                recording.check_buffers(self.info.uri, buffers, work.needed)
+                check_buffers(self.info.uri, buffers, work.needed)
             pointers.append(buffer.address)
         if self._profiling:
             return self._queues[queue].run(lambda: self._run_timed(work, pointers, buffers, queue), waits)
         return self._queues[queue].run(functools.partial(_run, work.program.run, pointers, buffers), waits)
+
+    def _submit(
+        self, work: NativeCommandBuffer, buffers: Sequence[HostBuffer], waits: Sequence[Point], queue: int
+    ) -> Point:
+        return self.submit(work, buffers, waits, queue)
 
     def _run_timed(
         self, work: NativeCommandBuffer, pointers: list[int], buffers: Sequence[Buffer], queue: int
@@ -247,58 +207,16 @@ class HostDevice:
         self._events += note_events(work.work, work.program.run_logged(pointers), queue, begin)
         return buffers
 
-    def _start(
-        self, kind: str, size: int, work: Callable[[], object], waits: Sequence[Point], queue: int
-    ) -> Point:
-        self._check_queue(queue)
-        if not self._profiling:
-            return self._queues[queue].run(work, waits)
+    # -- ownership -------------------------------------------------------------------------------
 
-        def timed() -> None:
-            begin = time.perf_counter()
-            work()
-            self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
+    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[HostBuffer]:
+        return isinstance(buffer, HostBuffer)
 
-        return self._queues[queue].run(timed, waits)
+    def _is_own_code(self, executable: Executable) -> TypeGuard[NativeExecutable]:
+        return isinstance(executable, NativeExecutable)
 
-    # -- time and life ---------------------------------------------------------------------------
-
-    def abort(self) -> None:
-        """What is queued ends now; a kernel that runs goes on to its end, and its point is poisoned then."""
-        self._check_open()
-        error = DeviceError(f"device {self.info.uri}: aborted")
-        for queue in self._queues:
-            queue.abort(error)
-
-    def profile(self, on: bool) -> list[Event]:
-        events, self._events = self._events, []
-        self._profiling = on
-        return events
-
-    def close(self) -> None:
-        self._closed = True
-        for queue in self._queues:
-            queue.close()
-
-    # -- checks ----------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        recording.check_open(self.info.uri, self._closed)
-
-    def _check_queue(self, queue: int) -> None:
-        self._check_open()
-        recording.check_queue(self.info.uri, queue, QUEUES)
-
-    def _own(self, buffer: Buffer) -> HostBuffer:
-        if not isinstance(buffer, HostBuffer):
-            raise recording.foreign_buffer(self.info.uri)
-        return buffer
-
-    def _writable(self, buffer: Buffer) -> HostBuffer:
-        own = self._own(buffer)
-        if isinstance(own.memory, np.ndarray) and not own.memory.flags.writeable:
-            raise DeviceError(f"device {self.info.uri}: the buffer is an array that is read-only")
-        return own
+    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[NativeCommandBuffer]:
+        return isinstance(work, NativeCommandBuffer)
 
 
 def _run(run: Callable[[Sequence[int]], None], pointers: list[int], keep: object) -> None:

@@ -47,7 +47,8 @@ class LaneLayout(IntEnum):
     STRIDE = 64
 
 
-SHARES = PoolLayout.LANES + (SUBMITTERS - 1) * LaneLayout.STRIDE + LaneLayout.SHARE  # the submitter's share, then the workers'
+# The submitter's share, then the workers'.
+SHARES = PoolLayout.LANES + (SUBMITTERS - 1) * LaneLayout.STRIDE + LaneLayout.SHARE
 
 
 class ProgramLayout(IntEnum):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from motet.artifact.schema import Variant
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime import cpu_features
+from motet.runtime.cpu_features import allow, host_features, machine
 from motet.runtime.device import Event, Piece, Work
-from motet.runtime.devices.common import recording
+from motet.runtime.devices.common.recording import check_work
 from motet.runtime.devices.host.loader import Code, load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
@@ -46,14 +46,11 @@ def load_native(device: str, objects: Sequence[bytes], names: Sequence[str]) -> 
 
 
 def record_native(
-    device: str, executable: object, work: Sequence[Work], externals: int, scratch: int, threads: HostThreads
+    device: str, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int, threads: HostThreads
 ) -> NativeCommandBuffer:
     """Commands as one native program that runs on `threads`. Raises DeviceError for what does not fit."""
-    if not isinstance(executable, NativeExecutable):
-        raise recording.foreign_executable(device)
-    recording.check_scratch(device, scratch)
     code = executable.code
-    needed = recording.check_work(device, work, code.names, externals)
+    needed = check_work(device, work, code.names, externals)
     commands = [_native(item, code) for item in work]
     program = NativeProgram(threads, commands, externals, scratch, code, [item.after for item in work])
     return NativeCommandBuffer(program, tuple(work), needed)
@@ -81,10 +78,10 @@ def _native(item: Work, code: Code) -> NativeCommand:
 
 def processor_obstacle(variant: Variant) -> str | None:
     """Why this machine's processor cannot run the code of a variant; None if it can."""
-    if (needed := variant.triple.split("-")[0]) != cpu_features.machine():
+    if (needed := variant.triple.split("-")[0]) != machine():
         return f"for {needed}"
-    features = cpu_features.host_features()
+    features = host_features()
     missing = [feature for feature in variant.features if feature not in features]
     if missing:
         return f"needs {', '.join(missing)}, which the processor lacks"
-    return None if cpu_features.allow(variant.features) else "needs amx, which the operating system refuses"
+    return None if allow(variant.features) else "needs amx, which the operating system refuses"

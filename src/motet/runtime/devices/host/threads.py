@@ -186,7 +186,8 @@ class HostThreads:
             if offset not in kept:
                 _store(self.address + offset, 0)
         for number in range(self._state.lanes):
-            _store(self.address + layout.PoolLayout.LANES + number * layout.LaneLayout.STRIDE + layout.LaneLayout.SHARE, 0)
+            lane = self.address + layout.PoolLayout.LANES + number * layout.LaneLayout.STRIDE
+            _store(lane + layout.LaneLayout.SHARE, 0)
 
 
 def _on_cores(cores: frozenset[int], worker: Callable[..., None], *arguments: int) -> None:

@@ -5,19 +5,16 @@ The threads of the queues wait for the device; of what is submitted, the caller'
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
-from motet.runtime.devices.common import recording
-from motet.runtime.devices.common.recording import bytes_of
-from motet.runtime.devices.common.work_queue import WorkQueue
+from motet.runtime.devices.common.queued import QueuedDevice
 from motet.runtime.devices.riscv.connection import Batch, Connection, Outcome
 from motet.runtime.devices.riscv.emulator import Emulator, check_version
 from motet.runtime.devices.riscv.errata import FIXED
@@ -37,30 +34,22 @@ _AT_ONCE = 64 << 10  # bytes that are moved in less time than another thread tak
 _GAP = 4096  # bytes between the cores' memory and others'
 
 
-class RiscvDevice:
+class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]):
     """See `motet.runtime.device.Device`. `line` is a started device, whose cores `options` describe; `errata` says
     that it is an emulator with errors that code must be kept from."""
 
     def __init__(
         self, info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection, errata: bool = False
     ) -> None:
-        self.info = info
+        super().__init__(info, QUEUES)
         self.options = options
         self._line = line
         self._errata = errata
         self._connection = connection
         self._memory = connection.memory
-        self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(QUEUES)]
         self._stride = STACK
         self._private = self._cores_memory()
-        self._closed = False
-        self._profiling = False
-        self._events: list[Event] = []
         weakref.finalize(self, line.stop)
-
-    @property
-    def queues(self) -> int:
-        return len(self._queues)
 
     @property
     def bytes_used(self) -> int:
@@ -74,73 +63,25 @@ class RiscvDevice:
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def allocate(self, size: int) -> Buffer:
-        self._check_usable()
-        recording.check_size(self.info.uri, size)
+    def _allocate(self, size: int) -> RiscvBuffer:
         return RiscvBuffer(self._memory, self._memory.heap, size)
-
-    def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
-        return None
 
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
         return self._own(buffer).lasting_array()
 
-    def write(
-        self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        own = self._own(target)
-        recording.check_transfer(self.info.uri, "write", own, source, offset, writes_array=False)
-
-        def work() -> None:
-            own.array[offset : offset + source.nbytes] = bytes_of(source)
-
-        return self._start("write", source.nbytes, work, waits, queue)
-
-    def read(
-        self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        own = self._own(source)
-        recording.check_transfer(self.info.uri, "read", own, target, offset, writes_array=True)
-
-        def work() -> None:
-            bytes_of(target)[...] = own.array[offset : offset + target.nbytes]
-
-        return self._start("read", target.nbytes, work, waits, queue)
-
-    def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        origin, own = self._own(source), self._own(target)
-        recording.check_copy(self.info.uri, origin, own)
-
-        def work() -> None:
-            own.array[: origin.bytes] = origin.array
-
-        return self._start("copy", origin.bytes, work, waits, queue)
-
-    def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        own = self._own(target)
-        recording.check_byte(self.info.uri, byte)
-
-        def work() -> None:
-            own.array[...] = byte
-
-        return self._start("fill", own.bytes, work, waits, queue)
+    def _bytes(self, buffer: RiscvBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return buffer.array
 
     def _start(
         self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
     ) -> Point:
         """Queues a move of `size` bytes; a few are moved here and now, where nothing is in the way."""
-        self._check_queue(queue)
 
-        def timed() -> None:
+        def checked() -> None:
             self._connection.check()
-            begin = time.perf_counter()
             work()
-            if self._profiling:
-                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
 
-        lane = self._queues[queue]
+        lane, timed = self._queues[queue], self._timed(kind, size, checked, queue)
         return lane.run(timed, waits) if size <= _AT_ONCE else lane.submit(timed, waits)
 
     # -- code and work ---------------------------------------------------------------------------
@@ -156,8 +97,7 @@ class RiscvDevice:
         lack = f"needs {', '.join(missing)}, which its cores ({self.options.arch}) lack"
         return f"{lack}; open it with arch={variant.target}" if variant.target in ARCHITECTURES else lack
 
-    def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
-        self._check_usable()
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> RiscvExecutable:
         given = [names[index] if index < len(names) else f"object {index}" for index in range(len(objects))]
         return load_riscv(self._memory, objects, given, self._place, self._errata)
 
@@ -179,13 +119,9 @@ class RiscvDevice:
         if outcome.status != Status.OK:
             raise DeviceError(f"device {self.info.uri}: load: the device answered {outcome.status.name.lower()}")
 
-    def record(
-        self, executable: Executable, work: Sequence[Work], externals: int, scratch: int
-    ) -> CommandBuffer:
-        self._check_usable()
-        if not isinstance(executable, RiscvExecutable) or executable.code.memory is not self._memory:
-            raise recording.foreign_executable(self.info.uri)
-        recording.check_scratch(self.info.uri, scratch)
+    def _record(
+        self, executable: RiscvExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> RiscvCommandBuffer:
         private, stride = self._private_memory(scratch)
         return RiscvCommandBuffer(
             self._memory, executable, work, externals, self.options.harts, private, stride, self.options.guard
@@ -203,15 +139,10 @@ class RiscvDevice:
         """`_stride` bytes for each core, between two gaps, which guards keep everybody from."""
         return RiscvBuffer(self._memory, self._memory.heap, self.options.harts * self._stride + 2 * _GAP)
 
-    def submit(
-        self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
+    def _submit(
+        self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], waits: Sequence[Point], queue: int
     ) -> Point:
-        if not isinstance(work, RiscvCommandBuffer) or work.private.memory is not self._memory:
-            raise recording.foreign_work(self.info.uri)
-        own = [self._own(buffer) for buffer in buffers]
-        recording.check_buffers(self.info.uri, own, work.needed)
-        self._check_queue(queue)
-        return self._queues[queue].submit(lambda: self._run(work, own, queue), waits)
+        return self._queues[queue].submit(lambda: self._run(work, buffers, queue), waits)
 
     def _run(self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], queue: int) -> None:
         self._connection.check()
@@ -247,18 +178,9 @@ class RiscvDevice:
 
     # -- time and life ---------------------------------------------------------------------------
 
-    def profile(self, on: bool) -> list[Event]:
-        """Events of launches say how many instructions they were, where the device counts them."""
-        events, self._events = self._events, []
-        self._profiling = on
-        return events
-
     def abort(self) -> None:
         """Ends what is running, kernels among it, and what is queued."""
-        self._check_usable()
-        error = DeviceError(f"device {self.info.uri}: aborted")
-        for queue in self._queues:
-            queue.abort(error)
+        super().abort()
         self._connection.abort()
 
     def abandon(self) -> None:
@@ -267,25 +189,23 @@ class RiscvDevice:
         self._line.stop()
 
     def close(self) -> None:
-        self._closed = True
-        for queue in self._queues:
-            queue.close()
+        super().close()
         self._line.stop()
 
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_usable(self) -> None:
-        recording.check_open(self.info.uri, self._closed)
+        super()._check_usable()
         self._connection.check()
 
-    def _check_queue(self, queue: int) -> None:
-        self._check_usable()
-        recording.check_queue(self.info.uri, queue, len(self._queues))
+    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[RiscvBuffer]:
+        return isinstance(buffer, RiscvBuffer) and buffer.memory is self._memory
 
-    def _own(self, buffer: Buffer) -> RiscvBuffer:
-        if not isinstance(buffer, RiscvBuffer) or buffer.memory is not self._memory:
-            raise recording.foreign_buffer(self.info.uri)
-        return buffer
+    def _is_own_code(self, executable: Executable) -> TypeGuard[RiscvExecutable]:
+        return isinstance(executable, RiscvExecutable) and executable.code.memory is self._memory
+
+    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[RiscvCommandBuffer]:
+        return isinstance(work, RiscvCommandBuffer) and work.private.memory is self._memory
 
 
 def open_emulator(info: DeviceInfo, options: Options) -> RiscvDevice:

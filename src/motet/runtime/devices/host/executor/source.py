@@ -21,7 +21,8 @@ _WAIT, _WAKE = 128, 129  # FUTEX_WAIT and FUTEX_WAKE of <linux/futex.h>, private
 
 @dataclass(frozen=True)
 class ExecutorTarget:
-    """A machine that the executor is built for. `pause` is the intrinsic that eases a spinning processor, with its arguments."""
+    """A machine that the executor is built for. `pause` is the intrinsic that eases a spinning
+    processor, with its arguments."""
 
     name: str
     triple: str
@@ -52,7 +53,8 @@ def executor_ir(target: ExecutorTarget) -> str:
         "STATUS_BYTES": STATUS_BYTES,
     }
     tables: tuple[type[IntEnum], ...] = (
-        layout.PoolLayout, layout.LaneLayout, layout.ProgramLayout, layout.CommandLayout, layout.CallLayout, layout.SpecLayout, layout.ArrayLayout,
+        layout.PoolLayout, layout.LaneLayout, layout.ProgramLayout, layout.CommandLayout, layout.CallLayout,
+        layout.SpecLayout, layout.ArrayLayout,
     )
     for table in tables:
         name = table.__name__.removesuffix("Layout").upper()
