@@ -1,9 +1,9 @@
-"""Memory of a GPU: a pool of the driver, and in front of it the blocks that were used before, by size.
+"""Memory of a device with streams: blocks that were used before, by size, in front of where new ones come from.
 
-A block comes back when its buffer is gone, which no work in flight on the device's own queues is without; it can so be
-given out again at once, on any stream, without a word to the driver. What works on a stream of someone else's holds
-nothing: a buffer that is used there is `ordered` by that stream, and its block is given out again for work on the same
-stream at once, for other work when an event behind it has come.
+A block comes back when its buffer is gone, and work in flight on the device's own queues holds its buffers; so the
+block can be given out again at once, on any stream, without a call of the vendor's library. What works on a stream of
+someone else's holds nothing: a buffer that is used there is `ordered` by that stream, and its block is given out again
+for work on the same stream at once, for other work when an event behind it has come.
 """
 
 from __future__ import annotations
@@ -11,12 +11,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from motet.runtime.devices.cuda.api import INVALID_HANDLE, OUT_OF_MEMORY, CudaApi, CudaError, Handle
-
-if TYPE_CHECKING:
-    from motet.runtime.devices.cuda.device import CudaDevice
+from motet.runtime.devices.common.streams import ApiError, BlockSource, Handle, StreamApi
 
 _SMALLEST = 512
 _STEPS = 4  # sizes per power of two: at most a fifth of a block is wasted
@@ -34,29 +30,6 @@ def rounded(size: int) -> int:
     return -(-size // step) * step
 
 
-class CudaBuffer:
-    """Memory of one device: a block of its pool, or `owner`'s. `stream` is that of someone else's whose work may still
-    use it."""
-
-    __slots__ = ("__weakref__", "_pool", "address", "bytes", "device", "owner", "stream")
-
-    def __init__(
-        self, device: CudaDevice, address: int, size: int, pool: Pool | None = None, owner: object = None,
-        stream: int | None = None,
-    ) -> None:
-        self.device = device
-        self.address = address
-        self.bytes = size
-        self.owner = owner
-        self.stream = stream
-        self._pool = pool
-
-    def __del__(self) -> None:
-        pool = getattr(self, "_pool", None)
-        if pool is not None:
-            pool.give_back(self.address, self.bytes, self.stream)
-
-
 @dataclass(frozen=True)
 class _Leaving:
     """Blocks that are free when the event has come."""
@@ -65,11 +38,13 @@ class _Leaving:
     blocks: list[tuple[int, int]]
 
 
-class Pool:
-    """Blocks of one GPU. What is not said to work in any context is called with the GPU's current."""
+class BlockPool:
+    """Blocks of one device, of `capacity` bytes. What is not said to work in any context is called with the device's
+    current."""
 
-    def __init__(self, api: CudaApi, ordinal: int, capacity: int) -> None:
+    def __init__(self, api: StreamApi, source: BlockSource, capacity: int) -> None:
         self._api = api
+        self._source = source
         self._capacity = capacity
         self._given_back: deque[tuple[int, int, int | None]] = deque()
         self._ordered: dict[int, dict[int, list[int]]] = {}  # by stream and size
@@ -77,14 +52,7 @@ class Pool:
         self._unused: dict[int, list[int]] = {}
         self._unused_bytes = 0
         self._lock = threading.Lock()
-        self._stream: Handle = api.stream_create()
-        self._handle: Handle = api.pool_create(ordinal)
         self.used = 0
-
-    @property
-    def stream(self) -> Handle:
-        """A stream on which nothing else is done."""
-        return self._stream
 
     def reuse(self, size: int, stream: int | None = None) -> int | None:
         """The address of a block for `size` bytes that was used before, if there is one; with `stream`, for work there
@@ -103,7 +71,7 @@ class Pool:
             return kept.pop()
 
     def allocate(self, size: int) -> int:
-        """The address of a new block, or of one that no stream uses any more. Raises CudaError."""
+        """The address of a new block, or of one that no stream uses any more. Raises ApiError."""
         block = rounded(size)
         with self._lock:
             self._take_back()
@@ -120,10 +88,6 @@ class Pool:
         """Only leaves a note: buffers go at any moment, inside `allocate` too. In any context."""
         self._given_back.append((address, size, stream))
 
-    def let_in(self, ordinal: int) -> None:
-        """Lets another GPU reach what is and will be in the pool. Raises CudaError."""
-        self._api.pool_let_in(self._handle, ordinal)
-
     def destroy(self) -> None:
         """Everything goes, what is in use too. Nothing works with it any more."""
         with self._lock:
@@ -134,8 +98,7 @@ class Pool:
                 self._free(block, address)
             self._leaving.clear()
             self._release_unused()
-        self._api.pool_destroy(self._handle)
-        self._api.stream_destroy(self._stream)
+        self._source.close()
 
     def _take_back(self) -> None:
         while self._given_back:
@@ -154,8 +117,8 @@ class Pool:
             event = self._api.event_create()
             try:
                 self._api.event_record(event, stream)
-            except CudaError as error:
-                if error.code != INVALID_HANDLE:
+            except ApiError as error:
+                if not error.is_invalid_handle:
                     raise
                 self._api.context_synchronize()  # the stream was destroyed, with its work maybe still on the way
             self._leaving.append(_Leaving(event, blocks))
@@ -184,24 +147,18 @@ class Pool:
         if self._unused_bytes + block > self._capacity // _KEPT:
             self._release_unused()
         try:
-            return self._ask(block)
-        except CudaError as error:
-            if error.code != OUT_OF_MEMORY:
+            return self._source.allocate(block)
+        except ApiError as error:
+            if not error.is_out_of_memory:
                 raise
         self._settle(wait=True)
         self._release_unused()
-        self._api.stream_synchronize(self._stream)
-        self._api.pool_trim(self._handle)
-        return self._ask(block)
-
-    def _ask(self, block: int) -> int:
-        address = self._api.pool_allocate(self._handle, block, self._stream)
-        self._api.stream_synchronize(self._stream)  # from here on it may be used on every stream
-        return address
+        self._source.trim()
+        return self._source.allocate(block)
 
     def _release_unused(self) -> None:
         for addresses in self._unused.values():
             for address in addresses:
-                self._api.free(address, self._stream)
+                self._source.free(address)
         self._unused.clear()
         self._unused_bytes = 0

@@ -1,7 +1,7 @@
-"""The host's side of transfers: memory that the GPU reads and writes by itself, through which all other memory goes.
+"""The host's side of transfers: memory that the device reads and writes by itself, through which all other memory goes.
 
 Small transfers take a slot each. Large ones, and many at once, go through a ring of slots in chunks: threads fill the
-next slots while the GPU moves the last ones, so that neither the bus nor the processor waits. To pin a slot takes as
+next slots while the device moves the last ones, so that neither the bus nor the processor waits. To pin a slot takes as
 long as to move ten: a ring gets them one by one, as far as what goes through it is worth them.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.runtime.devices.cuda.api import CudaApi, Handle
+from motet.runtime.devices.common.streams import Handle, TransferApi
 
 SMALL = 1 << 21  # bytes that go through one slot, copied in the thread that submits
 _CHUNK = 2 << 20  # bytes of a slot of a ring: less is moved sooner than a thread is woken
@@ -33,7 +33,7 @@ Part = tuple[int, Bytes]  # bytes, and where they lie
 
 
 @dataclass(eq=False)
-class Slot:
+class StagingSlot:
     """Pinned memory, and what last moved to or from it."""
 
     address: int
@@ -42,33 +42,33 @@ class Slot:
     copied: Future[None] | None = None
 
 
-class Staging:
+class StagingMemory:
     """The slots of one device. Called with its context current."""
 
-    def __init__(self, api: CudaApi) -> None:
+    def __init__(self, api: TransferApi) -> None:
         self._api = api
-        self._free: dict[int, list[Slot]] = {}
-        self._slots: list[Slot] = []
+        self._free: dict[int, list[StagingSlot]] = {}
+        self._slots: list[StagingSlot] = []
         self._lock = threading.Lock()
         self._copiers: ThreadPoolExecutor | None = None
 
-    def take(self, size: int) -> Slot:
+    def take(self, size: int) -> StagingSlot:
         """A slot of at least `size` bytes, which `give` must get when nothing moves to or from it any more."""
         block = max(_LEAST_SLOT, 1 << (size - 1).bit_length())
         with self._lock:
             free = self._free.get(block)
             return free.pop() if free else self._new(block)
 
-    def give(self, slot: Slot) -> None:
+    def give(self, slot: StagingSlot) -> None:
         with self._lock:
             self._free.setdefault(slot.array.size, []).append(slot)
 
-    def ring(self) -> Ring:
+    def ring(self) -> StagingRing:
         """Slots for the large transfers of one queue."""
         with self._lock:
             if self._copiers is None:
-                self._copiers = ThreadPoolExecutor(_COPIERS, "motet cuda copies")
-            return Ring(self._api, self._new_of_ring, self._copiers)
+                self._copiers = ThreadPoolExecutor(_COPIERS, "motet copies")
+            return StagingRing(self._api, self._new_of_ring, self._copiers)
 
     def close(self) -> None:
         """Gives everything back."""
@@ -81,34 +81,34 @@ class Staging:
                 self._api.event_destroy(slot.event)
             self._api.host_free(slot.address)
 
-    def _new_of_ring(self) -> Slot:
+    def _new_of_ring(self) -> StagingSlot:
         with self._lock:
             slot = self._new(_CHUNK)
         slot.event = self._api.event_create()
         return slot
 
-    def _new(self, size: int) -> Slot:
+    def _new(self, size: int) -> StagingSlot:
         address = self._api.host_allocate(size)
         memory = (ctypes.c_uint8 * size).from_address(address)
-        slot = Slot(address, np.ctypeslib.as_array(memory))
+        slot = StagingSlot(address, np.ctypeslib.as_array(memory))
         self._slots.append(slot)
         return slot
 
 
-class Ring:
+class StagingRing:
     """A ring of slots, for one transfer at a time; `new` makes a slot."""
 
-    def __init__(self, api: CudaApi, new: Callable[[], Slot], copiers: ThreadPoolExecutor) -> None:
+    def __init__(self, api: TransferApi, new: Callable[[], StagingSlot], copiers: ThreadPoolExecutor) -> None:
         self._api = api
         self._new = new
-        self._slots: list[Slot] = []
+        self._slots: list[StagingSlot] = []
         self._copiers = copiers
         self._chunks = 0  # that have come so far
 
     def upload(self, target: int, size: int, parts: Sequence[Part], stream: Handle) -> None:
         """Host to device: `parts`, in their order, to their places in `size` bytes; what lies between them is lost.
-        They have been read when this ends, though the GPU may still move the end of them."""
-        filling: deque[tuple[Slot, int, int]] = deque()
+        They have been read when this ends, though the device may still move the end of them."""
+        filling: deque[tuple[StagingSlot, int, int]] = deque()
         most = self._worth(size)
         for index, (begin, length, inside) in enumerate(_chunks(size, parts)):
             while filling and (len(filling) == most or _is_filled(filling[0][0])):
@@ -120,7 +120,7 @@ class Ring:
         while filling:
             self._move_in(*filling.popleft(), stream)
 
-    def _move_in(self, slot: Slot, target: int, length: int, stream: Handle) -> None:
+    def _move_in(self, slot: StagingSlot, target: int, length: int, stream: Handle) -> None:
         if slot.copied is not None:
             slot.copied.result()
         self._api.upload(target, slot.address, length, stream)
@@ -128,7 +128,7 @@ class Ring:
 
     def download(self, target: Bytes, source: int, stream: Handle) -> None:
         """Device to host; all of `target` is written when this ends."""
-        moving: deque[tuple[Slot, Bytes]] = deque()
+        moving: deque[tuple[StagingSlot, Bytes]] = deque()
         most = self._worth(target.size)
         for index, begin in enumerate(range(0, target.size, _CHUNK)):
             if len(moving) == most // 2:  # the other half is being copied out
@@ -145,7 +145,7 @@ class Ring:
             if slot.copied is not None:
                 slot.copied.result()
 
-    def _move_out(self, slot: Slot, part: Bytes) -> None:
+    def _move_out(self, slot: StagingSlot, part: Bytes) -> None:
         self._api.event_synchronize(slot.event)
         slot.copied = self._copiers.submit(np.copyto, part, slot.array[: part.size])
 
@@ -154,7 +154,7 @@ class Ring:
         self._chunks += -(-size // _CHUNK)
         return min(_RING, max(_FEWEST, self._chunks // _WORTH))
 
-    def _slot(self, index: int) -> Slot:
+    def _slot(self, index: int) -> StagingSlot:
         """A slot that is there, or the next one."""
         if index == len(self._slots):
             self._slots.append(self._new())
@@ -175,7 +175,7 @@ def _chunks(size: int, parts: Sequence[Part]) -> Iterator[tuple[int, int, list[P
         yield begin, end - begin, inside
 
 
-def _is_filled(slot: Slot) -> bool:
+def _is_filled(slot: StagingSlot) -> bool:
     return slot.copied is None or slot.copied.done()
 
 

@@ -1,8 +1,8 @@
-"""A queue of a GPU: a stream, and the points of what was submitted to it.
+"""A queue that is a stream of a vendor's library: the stream, and the points of what was submitted to it.
 
-Work whose waits are other GPU work goes to the stream at once, with the events to wait for. What has to wait for the
-host, for another kind of device, or behind such work, is kept here, and a thread hands it on when its time has come.
-A point is reached when the event behind its work is; whoever asks first does what is left to do on the host.
+Work that waits for other work of such devices goes to the stream at once, with the events to wait for. What has to wait
+for the host, for another kind of device, or behind such work, is kept here, and a thread hands it on when its time has
+come. A point is reached when the event behind its work is; whoever asks first does what is left to do on the host.
 """
 
 from __future__ import annotations
@@ -14,15 +14,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TypeGuard
 
 from motet.errors import MotetError
-from motet.runtime.devices.common.lifetime import Lane
-from motet.runtime.devices.cuda.api import INVALID_HANDLE, CudaError, Handle
-from motet.runtime.timeline import Point, raisable
-
-if TYPE_CHECKING:
-    from motet.runtime.devices.cuda.device import CudaDevice
+from motet.runtime.devices.common.streams import ApiError, Handle, StreamApi, StreamOwner
+from motet.runtime.timeline import Point, Timeline, raisable
 
 _ABORT_LATENCY = 0.02  # seconds after which the thread that waits for a point sees that its work was aborted
 _SPIN = 1e-3  # seconds for which a wait asks again at once
@@ -36,14 +32,14 @@ Finish = Callable[[], None]
 Issue = Callable[[Handle], Finish | None]
 
 
-class State(Enum):
+class Progress(Enum):
     KEPT = 0  # here, for the thread to hand on
     ISSUED = 1  # on the stream
     ENDED = 2
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
+class _Submission:
     """One submission. `holds` is what it needs to be alive, `kernels` what it launches, `fills_host` says that there is
     something in the host's memory once it has ended."""
 
@@ -51,17 +47,17 @@ class _Entry:
     holds: object
     kernels: Sequence[str]
     fills_host: bool = False
-    state: State = State.KEPT
+    state: Progress = Progress.KEPT
     event: Handle = None
     error: MotetError | None = None
     finish: Finish | None = None
 
 
 @dataclass(eq=False, slots=True)
-class _Kept:
+class _Deferred:
     """What the thread has to do: wait, then issue or, for what works along with the host, do."""
 
-    entry: _Entry
+    entry: _Submission
     issue: Issue
     waits: list[Point]
     for_host: bool
@@ -71,7 +67,7 @@ class _Kept:
 
 
 @dataclass
-class Waits:
+class SortedWaits:
     """What is to be waited for, by whom; `error` is that of a point that is poisoned."""
 
     events: list[tuple[Handle, Point]] = field(default_factory=list[tuple[Handle, Point]])
@@ -79,13 +75,27 @@ class Waits:
     error: MotetError | None = None
 
 
-_NO_WAITS = Waits()
+_NO_WAITS = SortedWaits()
 
 
-class CudaQueue:
+@dataclass(frozen=True)
+class StreamHandles:
+    """A queue's stream, and the events that are free."""
+
+    stream: Handle
+    events: list[Handle]
+
+    def destroy(self, api: StreamApi) -> None:
+        """Nothing uses them any more."""
+        for event in self.events:
+            api.event_destroy(event)
+        api.stream_destroy(self.stream)
+
+
+class StreamQueue:
     """See `motet.runtime.timeline.Timeline`: values count submissions, from 1. A device's queues share its lock."""
 
-    def __init__(self, device: CudaDevice, number: int) -> None:
+    def __init__(self, device: StreamOwner, number: int) -> None:
         self.device = device
         self.number = number
         self._api = device.api
@@ -95,9 +105,9 @@ class CudaQueue:
         self._waiting = 0  # threads that are to be told of changes
         self._issued = 0
         self._ended = 0
-        self._entries: deque[_Entry] = deque()  # in order; the first has value `_ended + 1`
+        self._entries: deque[_Submission] = deque()  # in order; the first has value `_ended + 1`
         self._errors: dict[int, MotetError] = {}
-        self._kept: deque[_Kept] = deque()  # the first is in the thread's hands
+        self._kept: deque[_Deferred] = deque()  # the first is in the thread's hands
         self._events: list[Handle] = []  # that are free
         self._thread: threading.Thread | None = None
         self._closing = False
@@ -111,7 +121,7 @@ class CudaQueue:
             return False
         with self._lock:
             self.advance()
-            return self._state(value) is State.ENDED
+            return self._state(value) is Progress.ENDED
 
     def error(self, value: int) -> MotetError | None:
         return self._errors.get(value) if self.reached(value) else None
@@ -130,13 +140,13 @@ class CudaQueue:
             with self._lock:
                 self.advance()
                 state = self._state(value)
-                if state is State.ENDED:
+                if state is Progress.ENDED:
                     return True
                 waited = time.monotonic() - begin
                 left = timeout - waited if timeout is not None else _IDLE
                 if left <= 0:
                     return False
-                if state is State.KEPT:
+                if state is Progress.KEPT:
                     self._wait_for_change(left)
                     continue
             if waited > _SPIN:
@@ -145,13 +155,13 @@ class CudaQueue:
     def is_kept(self, value: int) -> bool:
         """Whether work is not on the stream yet."""
         with self._lock:
-            return self._state(value) is State.KEPT
+            return self._state(value) is Progress.KEPT
 
     def wait_issued(self, value: int, timeout: float) -> bool:
         """Blocks until work is on the stream or has ended; False if `timeout` seconds passed first."""
         end = time.monotonic() + timeout
         with self._lock:
-            while self._state(value) is State.KEPT:
+            while self._state(value) is Progress.KEPT:
                 if (left := end - time.monotonic()) <= 0:
                     return False
                 self._wait_for_change(left)
@@ -174,36 +184,36 @@ class CudaQueue:
         """What a stream waits for in place of the host; None where there is no such thing yet, or any more."""
         with self._lock:
             entry = self._entry(value)
-            if entry is None or entry.state is not State.ISSUED or entry.error is not None:
+            if entry is None or entry.state is not Progress.ISSUED or entry.error is not None:
                 return None
             return None if for_host and entry.fills_host else entry.event
 
-    def _entry(self, value: int) -> _Entry | None:
+    def _entry(self, value: int) -> _Submission | None:
         index = value - self._ended - 1
         return self._entries[index] if 0 <= index < len(self._entries) else None
 
-    def _state(self, value: int) -> State:
+    def _state(self, value: int) -> Progress:
         entry = self._entry(value)
-        return State.ENDED if entry is None else entry.state
+        return Progress.ENDED if entry is None else entry.state
 
     def advance(self) -> None:
         """Takes note of what has ended. Called with the lock held."""
         while self._entries:
             entry = self._entries[0]
-            if entry.state is State.ISSUED:
+            if entry.state is Progress.ISSUED:
                 try:
                     if not self._api.event_query(entry.event):
                         return
-                except CudaError as error:
+                except ApiError as error:
                     self.device.lose(error)
                     return
                 self._end(entry)
-            elif entry.state is State.KEPT:
+            elif entry.state is Progress.KEPT:
                 return
             self._entries.popleft()
             self._ended = entry.value
 
-    def _end(self, entry: _Entry, error: MotetError | None = None) -> None:
+    def _end(self, entry: _Submission, error: MotetError | None = None) -> None:
         """Nothing is done for a submission any more. Called with the lock held, also out of order."""
         entry.error = error or entry.error
         if entry.error is not None:
@@ -213,7 +223,7 @@ class CudaQueue:
         if entry.event is not None and error is None:
             self._events.append(entry.event)
         entry.event = entry.finish = entry.holds = None
-        entry.state = State.ENDED
+        entry.state = Progress.ENDED
         self._note_change()
 
     # -- submitting ------------------------------------------------------------------------------
@@ -230,24 +240,24 @@ class CudaQueue:
         with self._lock:
             self.device.check_usable()
             self._issued += 1
-            entry = _Entry(self._issued, holds, kernels, fills_host)
+            entry = _Submission(self._issued, holds, kernels, fills_host)
             self._entries.append(entry)
             if sorted_waits.error is not None:
                 self._end(entry, sorted_waits.error)
             elif sorted_waits.points or self._kept or by_thread:
-                self._keep(_Kept(entry, issue, list(waits), for_host, by_thread))
+                self._keep(_Deferred(entry, issue, list(waits), for_host, by_thread))
             else:
                 self._issue(entry, issue, sorted_waits.events)
             if len(self._entries) > _FEW:
                 self.advance()
             return Point(self, entry.value)
 
-    def _sort(self, waits: Sequence[Point], for_host: bool) -> Waits:
+    def _sort(self, waits: Sequence[Point], for_host: bool) -> SortedWaits:
         """Asks each timeline, with no lock of this device held."""
-        result = Waits()
+        result = SortedWaits()
         for point in waits:
             timeline = point.timeline
-            event = timeline.event_of(point.value, for_host) if isinstance(timeline, CudaQueue) else None
+            event = timeline.event_of(point.value, for_host) if self._shares_events(timeline) else None
             if event is not None:
                 if timeline is not self:
                     result.events.append((event, point))
@@ -257,41 +267,47 @@ class CudaQueue:
                 result.error = error
         return result
 
-    def _issue(self, entry: _Entry, issue: Issue, events: Sequence[tuple[Handle, Point]]) -> None:
+    def _shares_events(self, timeline: Timeline) -> TypeGuard[StreamQueue]:
+        """Whether a timeline is a queue whose events this one's stream can wait for."""
+        if not isinstance(timeline, StreamQueue):
+            return False
+        return timeline.device is self.device or self.device.shares_events(timeline.device)
+
+    def _issue(self, entry: _Submission, issue: Issue, events: Sequence[tuple[Handle, Point]]) -> None:
         """Called with the lock held."""
         device = self.device
         try:
             with device.current:
                 for event, point in events:
                     self._let_stream_wait(event, point)
-                entry.state = State.ISSUED  # whatever goes wrong from here on may be this work's
+                entry.state = Progress.ISSUED  # whatever goes wrong from here on may be this work's
                 try:
                     entry.finish = issue(self.stream)
                 except MotetError as error:
                     entry.error = error
                 self._record(entry)
-        except CudaError as error:
+        except ApiError as error:
             if not device.lose(error, entry.kernels):
                 entry.error = device.passing(error)
                 with device.current:
                     self._record(entry)
         self._note_change()
 
-    def _record(self, entry: _Entry) -> None:
-        if entry.state is State.ISSUED:
+    def _record(self, entry: _Submission) -> None:
+        if entry.state is Progress.ISSUED:
             entry.event = self._events.pop() if self._events else self._api.event_create()
             self._api.event_record(entry.event, self.stream)
 
     def _let_stream_wait(self, event: Handle, point: Point) -> None:
         try:
             self._api.stream_wait(self.stream, event)
-        except CudaError as error:
-            if error.code != INVALID_HANDLE or not point.reached:  # another device's, which was closed meanwhile
+        except ApiError as error:
+            if not error.is_invalid_handle or not point.reached:  # another device's, which was closed meanwhile
                 raise
 
     # -- the thread ------------------------------------------------------------------------------
 
-    def _keep(self, kept: _Kept) -> None:
+    def _keep(self, kept: _Deferred) -> None:
         self._kept.append(kept)
         if self._thread is None:
             name = f"motet {self.device.info.uri} queue {self.number}"
@@ -322,39 +338,39 @@ class CudaQueue:
             del kept, waits  # a thread at rest keeps no one's memory alive
 
     def _has_work(self) -> bool:
-        """Waits a while for something to be kept. With the lock held."""
+        """SortedWaits a while for something to be kept. With the lock held."""
         end = time.monotonic() + _IDLE
         while not self._kept and not self._closing and (left := end - time.monotonic()) > 0:
             self._wait_for_change(left)
         return bool(self._kept)
 
-    def _work(self, kept: _Kept, events: Sequence[tuple[Handle, Point]]) -> None:
+    def _work(self, kept: _Deferred, events: Sequence[tuple[Handle, Point]]) -> None:
         """What takes the host's time is done without the lock; only the thread uses the stream meanwhile."""
         entry, device = kept.entry, self.device
-        error: CudaError | None = None
+        error: ApiError | None = None
         try:
             with device.current:
                 for event, point in events:
                     self._let_stream_wait(event, point)
                 kept.issue(self.stream)
-        except CudaError as raised:
+        except ApiError as raised:
             error = raised
         with self._lock:
-            if entry.state is State.ENDED:
+            if entry.state is Progress.ENDED:
                 return
             if error is not None and not device.lose(error):
                 entry.error = device.passing(error)
-            if entry.state is State.KEPT:  # it is not, if the device is lost
+            if entry.state is Progress.KEPT:  # it is not, if the device is lost
                 self._issue(entry, lambda _: None, ())
 
-    def _await(self, kept: _Kept) -> Waits:
+    def _await(self, kept: _Deferred) -> SortedWaits:
         while True:
             waits = self._sort(kept.waits, kept.for_host)
             if waits.error is not None or not waits.points or kept.aborted:
                 return waits
             point = waits.points[0]
             timeline = point.timeline
-            if isinstance(timeline, CudaQueue) and timeline.is_kept(point.value):
+            if self._shares_events(timeline) and timeline.is_kept(point.value):
                 timeline.wait_issued(point.value, _ABORT_LATENCY)
                 continue
             try:
@@ -365,7 +381,7 @@ class CudaQueue:
     # -- its end ---------------------------------------------------------------------------------
 
     def abort(self, error: MotetError) -> None:
-        """What is kept ends at once; what the GPU works at, with `error` when it has ended. With the lock held."""
+        """What is kept ends at once; what the device works at, with `error` when it has ended. With the lock held."""
         for kept in list(self._kept):
             if kept.begun:
                 kept.entry.error = error
@@ -374,7 +390,7 @@ class CudaQueue:
             self._end(kept.entry, error)
         self._kept = deque(kept for kept in self._kept if kept.begun)
         for entry in self._entries:
-            if entry.state is State.ISSUED:
+            if entry.state is Progress.ISSUED:
                 entry.error = error
         self._note_change()
 
@@ -384,7 +400,7 @@ class CudaQueue:
             kept.aborted = True
         self._kept.clear()
         for entry in self._entries:
-            if entry.state is not State.ENDED:
+            if entry.state is not Progress.ENDED:
                 self._end(entry, error)
         if self._entries:
             self._ended = self._entries[-1].value
@@ -393,12 +409,12 @@ class CudaQueue:
 
     def kernels(self) -> list[str]:
         """The kernels that may be at work. With the lock held."""
-        return [name for entry in self._entries if entry.state is State.ISSUED for name in entry.kernels]
+        return [name for entry in self._entries if entry.state is Progress.ISSUED for name in entry.kernels]
 
     @property
-    def lane(self) -> Lane:
-        """What belongs to it at the driver."""
-        return Lane(self.stream, self._events)
+    def handles(self) -> StreamHandles:
+        """What the vendor's library has of it."""
+        return StreamHandles(self.stream, self._events)
 
     def drain(self) -> None:
         """Blocks until everything has ended."""

@@ -1,4 +1,4 @@
-"""What moves bytes between the host's memory and the GPU's: by the GPU itself, through a slot, or through a ring.
+"""What moves bytes between the host's memory and the device's: by the device itself, through a slot, or through a ring.
 
 Each gives what a queue issues, and whether it takes the host's time, so that a thread of the queue is to do it.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.runtime.devices.common.staging import SMALL, Bytes, Part, Ring, Staging
+from motet.runtime.devices.common.staging import SMALL, Bytes, Part, StagingMemory, StagingRing
 from motet.runtime.devices.common.stream_queue import Finish, Issue
-from motet.runtime.devices.cuda.api import CudaApi, Handle
+from motet.runtime.devices.common.streams import Handle, TransferApi
 
 
 class Transfers:
     """Transfers of one device; each of its queues has a ring."""
 
-    def __init__(self, api: CudaApi, staging: Staging) -> None:
+    def __init__(self, api: TransferApi, staging: StagingMemory) -> None:
         self._api = api
         self._staging = staging
-        self._rings: dict[int, Ring] = {}
+        self._rings: dict[int, StagingRing] = {}
 
     def upload(self, address: int, data: Bytes, queue: int) -> tuple[Issue, bool]:
         """`data` to `address`."""
@@ -69,10 +69,10 @@ class Transfers:
         return issue, by_ring
 
     def _is_for_ring(self, data: Bytes) -> bool:
-        """Whether an array is large, and not pinned, which the GPU moves by itself."""
+        """Whether an array is large, and not pinned, which the device moves by itself."""
         return data.size > SMALL and not self._api.is_pinned(data.ctypes.data)
 
-    def _ring(self, queue: int) -> Ring:
+    def _ring(self, queue: int) -> StagingRing:
         if queue not in self._rings:
             self._rings[queue] = self._staging.ring()
         return self._rings[queue]

@@ -1,6 +1,6 @@
 """The calls of NVIDIA's driver that the device needs, each an error where it fails; nothing else here knows of them.
 
-Handles are opaque to callers. Addresses and sizes are numbers, times are seconds. What works in a context does so in
+Addresses and sizes are numbers, times are seconds. What works in a context does so in
 the one that is current in the thread. What every submission calls goes to the driver's library itself, without the
 bindings between, which take longer than the driver does. Reference: CUDA Driver API,
 https://docs.nvidia.com/cuda/cuda-driver-api/.
@@ -14,10 +14,12 @@ import importlib
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from motet.errors import DeviceError
+from motet.runtime.devices.common.streams import ApiError, Handle
 from motet.runtime.devices.cuda.cublaslt import Functions, installed
+from motet.runtime.devices.cuda.quick_calls import CudaLaunch, EdgeData, LaunchAttribute, Quick
 
 OUT_OF_MEMORY = 2
 INVALID_HANDLE = 400
@@ -35,18 +37,12 @@ _PROGRAMMATIC = 1  # port and kind of such an edge
 _LOG = 8192  # bytes of what the compiler of PTX has to say
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
-Handle = Any
 
+class CudaError(ApiError):
+    """A call of the driver that failed."""
 
-class CudaError(Exception):
-    """A call that failed: its `code` and `name`, the `call`, and what else the driver said."""
-
-    def __init__(self, code: int, name: str, call: str, log: str = "") -> None:
-        self.code = code
-        self.name = name
-        self.call = call
-        self.log = log
-        super().__init__(f"{call}: {name}" + (f": {log}" if log else ""))
+    out_of_memory = frozenset({OUT_OF_MEMORY})
+    invalid_handle = frozenset({INVALID_HANDLE})
 
 
 @dataclass(frozen=True)
@@ -60,80 +56,6 @@ class Gpu:
     memory: int
     multiprocessors: int
     shared: int
-
-
-class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: a kind, and as many bytes as the largest value has."""
-
-    _fields_ = (
-        ("kind", ctypes.c_int), ("padding", ctypes.c_char * 4), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60),
-    )
-
-
-class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(LaunchAttribute)), ("count", ctypes.c_uint),
-    )
-
-
-class EdgeData(ctypes.Structure):
-    """CUgraphEdgeData."""
-
-    _fields_ = (
-        ("out", ctypes.c_ubyte), ("into", ctypes.c_ubyte), ("kind", ctypes.c_ubyte), ("rest", ctypes.c_ubyte * 5),
-    )
-
-
-class Launch(NamedTuple):
-    """A kernel and how it is launched; `parameters` is the address of a `void*` for each of its parameters. Made by
-    `make_launch`."""
-
-    function: Handle
-    programs: int
-    threads: int
-    shared: int
-    parameters: int
-    config: LaunchConfig
-
-
-def make_launch(function: Handle, programs: int, threads: int, shared: int, parameters: int) -> Launch:
-    one = ctypes.c_uint * 3
-    config = LaunchConfig(one(programs, 1, 1), one(threads, 1, 1), shared)
-    return Launch(function, programs, threads, shared, parameters, config)
-
-
-class Quick:
-    """The driver's functions that every submission calls, as ctypes has them: each returns its code."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.add_dependencies: Callable[..., int] | None = None
-        number, pointer = ctypes.c_uint, ctypes.c_void_p
-        self.launch = _function(library, "cuLaunchKernelEx", pointer, pointer, pointer, pointer)
-        self.executable_launch = _function(library, "cuGraphLaunch", pointer, pointer)
-        with contextlib.suppress(AttributeError):  # from CUDA 12.3 on
-            self.add_dependencies = _function(
-                library, "cuGraphAddDependencies_v2", pointer, pointer, pointer, pointer, ctypes.c_size_t
-            )
-        self.current = _function(library, "cuCtxGetCurrent", pointer)
-        self.push = _function(library, "cuCtxPushCurrent_v2", pointer)
-        self.pop = _function(library, "cuCtxPopCurrent_v2", pointer)
-        self.event_record = _function(library, "cuEventRecord", pointer, pointer)
-        self.event_query = _function(library, "cuEventQuery", pointer)
-        self.stream_wait = _function(library, "cuStreamWaitEvent", pointer, pointer, number)
-        self.stream_is_capturing = _function(library, "cuStreamIsCapturing", pointer, pointer)
-        self.exchange_capture_mode = _function(library, "cuThreadExchangeStreamCaptureMode", pointer)
-        self.pointer_attributes = _function(
-            library, "cuPointerGetAttributes", number, pointer, pointer, ctypes.c_uint64
-        )
-
-
-def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Callable[..., int]:
-    function = getattr(library, name)
-    function.argtypes, function.restype = arguments, ctypes.c_int
-    return function
 
 
 class CudaApi:
@@ -380,7 +302,7 @@ class CudaApi:
         """Lets a kernel have more shared memory than the 48 KiB that all have."""
         self._call("cuFuncSetAttribute", function, self._dynamic_shared, size)
 
-    def launch(self, launch: Launch, stream: Handle, early: bool = False) -> None:
+    def launch(self, launch: CudaLaunch, stream: Handle, early: bool = False) -> None:
         """Not to be called by two threads at once with the same launch. One that is `early` may begin while what is
         before it on the stream still runs, and waits for it by itself."""
         config = launch.config
@@ -401,7 +323,7 @@ class CudaApi:
     def graph_destroy(self, graph: Handle) -> None:
         self._call("cuGraphDestroy", graph)
 
-    def kernel_node(self, launch: Launch) -> Handle:
+    def kernel_node(self, launch: CudaLaunch) -> Handle:
         """What the two calls below take."""
         node = self._driver.CUDA_KERNEL_NODE_PARAMS()
         node.func = launch.function

@@ -14,20 +14,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from motet.errors import DeviceError
 from motet.runtime.device import Work
-from motet.runtime.devices.common import recording
-from motet.runtime.devices.common.lifetime import Resources
-from motet.runtime.devices.cuda.api import CudaError, Handle, Launch, make_launch
+from motet.runtime.devices.common.lifetime import OwnedResources
+from motet.runtime.devices.common.recording import check_work
+from motet.runtime.devices.common.streams import Handle
+from motet.runtime.devices.cuda.api import CudaError
+from motet.runtime.devices.cuda.core import CudaCore
 from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul
 from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, alone, pack_size
-
-if TYPE_CHECKING:
-    from motet.runtime.devices.cuda.device import CudaDevice
+from motet.runtime.devices.cuda.quick_calls import CudaLaunch, make_launch
 
 _FEW = 2  # commands that are not worth a graph
 _INSTANCES = 8  # of a graph
@@ -49,7 +49,7 @@ class Command:
     its parameters begin. `kernel` is its name or `copy`; it `waits` for what it depends on by itself, and
     may begin `early`, while the one kernel that this is still runs."""
 
-    launch: Launch | None
+    launch: CudaLaunch | None
     bytes: int
     first: int
     after: tuple[int, ...]
@@ -96,15 +96,16 @@ class CudaCommandBuffer:
     the addresses of the externals, then that of `scratch` bytes for the kernels to work in."""
 
     def __init__(
-        self, device: CudaDevice, resources: Resources, executable: CudaExecutable, work: Sequence[Work],
+        self, device: CudaCore, resources: OwnedResources, executable: CudaExecutable, work: Sequence[Work],
         externals: int, scratch: int,
     ) -> None:
         uri = device.info.uri
         self.context = device.current.context
         self.executable = executable
         self.externals = externals
-        self.needed = recording.check_work(uri, work, executable.by_name, externals)
+        self.needed = check_work(uri, work, executable.by_name, externals)
         self._api = device.api
+        self._lose = device.lose
         self._overlaps = device.overlaps
         self._resources = resources
         self.scratch = 0
@@ -180,6 +181,18 @@ class CudaCommandBuffer:
             return None
         return instance or self._instance_for(bases)
 
+    def run_checked(self, bases: tuple[int, ...], stream: Handle) -> None:
+        """Puts one command after the other on a stream, and waits for each. With the lock held."""
+
+        def after(command: Command) -> None:
+            try:
+                self._api.stream_synchronize(stream)
+            except CudaError as error:
+                if not self._lose(error, [command.kernel], alone=True):
+                    raise
+
+        self.run_in_order(bases, stream, after)
+
     def run_in_order(
         self, bases: tuple[int, ...], stream: Handle, after: Callable[[Command], None] | None = None
     ) -> None:
@@ -232,7 +245,7 @@ class CudaCommandBuffer:
             where = f"device {self.executable.device.info.uri}: kernel {command.kernel}"
             raise DeviceError(f"{where}: by cuBLASLt: {error}") from error
 
-    def single(self) -> tuple[Launch, list[int], list[tuple[int, int, int]]] | None:
+    def single(self) -> tuple[CudaLaunch, list[int], list[tuple[int, int, int]]] | None:
         """The work where it is one launch: its parameters, and which of them are addresses, each in an external at an
         offset."""
         if len(self.commands) != 1 or self.commands[0].launch is None:

@@ -1,9 +1,9 @@
 """Recorded work on streams of others: put there as it is called, without a point, a queue or a thread of the device's.
 
 The work is a function's, all of it on one GPU. Its constants stay where they are, what it works in belongs to the
-stream (`CudaDevice.stream_memory`), so that only the addresses of arguments and results change from call to call; the
-graphs for those that came before are at hand in `ready`. A single kernel has parameters of its own to be launched with.
-On a stream that is captured the commands become part of the other library's graph, with memory for good.
+stream (`CallerStreams.stream_memory`), so that only the addresses of arguments and results change from call to call;
+the graphs for those that came before are at hand in `ready`. A single kernel has parameters of its own to be launched
+with. On a stream that is captured the commands become part of the other library's graph, with memory for good.
 
 Statuses of kernels that may fail are pinned memory of the host, which kernels write to only where a check fails: the
 first call after that tells of it, as nothing is waited for.
@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer
-from motet.runtime.devices.cuda.api import CudaError, make_launch
+from motet.runtime.devices.cuda.api import CudaError
+from motet.runtime.devices.cuda.caller_streams import CallerStreams
 from motet.runtime.devices.cuda.commands import CudaCommandBuffer, Instance
-
-if TYPE_CHECKING:
-    from motet.runtime.devices.cuda.device import CudaDevice
+from motet.runtime.devices.cuda.quick_calls import make_launch
 
 _MOST_READY = 256
 _ALIGNMENT = 256  # of the kernels' scratch behind the arena, bytes
@@ -32,7 +30,7 @@ class DirectWork:
     are any. `told` are the words of the latter. Safe to use from several threads."""
 
     def __init__(
-        self, device: CudaDevice, commands: CudaCommandBuffer, arena: int, parameters: Sequence[Buffer],
+        self, device: CallerStreams, commands: CudaCommandBuffer, arena: int, parameters: Sequence[Buffer],
         statuses: Statuses | None = None,
     ) -> None:
         self.device = device
@@ -83,7 +81,7 @@ class DirectWork:
                 self._put(addresses, stream, is_captured)
         except CudaError as error:
             self.device.check_process()
-            raise self.device.failed(error) from error
+            raise self.device.failure(error) from error
 
     def _put(self, addresses: Sequence[int], stream: int, is_captured: bool | None) -> None:
         with self.device.lock:
@@ -96,7 +94,7 @@ class DirectWork:
             base = self.device.stream_memory(stream, self._memory) if self._memory else 0
             bases = (*addresses, base, *self._fixed, base + self._scratch_at)
             if self.device.checks:
-                self.device.run_checked(self._commands, bases, stream)
+                self._commands.run_checked(bases, stream)
                 self.device.check_usable()
                 return
             instance = self._commands.instance(bases)

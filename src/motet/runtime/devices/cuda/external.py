@@ -7,23 +7,34 @@ https://dmlc.github.io/dlpack, https://nvidia.github.io/numba-cuda/user/cuda_arr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from motet.errors import CallError
-from motet.runtime import dlpack
+from motet.runtime.device import DeviceInfo
 from motet.runtime.device_array import Pointer, dtype_of
-from motet.runtime.dlpack import Exported
-
-if TYPE_CHECKING:
-    from motet.runtime.devices.cuda.device import CudaDevice
+from motet.runtime.devices.common.streams import Handle
+from motet.runtime.dlpack import Exported, contiguous_strides, export_from, is_contiguous, read_cuda_interface
 
 _DLPACK_CUDA = 2
 _ALIGNMENT = 16  # bytes, which kernels rely on
 _LEGACY_STREAM = 1  # the handle of the stream that others wait for by default
 
 
-def exported(device: CudaDevice, tensor: Any, ordinal: int) -> Exported:
-    """A tensor in the memory of GPU `ordinal`, contiguous and aligned. Raises CallError for any other."""
+class Waiting(Protocol):
+    """The GPU that a tensor lies on."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    @property
+    def ordinal(self) -> int: ...
+
+    def let_queues_wait_for(self, stream: Handle) -> None: ...
+
+
+def exported(device: Waiting, tensor: Any) -> Exported:
+    """A tensor in the memory of a GPU, contiguous and aligned. Raises CallError for any other."""
+    ordinal = device.ordinal
     where = f"a {type(tensor).__name__} for {device.info.uri}"
     stream: Any = None
     if type(tensor) is Pointer:
@@ -32,11 +43,11 @@ def exported(device: CudaDevice, tensor: Any, ordinal: int) -> Exported:
         kind, number = (int(part) for part in tensor.__dlpack_device__())
         if (kind, number) != (_DLPACK_CUDA, ordinal):
             raise CallError(f"{where}: lies on device {number} of kind {kind}; expected {ordinal} of {_DLPACK_CUDA}")
-        found = dlpack.export_from(tensor, where, _LEGACY_STREAM)
+        found = export_from(tensor, where, _LEGACY_STREAM)
         stream = _LEGACY_STREAM
     elif hasattr(tensor, "__cuda_array_interface__"):
         interface = cast(Mapping[str, Any], tensor.__cuda_array_interface__)
-        found = dlpack.read_cuda_interface(interface, tensor, where)
+        found = read_cuda_interface(interface, tensor, where)
         stream = interface.get("stream")
     else:
         raise CallError(f"{where}: it has neither __dlpack__ nor __cuda_array_interface__")
@@ -52,8 +63,8 @@ def pointed(pointer: Pointer) -> Exported:
 
 
 def _check(found: Exported, where: str) -> None:
-    if not dlpack.is_contiguous(found):
-        expected = dlpack.contiguous_strides(found)
+    if not is_contiguous(found):
+        expected = contiguous_strides(found)
         raise CallError(f"{where}: its strides are {found.strides} bytes; expected a contiguous tensor, {expected}")
     if found.address % _ALIGNMENT:
         raise CallError(f"{where}: it lies at {found.address:#x}; expected a multiple of {_ALIGNMENT}; copy it")

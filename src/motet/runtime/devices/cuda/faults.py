@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.errors import DeviceError, DeviceLost, KernelFault, MotetError, OutOfMemoryError
-from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaError
+from motet.runtime.devices.common.streams import ApiError
+from motet.runtime.devices.cuda.api import OUT_OF_MEMORY
 
 _MOST_NAMES = 4  # kernels that an error lists
 
@@ -35,12 +36,12 @@ _LOST = {
 }
 
 
-def is_final(error: CudaError) -> bool:
+def is_final(error: ApiError) -> bool:
     """Whether nothing can be done on the device after an error."""
     return error.code in _FAULTS or error.code in _LOST
 
 
-def final_error(device: str, error: CudaError, kernels: Sequence[str]) -> KernelFault | DeviceLost:
+def final_error(device: str, error: ApiError, kernels: Sequence[str]) -> KernelFault | DeviceLost:
     """What work that was in flight ends with; `kernels` are those that may have been at work."""
     reason = _FAULTS.get(error.code)
     if reason is None:
@@ -57,7 +58,7 @@ def lost_by(fault: KernelFault) -> DeviceLost:
     return DeviceLost(fault.device, f"kernel {fault.kernel}: {fault.reason}; start the process anew")
 
 
-def passing_error(device: str, error: CudaError, size: int = 0) -> MotetError:
+def passing_error(device: str, error: ApiError, size: int = 0) -> MotetError:
     """A failure that leaves the device as it was. `size` is how much memory was asked for, if it was."""
     if error.code == OUT_OF_MEMORY and size:
         return OutOfMemoryError(size, device)

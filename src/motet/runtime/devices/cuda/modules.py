@@ -14,9 +14,11 @@ from contextlib import suppress
 
 from motet.cache import Cache
 from motet.errors import DeviceError
-from motet.runtime.devices.common.lifetime import Current, Resources
+from motet.runtime.devices.common.lifetime import OwnedResources
+from motet.runtime.devices.common.streams import Handle
 from motet.runtime.devices.cuda import faults
-from motet.runtime.devices.cuda.api import CudaApi, CudaError, Handle
+from motet.runtime.devices.cuda.api import CudaApi, CudaError
+from motet.runtime.devices.cuda.lifetime import Current
 
 _ELF = b"\x7fELF"
 _MOST_THREADS = 8
@@ -32,7 +34,7 @@ class Modules:
         self._current = current
         self._capability = capability
 
-    def load(self, images: Mapping[bytes, str], resources: Resources) -> dict[bytes, Handle]:
+    def load(self, images: Mapping[bytes, str], resources: OwnedResources) -> dict[bytes, Handle]:
         """The modules of `images`, by image, which are `resources`; the values are names for errors. Raises
         DeviceError, CudaError for a GPU that is lost."""
         codes = self._compiled([image for image in images if not image.startswith(_ELF)])
@@ -70,7 +72,7 @@ class Modules:
             raise self._refused(f"{name}: {entry}", error) from error
         return function
 
-    def _load(self, name: str, image: bytes, code: bytes | None, resources: Resources) -> Handle:
+    def _load(self, name: str, image: bytes, code: bytes | None, resources: OwnedResources) -> Handle:
         api = self._api
         try:
             module = api.module_load(code or image)

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from motet.runtime.device import Event
-from motet.runtime.devices.cuda.api import CudaApi, Handle
+from motet.runtime.devices.common.streams import Handle
+from motet.runtime.devices.cuda.api import CudaApi
 
 _BESIDE = 7  # streams
 

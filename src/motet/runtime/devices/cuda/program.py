@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,13 +27,11 @@ import numpy as np
 from motet.artifact.library import UnknownLibrary, read_call
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
-from motet.runtime.devices.common.lifetime import Resources
-from motet.runtime.devices.cuda.api import Handle
+from motet.runtime.devices.common.lifetime import OwnedResources
+from motet.runtime.devices.common.streams import Handle
+from motet.runtime.devices.cuda.core import CudaCore
 from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul, Products
 from motet.runtime.devices.cuda.modules import Modules
-
-if TYPE_CHECKING:
-    from motet.runtime.devices.cuda.device import CudaDevice
 
 FAMILY = "cuda"
 WARP = 32  # threads
@@ -82,7 +80,7 @@ class CudaExecutable:
     """See `motet.runtime.device.Executable`. `notes` say which kernels run that a library could have replaced."""
 
     def __init__(
-        self, device: CudaDevice, kernels: Mapping[str, Kernel], resources: Resources, notes: Sequence[str] = ()
+        self, device: CudaCore, kernels: Mapping[str, Kernel], resources: OwnedResources, notes: Sequence[str] = ()
     ) -> None:
         self.device = device
         self._resources = resources
@@ -120,7 +118,7 @@ def _runs(feature: re.Match[str], capability: tuple[int, int]) -> bool:
 
 
 def load_kernels(
-    device: str, modules: Modules, resources: Resources, objects: Sequence[bytes], names: Sequence[str],
+    device: str, modules: Modules, resources: OwnedResources, objects: Sequence[bytes], names: Sequence[str],
     most_shared: int,
 ) -> dict[str, Kernel]:
     """Loads what `names` call `objects`, into modules that are `resources`. Raises DeviceError, CudaError for a GPU
@@ -154,7 +152,7 @@ def load_kernels(
 
 
 def with_products(
-    device: str, kernels: Mapping[str, Kernel], products: Products, resources: Resources
+    device: str, kernels: Mapping[str, Kernel], products: Products, resources: OwnedResources
 ) -> tuple[dict[str, Kernel], list[str]]:
     """`kernels` with the library's calls that they name, as far as it takes them, and notes about those that it does
     not. In the device's context. Raises DeviceError for damaged calls."""

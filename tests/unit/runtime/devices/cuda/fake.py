@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu, Launch
+from motet.runtime.devices.cuda.api import OUT_OF_MEMORY, CudaApi, CudaError, Gpu
 from motet.runtime.devices.cuda.cublaslt import Functions
+from motet.runtime.devices.cuda.quick_calls import CudaLaunch
 
 CAPABILITY = (9, 0)
 UUID = "GPU-00112233-4455-6677-8899-aabbccddeeff"
@@ -90,7 +91,7 @@ class FakeEvent:
 class Node:
     kind: str
     after: list[Node]
-    launch: Launch | None = None
+    launch: CudaLaunch | None = None
     values: list[Any] = field(default_factory=list)
     early: bool = False
 
@@ -391,7 +392,7 @@ class FakeApi(CudaApi):
 
     def allow_shared(self, function: Any, size: int) -> None: ...
 
-    def launch(self, launch: Launch, stream: int, early: bool = False) -> None:
+    def launch(self, launch: CudaLaunch, stream: int, early: bool = False) -> None:
         values = parameters(launch)
         self.early.append(early)
         self.streams[stream].work.put(lambda: launch.function.run(launch.programs, values))
@@ -406,10 +407,10 @@ class FakeApi(CudaApi):
     def graph_destroy(self, graph: Graph) -> None:
         self.alive["graph"] -= 1
 
-    def kernel_node(self, launch: Launch) -> Launch:
+    def kernel_node(self, launch: CudaLaunch) -> CudaLaunch:
         return launch
 
-    def graph_add_kernel(self, graph: Graph, after: Sequence[Node], node: Launch, early: bool = False) -> Node:
+    def graph_add_kernel(self, graph: Graph, after: Sequence[Node], node: CudaLaunch, early: bool = False) -> Node:
         return self._add(graph, Node("launch", list(after), node, parameters(node), early))
 
     def graph_add_copy(
@@ -449,7 +450,7 @@ class FakeApi(CudaApi):
         self.alive["executable"] += 1
         return {node: list(node.values) for node in graph.nodes}
 
-    def executable_set_kernel(self, executable: dict[Node, list[int]], place: Node, node: Launch) -> None:
+    def executable_set_kernel(self, executable: dict[Node, list[int]], place: Node, node: CudaLaunch) -> None:
         executable[place] = parameters(node)
 
     def executable_set_copy(
@@ -480,7 +481,7 @@ class FakeApi(CudaApi):
         self.alive["executable"] -= 1
 
 
-def parameters(launch: Launch) -> list[int]:
+def parameters(launch: CudaLaunch) -> list[int]:
     """The parameters, each through its pointer, as they are at the time of the call."""
     pointers = array(launch.parameters, launch.function.parameters, np.uint64)
     return [int(array(int(pointer), 1, np.uint64)[0]) for pointer in pointers]
