@@ -17,6 +17,7 @@ from motet.errors import DeviceError, MotetError
 from motet.runtime.conformance.check import Array, Failure, Skip, expect_equal
 from motet.runtime.conformance.kernels import Code, compile_kernels
 from motet.runtime.device import (
+    BUILT_IN,
     Buffer,
     CommandBuffer,
     Device,
@@ -29,6 +30,7 @@ from motet.runtime.device import (
     load_driver,
     open_device,
 )
+from motet.runtime.selection import HOST
 from motet.runtime.timeline import HostTimeline, Point
 
 PATIENCE = 30.0  # seconds after which work that should have ended counts as lost
@@ -137,7 +139,9 @@ class Trial:
 
     def neighbour(self) -> Device:
         """A device of another driver."""
-        uri = "null?view=1" if self.subject.info.family != "null" else "host"
+        others = [load_driver(family) for family in BUILT_IN if family != self.subject.info.family]
+        named = [getattr(driver, "conformance_neighbour", "") for driver in others]
+        uri = next(filter(None, named), HOST)
         device = open_device(find_device(uri))
         self._devices.append(device)
         return device

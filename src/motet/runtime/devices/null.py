@@ -55,6 +55,9 @@ conformance_exempt = {
     "abort-endless": _IN_PROCESS,
 }
 
+# A device of another driver, for checks of two.
+conformance_neighbour = "null?view=1"
+
 # Each option's default and least value.
 _OPTIONS = {
     "latency": (2e-6, 0),  # seconds before a command begins

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,22 +22,23 @@ from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError
 from motet.runtime import dlpack, tensors
 from motet.runtime.concrete import Shape
-from motet.runtime.device_array import DeviceArray, Pointer
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.cuda import external, libraries
 from motet.runtime.devices.cuda.device import CudaDevice
 from motet.runtime.devices.cuda.direct import DirectWork
+from motet.runtime.devices.cuda.external import DLPACK_CUDA, LEGACY_STREAM
 from motet.runtime.devices.cuda.libraries import Library
-from motet.runtime.devices.cuda.torch_call import Fallback, TorchCall, torch_call
+from motet.runtime.devices.cuda.torch_call import TorchCall, torch_call
+from motet.runtime.foreign import Callee
 from motet.runtime.placed import PlacedInstance
+from motet.runtime.pointer import Pointer
 
-_DLPACK_CUDA = 2
 _ALIGNMENT = 16  # bytes, which kernels rely on
-_LEGACY_STREAM = 1  # the handle of the stream that others wait for by default, where 0 may not be said
 _SHARED_STREAMS = (0, 1, 2)  # handles that every context has
 
 
 @dataclass(frozen=True)
-class OnGpu:
+class GpuArgument:
     """A tensor on GPU `ordinal`, contiguous. `tensor` keeps its memory; `producer` is a stream whose work it waits
     for, where that is known."""
 
@@ -59,7 +60,7 @@ class OnGpu:
 
 
 @dataclass(frozen=True)
-class OnHost:
+class HostArgument:
     """An argument that does not lie on the GPU, which is sent there."""
 
     array: np.ndarray[Any, Any]
@@ -73,9 +74,7 @@ class OnHost:
         return self.array.ndim
 
 
-Argument = OnGpu | OnHost
-# The instance for the extents of arguments, and whether it was there before.
-Find = Callable[[Sequence[Any]], tuple[Any, bool]]
+Argument = GpuArgument | HostArgument
 
 
 def is_on_gpu(value: Any) -> bool:
@@ -85,19 +84,17 @@ def is_on_gpu(value: Any) -> bool:
     device = getattr(value, "__dlpack_device__", None)
     if device is not None:
         try:
-            return int(device()[0]) == _DLPACK_CUDA
+            return int(device()[0]) == DLPACK_CUDA
         except (TypeError, ValueError, RuntimeError, BufferError, AttributeError):
             return False
     return hasattr(value, "__cuda_array_interface__")
 
 
 def call(
-    signature: Signature, where: Sequence[str], find: Find, arguments: Sequence[Any], out: Sequence[Any], stream: Any,
-    fallback: Fallback,
+    callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any
 ) -> tuple[Any, TorchCall | None]:
-    """Calls a function; its result, and, where there is one, a shorter way for calls like this one, which hands any
-    other to `fallback`. `where` names the arguments in errors, `out` has an entry for each result. Raises CallError."""
-    return _Call(signature, where, arguments, out, stream).run(find, fallback)
+    """See `motet.runtime.foreign.StreamCalls`."""
+    return _StreamCall(callee, arguments, out, stream).run()
 
 
 def current_stream(arguments: Sequence[Any]) -> int:
@@ -105,22 +102,34 @@ def current_stream(arguments: Sequence[Any]) -> int:
     loaded = libraries.loaded()
     there = [value for value in arguments if is_on_gpu(value)]
     library = next((library for library in loaded if any(library.owns(value) for value in there)), None)
-    return 0 if library is None else library.current_stream(_home(there, loaded, ""))
+    return 0 if library is None else library.current_stream(_home(there, loaded))
 
 
-def resident(signature: Signature, where: Sequence[str], find: Find, arguments: Sequence[Any]) -> list[Any]:
+def resident(callee: Callee, arguments: Sequence[Any]) -> list[Any]:
     """The arguments of a call that is measured, those on a GPU as tensors of the session's, behind what is on their
     stream. Raises CallError."""
-    call = _Call(signature, where, arguments, [None] * len(signature.results), None)
-    return call.resident(find)
+    return _StreamCall(callee, arguments, [None] * len(callee.signature.results), None).resident()
 
 
-class _Call:
-    def __init__(
-        self, signature: Signature, where: Sequence[str], arguments: Sequence[Any], out: Sequence[Any], stream: Any
-    ) -> None:
-        self.signature = signature
-        self.where = where
+def stream_handle(stream: Any) -> int | None:
+    """The handle of a stream: a number, one of PyTorch's or CuPy's, or an object with `__cuda_stream__`."""
+    if isinstance(stream, numbers.Integral):
+        return int(stream)
+    for attribute in ("cuda_stream", "ptr"):
+        if isinstance(found := getattr(stream, attribute, None), numbers.Integral):
+            return int(found)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        return None
+    pair = protocol() if callable(protocol) else protocol
+    return int(cast(Sequence[int], pair)[1])
+
+
+class _StreamCall:
+    def __init__(self, callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any) -> None:
+        self.callee = callee
+        self.signature = signature = callee.signature
+        self.where = callee.where
         self.arguments = arguments
         self.out = out
         loaded = libraries.loaded()
@@ -128,7 +137,7 @@ class _Call:
         owners = [library for library in loaded if any(library.owns(value) for value in there)]
         self.library: Library | None = owners[0] if owners else None
         self.loaded = loaded
-        self.home = _home(there, loaded, signature.name)
+        self.home = _home(there, loaded)
         self.is_given = stream is not None
         self.stream = _handle(stream, signature.name) if stream is not None else self._current(self.home)
         self.destinations = {spec.destination for spec in signature.results if spec.destination is not None}
@@ -136,14 +145,14 @@ class _Call:
     def _current(self, ordinal: int) -> int:
         return 0 if self.library is None else self.library.current_stream(ordinal)
 
-    def run(self, find: Find, fallback: Fallback) -> tuple[Any, TorchCall | None]:
+    def run(self) -> tuple[Any, TorchCall | None]:
         inputs = [
             self._adopt(value, spec, where, writable=index in self.destinations)
             for index, (value, spec, where) in enumerate(
                 zip(self.arguments, self.signature.inputs, self.where, strict=True)
             )
         ]
-        instance, again = find(inputs)
+        instance, again = self.callee.find(inputs)
         for argument, shape, where in zip(inputs, instance.inputs, self.where, strict=True):
             tensors.check_shape(cast(Any, argument), shape.extents, where)
         if not isinstance(instance, PlacedInstance):
@@ -160,33 +169,33 @@ class _Call:
         direct([*(item.address for item in addresses), *(result.address for result in results)], self.stream)
         value = _as_value(returned)
         if again and isinstance(self.library, libraries.Torch):
-            return value, torch_call(self.library, direct, self.signature, instance, self.home, fallback)
+            return value, torch_call(self.library, direct, self.signature, instance, self.home, self.callee.fallback)
         return value, None
 
-    def resident(self, find: Find) -> list[Any]:
+    def resident(self) -> list[Any]:
         inputs = [
             self._adopt(value, spec, where, writable=False)
             for value, spec, where in zip(self.arguments, self.signature.inputs, self.where, strict=True)
         ]
-        instance, _ = find(inputs)
+        instance, _ = self.callee.find(inputs)
         if not isinstance(instance, PlacedInstance):
             return list(self.arguments)
         device = _device_of(instance, self.home, self._name_of(inputs))
         device.let_queues_wait_for(self.stream)
-        return [_taken(device, item) if isinstance(item, OnGpu) else item.array for item in inputs]
+        return [_taken(device, item) if isinstance(item, GpuArgument) else item.array for item in inputs]
 
     # -- arguments -------------------------------------------------------------------------------
 
     def _name_of(self, inputs: Sequence[Argument]) -> str:
         """The first argument on a GPU, for errors."""
-        found = [where for where, item in zip(self.where, inputs, strict=True) if isinstance(item, OnGpu)]
+        found = [where for where, item in zip(self.where, inputs, strict=True) if isinstance(item, GpuArgument)]
         return found[0] if found else self.signature.name
 
     def _adopt(self, value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Argument:
         if not is_on_gpu(value):
             if writable:
                 raise CallError(f"{where}: a destination in the host's memory; expected a tensor on cuda:{self.home}")
-            return OnHost(tensors.adopt(value, spec, where, writable=False))
+            return HostArgument(tensors.adopt(value, spec, where, writable=False))
         found = self._described(value, where, writable)
         expected = DTYPES[spec.dtype]
         if found.dtype != expected and not _is_same_integer(found.dtype, expected, spec):
@@ -199,11 +208,11 @@ class _Call:
             raise CallError(f"{where}: read-only memory given, a destination must be writable")
         return found
 
-    def _described(self, value: Any, where: str, writable: bool) -> OnGpu:
+    def _described(self, value: Any, where: str, writable: bool) -> GpuArgument:
         """A tensor on a GPU, copied there where its library can, if it has gaps or lies askew."""
         if type(value) is DeviceArray:
             buffer, ordinal = cast(Any, value.buffer), value.device.info.ordinal
-            return OnGpu(value, ordinal, buffer.address, value.shape, value.dtype, False, buffer.stream)
+            return GpuArgument(value, ordinal, buffer.address, value.shape, value.dtype, False, buffer.stream)
         library = next((library for library in self.loaded if library.owns(value)), None)
         if library is None:
             return self._exported(value, where)
@@ -211,22 +220,22 @@ class _Call:
         if dtype is None:
             raise CallError(f"{where}: dtype {value.dtype} given; expected one of {', '.join(DTYPES)}")
         if contiguous and not address % _ALIGNMENT:
-            return OnGpu(value, ordinal, address, shape, dtype)
+            return GpuArgument(value, ordinal, address, shape, dtype)
         if writable:
             problem = f"it lies at {address:#x}" if contiguous else "it is not contiguous"
             raise CallError(
                 f"{where}: {problem}; a destination must be contiguous and aligned to {_ALIGNMENT} bytes"
             )
         copy = library.contiguous(value, ordinal, self.stream)
-        return OnGpu(copy, ordinal, library.describe(copy)[1], shape, dtype)
+        return GpuArgument(copy, ordinal, library.describe(copy)[1], shape, dtype)
 
-    def _exported(self, value: Any, where: str) -> OnGpu:
+    def _exported(self, value: Any, where: str) -> GpuArgument:
         producer: int | None = None
         if type(value) is Pointer:
             ordinal, found = value.__dlpack_device__()[1], external.pointed(value)
         elif hasattr(value, "__dlpack__"):
             ordinal = int(value.__dlpack_device__()[1])
-            found = dlpack.export_from(value, where, self.stream or _LEGACY_STREAM)
+            found = dlpack.export_from(value, where, self.stream or LEGACY_STREAM)
         else:
             interface = cast(Mapping[str, Any], value.__cuda_array_interface__)
             ordinal = self.home
@@ -237,13 +246,13 @@ class _Call:
             raise CallError(f"{where}: strides of {found.strides} bytes given; expected a contiguous tensor")
         if found.address % _ALIGNMENT and 0 not in found.shape:
             raise CallError(f"{where}: it lies at {found.address:#x}; expected a multiple of {_ALIGNMENT}; copy it")
-        return OnGpu(found, ordinal, found.address, found.shape, found.dtype, found.read_only, producer)
+        return GpuArgument(found, ordinal, found.address, found.shape, found.dtype, found.read_only, producer)
 
-    def _ready(self, device: CudaDevice, argument: Argument) -> OnGpu:
+    def _ready(self, device: CudaDevice, argument: Argument) -> GpuArgument:
         """An argument on the GPU, in the order of the stream."""
-        if isinstance(argument, OnHost):
+        if isinstance(argument, HostArgument):
             made = _sent(device, argument.array, self.stream)
-            return OnGpu(made, self.home, made.buffer.address, made.shape, made.dtype)
+            return GpuArgument(made, self.home, made.buffer.address, made.shape, made.dtype)
         if argument.producer is not None:
             device.let_stream_wait(self.stream, argument.producer)
         if type(argument.tensor) is DeviceArray:
@@ -254,8 +263,8 @@ class _Call:
 
     def _results(
         self, device: CudaDevice, inputs: Sequence[Argument], shapes: Sequence[Shape]
-    ) -> tuple[list[OnGpu], list[Any]]:
-        results: list[OnGpu] = []
+    ) -> tuple[list[GpuArgument], list[Any]]:
+        results: list[GpuArgument] = []
         returned: list[Any] = []
         for index, (spec, shape, given) in enumerate(zip(self.signature.results, shapes, self.out, strict=True)):
             where = f'{self.signature.name}: result {index}' + (f' ("{spec.name}")' if spec.name else "")
@@ -263,12 +272,12 @@ class _Call:
                 value = self.arguments[spec.destination]
                 if given is not None and given is not value:
                     raise CallError(f"{where}: is written to argument {spec.destination}; out must be that or None")
-                place = cast(OnGpu, inputs[spec.destination])
+                place = cast(GpuArgument, inputs[spec.destination])
             elif given is not None:
                 value = given
                 if not is_on_gpu(given):
                     raise CallError(f"{where}: out in the host's memory; expected a tensor on cuda:{self.home}")
-                place = cast(OnGpu, self._adopt(given, spec, where, writable=True))
+                place = cast(GpuArgument, self._adopt(given, spec, where, writable=True))
                 tensors.check_shape(cast(Any, place), shape.extents, where)
                 place = self._ready(device, place)
             else:
@@ -288,13 +297,13 @@ class _Call:
 
     def _run_placed(self, instance: PlacedInstance, device: CudaDevice, inputs: Sequence[Argument]) -> Any:
         results: list[Any] = []
-        places: list[OnGpu | None] = []
+        places: list[GpuArgument | None] = []
         for index, (shape, given) in enumerate(zip(instance.results, self.out, strict=True)):
             spec = self.signature.results[index]
             if spec.destination is not None or given is not None:
                 value = self.arguments[spec.destination] if spec.destination is not None else given
                 own = self._adopt(value, spec, f"{self.signature.name}: result {index}", writable=True)
-                places.append(cast(OnGpu, own))
+                places.append(cast(GpuArgument, own))
                 results.append(value)
                 continue
             home = instance.devices[instance.plan.result_devices[index]].device
@@ -306,7 +315,7 @@ class _Call:
             places.append(self._described(value, "", writable=True) if isinstance(home, CudaDevice) else None)
             results.append(value)
         device.let_queues_wait_for(self.stream)
-        taken: list[Any] = [_taken(device, item) if isinstance(item, OnGpu) else item.array for item in inputs]
+        taken: list[Any] = [_taken(device, item) if isinstance(item, GpuArgument) else item.array for item in inputs]
         for value, place in zip(results, places, strict=True):
             taken.append(value if place is None else _taken(_device_of(instance, place.ordinal, ""), place))
         instance.run(taken)
@@ -324,7 +333,7 @@ def _as_value(returned: Sequence[Any]) -> Any:
     return tuple(returned) if returned else None
 
 
-def _home(there: Sequence[Any], loaded: Sequence[Library], name: str) -> int:
+def _home(there: Sequence[Any], loaded: Sequence[Library]) -> int:
     """The GPU that the first tensor lies on."""
     for value in there:
         if type(value) is DeviceArray:
@@ -344,16 +353,10 @@ def _is_same_integer(given: np.dtype[Any], expected: np.dtype[Any], spec: Tensor
 
 
 def _handle(stream: Any, name: str) -> int:
-    """The handle of a stream: a number, one of PyTorch's or CuPy's, or an object with `__cuda_stream__`."""
-    if isinstance(stream, numbers.Integral):
-        return int(stream)
-    for attribute in ("cuda_stream", "ptr"):
-        if isinstance(found := getattr(stream, attribute, None), numbers.Integral):
-            return int(found)
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is not None:
-        pair = protocol() if callable(protocol) else protocol
-        return int(cast(Sequence[int], pair)[1])
+    """The handle of a caller's stream. Raises CallError for what is none."""
+    handle = stream_handle(stream)
+    if handle is not None:
+        return handle
     raise CallError(
         f"{name}: stream: {type(stream).__name__} given; expected a stream of PyTorch's or CuPy's, an object with "
         "__cuda_stream__, or a handle"
@@ -397,7 +400,7 @@ def _sent(device: CudaDevice, array: np.ndarray[Any, Any], stream: int) -> Devic
     return made
 
 
-def _taken(device: CudaDevice, tensor: OnGpu) -> DeviceArray:
+def _taken(device: CudaDevice, tensor: GpuArgument) -> DeviceArray:
     """For a call that ends before it returns."""
     if type(tensor.tensor) is DeviceArray:
         return tensor.tensor
@@ -408,14 +411,15 @@ def _taken(device: CudaDevice, tensor: OnGpu) -> DeviceArray:
 
 
 def _check_overlaps(
-    signature: Signature, inputs: Sequence[Argument], results: Sequence[OnGpu], given: Sequence[Any]
+    signature: Signature, inputs: Sequence[Argument], results: Sequence[GpuArgument], given: Sequence[Any]
 ) -> None:
     """Raises CallError if memory that is written is read, or written, through another tensor too."""
     for index, spec in enumerate(signature.results):
         own = spec.destination
         if own is None and given[index] is None:
             continue
-        others = [(f"argument {i}", item) for i, item in enumerate(inputs) if i != own and isinstance(item, OnGpu)]
+        there = [(i, item) for i, item in enumerate(inputs) if isinstance(item, GpuArgument)]
+        others = [(f"argument {i}", item) for i, item in there if i != own]
         others += [(f"result {i}", item) for i, item in enumerate(results[:index])]
         for name, other in others:
             mine = results[index]

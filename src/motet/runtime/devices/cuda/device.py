@@ -25,7 +25,7 @@ from motet.runtime.devices.cuda.api import CudaApi, CudaError, Gpu
 from motet.runtime.devices.cuda.caller_streams import CallerStreams
 from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
 from motet.runtime.devices.cuda.cublaslt import CublasError, Products
-from motet.runtime.devices.cuda.external import exported
+from motet.runtime.devices.cuda.external import DLPACK_CUDA, LEGACY_STREAM, exported
 from motet.runtime.devices.cuda.lifetime import Remains
 from motet.runtime.devices.cuda.memory import CudaBuffer
 from motet.runtime.devices.cuda.modules import Modules
@@ -72,6 +72,25 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
         found = exported(self, tensor)
         size = math.prod(found.shape) * found.dtype.itemsize
         return DeviceArray(self, self.adopt_address(found.address, size, found), found.shape, found.dtype)
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        return DLPACK_CUDA, self.info.ordinal
+
+    def let_consumer_wait(self, buffer: Buffer, stream: int | None) -> None:
+        """See `motet.runtime.device_array.Exporter`; None is the legacy default stream, -1 one that needs no wait."""
+        pending = buffer.stream if isinstance(buffer, CudaBuffer) else None
+        if pending is not None and stream != -1:
+            self.let_stream_wait(LEGACY_STREAM if stream is None else stream, pending)
+
+    def array_interface(self, array: DeviceArray, name: str) -> dict[str, Any] | None:
+        """The CUDA array interface of a tensor; None for a dtype that numpy has not."""
+        if name != "__cuda_array_interface__" or array.dtype.kind not in "biufc":
+            return None
+        stream = array.buffer.stream if isinstance(array.buffer, CudaBuffer) else None
+        own = {} if stream is None else {"stream": stream or LEGACY_STREAM}
+        data = (array.buffer.address if array.nbytes else 0, False)
+        return {"version": 3, "shape": array.shape, "typestr": array.dtype.str, "data": data, "strides": None} | own
 
     def _write(self, target: CudaBuffer, source: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
         data = bytes_of(source)

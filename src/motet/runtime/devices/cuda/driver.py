@@ -8,16 +8,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from motet.errors import DeviceError
 from motet.runtime.device import DeviceInfo
 from motet.runtime.devices.cuda.api import CudaApi, CudaError, Gpu, load_api
 from motet.runtime.devices.cuda.device import CudaDevice
+from motet.runtime.devices.cuda.external import DLPACK_CUDA
 from motet.runtime.devices.cuda.program import FAMILY
+from motet.runtime.foreign import StreamCalls
 from motet.runtime.uri import number_options
 
 api = 1
+dlpack_types = (DLPACK_CUDA,)
 
 QUEUES = 4
 _OPTIONS = {"queues": (QUEUES, 1), "check": (0, 0), "overlap": (1, 0)}
@@ -68,6 +71,20 @@ def open_with(cuda: CudaApi, info: DeviceInfo) -> CudaDevice:
         )
     except CudaError as error:
         raise DeviceError(f"device {info.uri}: cannot be opened: {error}") from error
+
+
+def stream_calls() -> StreamCalls:
+    """Calls with tensors of PyTorch, CuPy and others on a GPU."""
+    from motet.runtime.devices.cuda import calls  # which only such calls need
+
+    return calls
+
+
+def conformance_kernels() -> tuple[str, Mapping[str, Mapping[str, bytes]]]:
+    """The target of the checks' kernels, and the files of each unit."""
+    from motet.runtime.devices.cuda.conformance_kernels import TARGET, cuda_units
+
+    return TARGET, cuda_units()
 
 
 def _described(gpu: Gpu, ordinal: int) -> DeviceInfo:

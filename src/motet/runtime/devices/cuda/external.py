@@ -11,13 +11,14 @@ from typing import Any, Protocol, cast
 
 from motet.errors import CallError
 from motet.runtime.device import DeviceInfo
-from motet.runtime.device_array import Pointer, dtype_of
+from motet.runtime.device_array import dtype_of
 from motet.runtime.devices.common.streams import Handle
 from motet.runtime.dlpack import Exported, contiguous_strides, export_from, is_contiguous, read_cuda_interface
+from motet.runtime.pointer import Pointer
 
-_DLPACK_CUDA = 2
+DLPACK_CUDA = 2
 _ALIGNMENT = 16  # bytes, which kernels rely on
-_LEGACY_STREAM = 1  # the handle of the stream that others wait for by default
+LEGACY_STREAM = 1  # the handle of the stream that others wait for by default
 
 
 class Waiting(Protocol):
@@ -41,10 +42,10 @@ def exported(device: Waiting, tensor: Any) -> Exported:
         found = pointed(tensor)
     elif hasattr(tensor, "__dlpack__"):
         kind, number = (int(part) for part in tensor.__dlpack_device__())
-        if (kind, number) != (_DLPACK_CUDA, ordinal):
-            raise CallError(f"{where}: lies on device {number} of kind {kind}; expected {ordinal} of {_DLPACK_CUDA}")
-        found = export_from(tensor, where, _LEGACY_STREAM)
-        stream = _LEGACY_STREAM
+        if (kind, number) != (DLPACK_CUDA, ordinal):
+            raise CallError(f"{where}: lies on device {number} of kind {kind}; expected {ordinal} of {DLPACK_CUDA}")
+        found = export_from(tensor, where, LEGACY_STREAM)
+        stream = LEGACY_STREAM
     elif hasattr(tensor, "__cuda_array_interface__"):
         interface = cast(Mapping[str, Any], tensor.__cuda_array_interface__)
         found = read_cuda_interface(interface, tensor, where)

@@ -16,18 +16,13 @@ from motet.artifact.schema import Signature
 from motet.runtime.concrete import Shape
 from motet.runtime.devices.cuda import libraries
 from motet.runtime.devices.cuda.direct import DirectWork
+from motet.runtime.foreign import Fallback
 
 _ALIGNMENT = 16  # bytes, which kernels rely on
 _MOST_STREAMS = 256  # that are known to be of this GPU
 
 
-class Fallback(Protocol):
-    """Any call: the arguments, out behind them where it was given, and a stream or None."""
-
-    def __call__(self, arguments: Sequence[Any], stream: Any) -> Any: ...
-
-
-class Shapes(Protocol):
+class CallShapes(Protocol):
     """What is asked of an instance of a function."""
 
     inputs: list[Shape]
@@ -46,7 +41,7 @@ class TorchCall:
 
 
 def torch_call(
-    library: libraries.Torch, direct: DirectWork, signature: Signature, instance: Shapes, ordinal: int,
+    library: libraries.Torch, direct: DirectWork, signature: Signature, instance: CallShapes, ordinal: int,
     fallback: Fallback,
 ) -> TorchCall | None:
     """The short calls; None where a dtype or what they ask of PyTorch is not there."""

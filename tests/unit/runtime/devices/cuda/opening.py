@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tests.unit.runtime.devices.cuda.fake import UUID, FakeApi
 
-from motet.runtime.conformance.cuda_kernels import cuda_units
 from motet.runtime.device import Buffer, DeviceInfo, Reference, Work
+from motet.runtime.devices.cuda.conformance_kernels import cuda_units
 from motet.runtime.devices.cuda.device import CudaDevice
 from motet.runtime.devices.cuda.driver import open_with
 from motet.runtime.devices.cuda.program import CudaExecutable

@@ -13,8 +13,9 @@ from tests.unit.runtime.devices.cuda.handmade import affine_chain, expected_chai
 
 from motet.errors import CallError, DeviceError, DeviceLost, OutOfMemoryError
 from motet.runtime import dlpack, load
-from motet.runtime.device_array import DeviceArray, Pointer
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.cuda import driver
+from motet.runtime.pointer import Pointer
 from motet.runtime.session import Session
 
 
