@@ -26,11 +26,11 @@ PARAMETERS = 7
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
     "backend-imports": 113,
-    "circles": 13,
-    "long-modules": 17,
+    "circles": 9,
+    "long-modules": 15,
     "long-functions": 6,
     "many-parameters": 49,
-    "shared-class-names": 101,
+    "shared-class-names": 75,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -30,7 +30,7 @@ from motet.runtime.loaded import LoadedDevice
 from motet.runtime.merge import Merged, is_brief, is_chain, merge_plan
 from motet.runtime.on_host import OnHost
 from motet.runtime.placed import PlacedInstance
-from motet.runtime.selection import HOST, Candidate, Choice, bind, needed_families, no_code, regions_of
+from motet.runtime.selection import HOST, DeviceCandidate, DeviceChoice, bind, needed_families, no_code, regions_of
 
 _log = logging.getLogger("motet")
 
@@ -40,10 +40,10 @@ Obstacle = Callable[[Variant], str | None]
 
 
 @dataclass
-class _State:
+class _BindingState:
     """One state of the binding: it changes when a device is lost."""
 
-    choices: list[Choice]
+    choices: list[DeviceChoice]
     opened: dict[str, LoadedDevice] = field(default_factory=dict[str, LoadedDevice])
     hosts: dict[str, OnHost] = field(default_factory=dict[str, OnHost])  # by target
     threads: dict[str, HostThreads] = field(default_factory=dict[str, HostThreads])
@@ -71,7 +71,7 @@ class BoundDevices:
             manifest.devices, manifest.variants, bindings, present, artifact.name, regions=self._regions
         )
         self.notes += [f"@{choice.device.name}: {choice.note}" for choice in choices if choice.note]
-        self._state = _State(choices)
+        self._state = _BindingState(choices)
         try:
             self._open_available()
         except BaseException as error:
@@ -81,7 +81,7 @@ class BoundDevices:
     # -- what it is ------------------------------------------------------------------------------
 
     @property
-    def choices(self) -> Sequence[Choice]:
+    def choices(self) -> Sequence[DeviceChoice]:
         """What fills each of the artifact's devices now, in their order."""
         return tuple(self._state.choices)
 
@@ -155,7 +155,7 @@ class BoundDevices:
             self._lost.add(lost.device)
             choices = [_next(choice) if choice in hit else _without(choice, gone) for choice in before.choices]
             kept = {uri: loaded for uri, loaded in before.opened.items() if uri not in gone}
-            self._state = _State(choices, kept)
+            self._state = _BindingState(choices, kept)
             # Other callers may still be in calls on them; they learn from the device itself that it is lost.
             self._retired += [before.opened[uri] for uri in gone]
             self._open_available()
@@ -169,7 +169,7 @@ class BoundDevices:
         for."""
         with self._lock:
             closing = [*self._state.opened.values(), *self._retired]
-            self._state, self._retired = _State(self._state.choices), []
+            self._state, self._retired = _BindingState(self._state.choices), []
         if not interrupted:
             for loaded in closing:
                 _close(loaded)
@@ -209,9 +209,9 @@ class BoundDevices:
         for loaded in state.opened.values():
             loaded.place_parameters(self._regions_on(state, loaded))
 
-    def _open(self, state: _State, number: int) -> None:
+    def _open(self, state: _BindingState, number: int) -> None:
         choice = state.choices[number]
-        candidates = [Candidate(choice.info, choice.variant), *choice.further]
+        candidates = [DeviceCandidate(choice.info, choice.variant), *choice.further]
         failed: list[str] = []
         for position, candidate in enumerate(candidates):
             try:
@@ -228,7 +228,7 @@ class BoundDevices:
             return
         raise DeviceError(f"{self.artifact.name}: device @{choice.device.name}: {'; '.join(failed)}")
 
-    def _load(self, state: _State, candidate: Candidate, regions: set[str]) -> LoadedDevice:
+    def _load(self, state: _BindingState, candidate: DeviceCandidate, regions: set[str]) -> LoadedDevice:
         loaded = state.opened.get(candidate.info.uri)
         if loaded is not None and not regions <= set(loaded.variant.schedules):
             target = loaded.variant.target
@@ -260,14 +260,14 @@ class BoundDevices:
             return no_code(info.family)
         raise DeviceError(f"device {info.uri}: {'; '.join(reasons) or 'no code in this artifact'}")
 
-    def _regions_on(self, state: _State, loaded: LoadedDevice) -> list[str]:
+    def _regions_on(self, state: _BindingState, loaded: LoadedDevice) -> list[str]:
         """The regions whose device this one is, whose constants belong there ahead of any call."""
         if not self.artifact.manifest.plans:
             return [*loaded.variant.schedules]
         here = [choice.device.name for choice in state.choices if state.opened[choice.info.uri] is loaded]
         return sorted(set[str]().union(*(self._regions[name] for name in here)))
 
-    def _in_process(self, state: _State) -> bool:
+    def _in_process(self, state: _BindingState) -> bool:
         """Whether all devices are the host, and no two of them could work at once, or for too short to pay."""
         if any(choice.info.family != HOST for choice in state.choices):
             return False
@@ -277,7 +277,7 @@ class BoundDevices:
             for plan in self.artifact.manifest.plans.values()
         )
 
-    def _host_number(self, state: _State, signature: Signature) -> int | None:
+    def _host_number(self, state: _BindingState, signature: Signature) -> int | None:
         """A device, the host, on which a function can be one piece of work in this process: because no other device
         is there, or does anything for it."""
         if self._in_process(state):
@@ -289,7 +289,7 @@ class BoundDevices:
         one = {state.choices[number].info.uri for number in used}
         return min(used) if len(one) == 1 and state.choices[min(used)].info.family == HOST else None
 
-    def _host_code(self, state: _State, number: int) -> OnHost:
+    def _host_code(self, state: _BindingState, number: int) -> OnHost:
         variant = state.choices[number].variant
         if variant.target not in state.hosts:
             threads = self._host_threads(state, number)
@@ -297,7 +297,7 @@ class BoundDevices:
             state.hosts[variant.target] = OnHost(self.artifact, variant, schedules, self._pool, threads)
         return state.hosts[variant.target]
 
-    def _host_threads(self, state: _State, device: int) -> HostThreads:
+    def _host_threads(self, state: _BindingState, device: int) -> HostThreads:
         uri = state.choices[device].info.uri
         if uri not in state.threads:
             state.threads[uri] = open_threads(uri, self._threads)
@@ -311,7 +311,7 @@ class BoundDevices:
                     f"{self.artifact.name}: region {step.region!r}: no code for {variants[step.device].target}"
                 )
 
-    def _merged(self, state: _State, signature: Signature, number: int = 0) -> Merged:
+    def _merged(self, state: _BindingState, signature: Signature, number: int = 0) -> Merged:
         """The function as one schedule, for where all devices share one memory: that of the device `number`."""
         manifest, name = self.artifact.manifest, signature.name
         schedules = state.choices[number].variant.schedules
@@ -334,12 +334,12 @@ def _abort(loaded: LoadedDevice) -> None:
     _close(loaded)
 
 
-def _next(choice: Choice) -> Choice:
+def _next(choice: DeviceChoice) -> DeviceChoice:
     first, *rest = choice.further
-    return Choice(choice.device, first.info, first.variant, tuple(rest), choice.note)
+    return DeviceChoice(choice.device, first.info, first.variant, tuple(rest), choice.note)
 
 
-def _without(choice: Choice, gone: Sequence[str]) -> Choice:
+def _without(choice: DeviceChoice, gone: Sequence[str]) -> DeviceChoice:
     return replace(choice, further=tuple(item for item in choice.further if item.info.uri not in gone))
 
 

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import motet.runtime.tensors as tensors
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
 from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
-from motet.runtime import tensors
 from motet.runtime.concrete import Shape
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.host.memory import Pool

@@ -78,7 +78,7 @@ def _meet(some: Sequence[Range], others: Sequence[Range]) -> bool:
 
 
 @dataclass(eq=False)
-class _Entry:
+class _PendingCall:
     """A call that was submitted and has not ended. What it reads is looked at where another one writes only."""
 
     call: Callable[[], Any]
@@ -86,7 +86,7 @@ class _Entry:
     writes: Sequence[Range]
     future: Future[Any] = field(default_factory=Future[Any])
     missing: int = 0  # earlier calls that have to end before
-    later: list[_Entry] = field(default_factory=list["_Entry"])  # those that wait for this one
+    later: list[_PendingCall] = field(default_factory=list["_PendingCall"])  # those that wait for this one
     _reads: Sequence[Range] | None = None
 
     @property
@@ -95,7 +95,7 @@ class _Entry:
             self._reads = self.find_reads()
         return self._reads
 
-    def waits_for(self, earlier: _Entry) -> bool:
+    def waits_for(self, earlier: _PendingCall) -> bool:
         return bool(earlier.writes and (_meet(earlier.writes, self.reads) or _meet(earlier.writes, self.writes))) or (
             bool(self.writes) and _meet(self.writes, earlier.reads)
         )
@@ -111,15 +111,15 @@ class InFlight:
         self._process = os.getpid()
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
-        self._entries: dict[_Entry, None] = {}  # in the order of their submission
+        self._entries: dict[_PendingCall, None] = {}  # in the order of their submission
         self._writers = 0  # of the entries
-        self._ready: deque[_Entry] = deque()  # those that may begin
+        self._ready: deque[_PendingCall] = deque()  # those that may begin
         self._threads = 0  # that take them
 
     def submit(self, call: Callable[[], Any], reads: Ranges, writes: Sequence[Range] = ()) -> Future[Any]:
         """Runs `call` on a thread, behind earlier calls that it meets in memory; `reads` is asked for what it reads
         where that matters. What `call` raises is in the future. Raises CallError once closed."""
-        entry = _Entry(call, reads, writes)
+        entry = _PendingCall(call, reads, writes)
         with self._lock:
             if self._closed:
                 raise CallError("the session is closed")
@@ -182,7 +182,7 @@ class InFlight:
                 self._end(entry)
             del entry  # a thread at rest keeps no one's memory alive
 
-    def _end(self, entry: _Entry) -> None:
+    def _end(self, entry: _PendingCall) -> None:
         """What waited for `entry` alone may begin; the thread that ran it is there for one of them."""
         self._entries.pop(entry, None)
         self._writers -= bool(entry.writes)
@@ -194,7 +194,7 @@ class InFlight:
             self._ask_for_threads()
 
 
-def _perform(entry: _Entry) -> None:
+def _perform(entry: _PendingCall) -> None:
     if not entry.future.set_running_or_notify_cancel():
         return
     try:

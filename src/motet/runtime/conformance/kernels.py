@@ -23,7 +23,7 @@ _SIGNATURE = "(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch)"
 
 
 @dataclass(frozen=True)
-class Code:
+class CheckKernels:
     """What the compiler made of each unit, files by name, and what for."""
 
     target: str
@@ -37,13 +37,13 @@ class Code:
         return [content for content, _ in files], [name for _, name in files]
 
 
-def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> Code | str:
+def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> CheckKernels | str:
     """The objects for the first target of `family` that `obstacle` has nothing against, or why there are none."""
     written = getattr(load_driver(family), "conformance_kernels", None)
     if written is not None:
         target, units = written()
         reason = obstacle(Variant(family, target, "", [target], [], {}))
-        return f"{target}: {reason}" if reason is not None else Code(target, "", (target,), units)
+        return f"{target}: {reason}" if reason is not None else CheckKernels(target, "", (target,), units)
     try:
         from motet.compiler.codegen.cpu.objects import Unit, compile_units
         from motet.compiler.targets.cpu import CpuTarget
@@ -69,7 +69,7 @@ def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> C
         except MotetError as error:
             return f"target {name}: {error}"
         made = {unit: {f"{unit}.o": content} for unit, content in zip(UNITS, objects, strict=True)}
-        return Code(name, target.triple, target.requires, made)
+        return CheckKernels(name, target.triple, target.requires, made)
     return f"the device takes the code of no target: {'; '.join(reasons)}"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError, MotetError
 from motet.runtime.conformance.check import Array, Failure, Skip, expect_equal
-from motet.runtime.conformance.kernels import Code, compile_kernels
+from motet.runtime.conformance.kernels import CheckKernels, compile_kernels
 from motet.runtime.device import (
     BUILT_IN,
     Buffer,
@@ -56,7 +56,7 @@ class Subject:
         return dict(getattr(self.driver, "conformance_exempt", {}))
 
     @functools.cached_property
-    def code(self) -> Code | str:
+    def code(self) -> CheckKernels | str:
         """The kernels for the first target of the family that the device takes, or why there are none."""
         device = open_device(self.info)
         try:
@@ -99,7 +99,7 @@ class Hazards:
 
 
 @dataclass
-class Trial:
+class DeviceTrial:
     """One check of one device: what it opens here is closed when the check is over."""
 
     subject: Subject
@@ -107,7 +107,7 @@ class Trial:
     _devices: list[Device] = field(default_factory=list[Device])
     _gates: list[Gate] = field(default_factory=list[Gate])
 
-    def __enter__(self) -> Trial:
+    def __enter__(self) -> DeviceTrial:
         return self
 
     def __exit__(
@@ -182,7 +182,7 @@ class Trial:
     # -- code ------------------------------------------------------------------------------------
 
     @property
-    def code(self) -> Code:
+    def code(self) -> CheckKernels:
         """The compiled kernels. Skips the check where there are none."""
         code = self.subject.code
         if isinstance(code, str):

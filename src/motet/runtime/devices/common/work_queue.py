@@ -32,7 +32,7 @@ class _Item:
 
 
 @dataclass
-class _State:
+class _QueueState:
     """What the thread needs; it holds no reference to the queue, which can so be collected."""
 
     name: str
@@ -52,7 +52,7 @@ class WorkQueue:
     """
 
     def __init__(self, name: str) -> None:
-        self._state = _State(name)
+        self._state = _QueueState(name)
         self._thread: threading.Thread | None = None
         self._closed = False
         self._inside: deque[None] = deque()  # an entry for each closure that runs in its caller's thread
@@ -159,14 +159,14 @@ class WorkQueue:
         """In the child of a fork: the thread did not come along, nor will it end what it had."""
         old = self._state
         old.timeline.abandon(DeviceError(f"device {old.name}: submitted before a fork, in the parent process"))
-        self._state = _State(old.name)
+        self._state = _QueueState(old.name)
         self._thread = None
         self._inside.clear()
         self._reached = Point(self._state.timeline, 0)
         weakref.finalize(self, _end, self._state).atexit = False
 
 
-def _serve(state: _State) -> None:
+def _serve(state: _QueueState) -> None:
     """The thread: takes items in order until the queue ends."""
     while True:
         with state.changed:
@@ -215,7 +215,7 @@ def _as_motet_error(error: Exception, name: str) -> MotetError:
     return DeviceError(f"device {name}: {type(error).__name__}: {error}")
 
 
-def _end(state: _State) -> None:
+def _end(state: _QueueState) -> None:
     with state.changed:
         state.ending = True
         state.changed.notify_all()

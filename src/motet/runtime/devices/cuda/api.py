@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from motet.errors import DeviceError
 from motet.runtime.devices.common.streams import ApiError, Handle
 from motet.runtime.devices.cuda.cublaslt import Functions, installed
-from motet.runtime.devices.cuda.quick_calls import CudaLaunch, EdgeData, LaunchAttribute, Quick
+from motet.runtime.devices.cuda.quick_calls import CudaLaunch, EdgeData, LaunchAttribute, Quick, error_name, uuid_text
 
 OUT_OF_MEMORY = 2
 INVALID_HANDLE = 400
@@ -87,7 +87,7 @@ class CudaApi:
         name = bytes(self._call("cuDeviceGetName", 128, device)).split(b"\0")[0].decode(errors="replace")
         capability = (attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR"))
         return Gpu(
-            name, _uuid_text(bytes(self._call("cuDeviceGetUuid", device).bytes)), capability,
+            name, uuid_text(bytes(self._call("cuDeviceGetUuid", device).bytes)), capability,
             int(self._call("cuDeviceTotalMem", device)), attribute("MULTIPROCESSOR_COUNT"),
             attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         )
@@ -404,7 +404,7 @@ class CudaApi:
 
     def fail(self, code: int, call: str) -> NoReturn:
         """Raises what a call that gave `code` means."""
-        raise CudaError(code, _error_name(self._driver, code), call)
+        raise CudaError(code, error_name(self._driver, code), call)
 
     def context_synchronize(self) -> None:
         """Blocks until all that is in the current context has ended, what other libraries gave it too."""
@@ -440,18 +440,4 @@ def load_api() -> CudaApi:
 def _check(driver: Any, call: str, result: Sequence[Any], log: str = "") -> None:
     """Raises what a call that failed gave."""
     code = int(result[0])
-    raise CudaError(code, _error_name(driver, code), call, log)
-
-
-def _error_name(driver: Any, code: int) -> str:
-    try:
-        _, name = driver.cuGetErrorName(driver.CUresult(code))
-    except ValueError:  # newer than the bindings
-        return f"error {code}"
-    return name.decode() if isinstance(name, bytes) else f"error {code}"
-
-
-def _uuid_text(uuid: bytes) -> str:
-    """As `nvidia-smi -L` writes it."""
-    digits = uuid.hex()
-    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    raise CudaError(code, error_name(driver, code), call, log)

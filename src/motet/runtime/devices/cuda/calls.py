@@ -17,10 +17,11 @@ from typing import Any, cast
 
 import numpy as np
 
+import motet.runtime.dlpack as dlpack
+import motet.runtime.tensors as tensors
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError
-from motet.runtime import dlpack, tensors
 from motet.runtime.concrete import Shape
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.cuda import external, libraries

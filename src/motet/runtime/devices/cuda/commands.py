@@ -26,7 +26,7 @@ from motet.runtime.devices.common.streams import Handle
 from motet.runtime.devices.cuda.api import CudaError
 from motet.runtime.devices.cuda.core import CudaCore
 from motet.runtime.devices.cuda.cublaslt import CublasError, Matmul
-from motet.runtime.devices.cuda.program import CudaExecutable, Kernel, alone, pack_size
+from motet.runtime.devices.cuda.program import CudaExecutable, CudaKernel, alone, pack_size
 from motet.runtime.devices.cuda.quick_calls import CudaLaunch, make_launch
 
 _FEW = 2  # commands that are not worth a graph
@@ -39,12 +39,12 @@ _WORKSPACE_ALIGNMENT = 256  # of memory that a library works in
 _OTHER_GRAPH = (1, 910)  # codes: an invalid value, and that a graph cannot become the other
 
 # Puts a command on a stream by calling the last, between two events of which it gives the second.
-Around = Callable[["Command", Handle, Callable[[], None]], Handle]
+Around = Callable[["CudaCommand", Handle, Callable[[], None]], Handle]
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(frozen=True)
-class Command:
+class CudaCommand:
     """A launch, a product by a library, a copy of `bytes` bytes, or, where all are absent, nothing; `first` is where
     its parameters begin. `kernel` is its name or `copy`; it `waits` for what it depends on by itself, and
     may begin `early`, while the one kernel that this is still runs."""
@@ -83,7 +83,7 @@ class _Graph:
 
 
 @dataclass(eq=False)
-class Instance:
+class GraphInstance:
     """A graph that can be launched, and the parameters it is set for. It is one for good: set for others, the graph is
     another one's, and `handle` 0."""
 
@@ -111,7 +111,7 @@ class CudaCommandBuffer:
         self.scratch = 0
         values: list[int] = []
         moving: list[tuple[int, int, int]] = []  # where an address stands, of which external, at which offset
-        drafts: list[tuple[Work, Kernel | None, int]] = []
+        drafts: list[tuple[Work, CudaKernel | None, int]] = []
         for index, item in enumerate(work):
             kernel = executable.by_name[item.kernel] if item.op == "launch" else None
             first = len(values)
@@ -143,22 +143,22 @@ class CudaCommandBuffer:
             np.arange(len(drafts)), np.diff([*(first for *_, first in drafts), len(values)])
         )
         self._graph: _Graph | None = None
-        self._instances: dict[tuple[int, ...], Instance] = {}  # the one that was set first, first
+        self._instances: dict[tuple[int, ...], GraphInstance] = {}  # the one that was set first, first
         self._met: dict[tuple[int, ...], None] = {}  # what few commands ran on of late
         self._is_graph = sum(not c.is_nothing for c in self.commands) > _FEW
 
-    def _command(self, item: Work, kernel: Kernel | None, first: int) -> Command:
+    def _command(self, item: Work, kernel: CudaKernel | None, first: int) -> CudaCommand:
         if kernel is None:
-            return Command(None, item.references[0].bytes, first, item.after, "copy")
+            return CudaCommand(None, item.references[0].bytes, first, item.after, "copy")
         if item.tasks == 0:
-            return Command(None, 0, first, item.after, item.kernel)
+            return CudaCommand(None, 0, first, item.after, item.kernel)
         if kernel.matmul is not None:
             buffers = len(item.references)
             product = _Product(kernel.matmul, buffers, buffers + len(item.sizes))
-            return Command(None, 0, first, item.after, item.kernel, product=product)
+            return CudaCommand(None, 0, first, item.after, item.kernel, product=product)
         address = self._pointers.ctypes.data + 8 * first
         launch = make_launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
-        return Command(launch, 0, first, item.after, item.kernel, kernel.facts.waits and self._overlaps)
+        return CudaCommand(launch, 0, first, item.after, item.kernel, kernel.facts.waits and self._overlaps)
 
     # -- submitting ------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class CudaCommandBuffer:
         else:
             self._api.executable_launch(instance.handle, stream)
 
-    def instance(self, bases: tuple[int, ...]) -> Instance | None:
+    def instance(self, bases: tuple[int, ...]) -> GraphInstance | None:
         """A graph set for `bases`; None where few commands, which were not run on them of late, are better launched as
         they are."""
         instance = self._instances.get(bases)
@@ -184,7 +184,7 @@ class CudaCommandBuffer:
     def run_checked(self, bases: tuple[int, ...], stream: Handle) -> None:
         """Puts one command after the other on a stream, and waits for each. With the lock held."""
 
-        def after(command: Command) -> None:
+        def after(command: CudaCommand) -> None:
             try:
                 self._api.stream_synchronize(stream)
             except CudaError as error:
@@ -194,7 +194,7 @@ class CudaCommandBuffer:
         self.run_in_order(bases, stream, after)
 
     def run_in_order(
-        self, bases: tuple[int, ...], stream: Handle, after: Callable[[Command], None] | None = None
+        self, bases: tuple[int, ...], stream: Handle, after: Callable[[CudaCommand], None] | None = None
     ) -> None:
         """Puts one command after the other on a stream."""
         self._point_to(bases)
@@ -225,7 +225,7 @@ class CudaCommandBuffer:
                 api.stream_wait(streams[0], end)
         api.event_destroy(begun)
 
-    def _put(self, command: Command, stream: Handle, early: bool = False) -> None:
+    def _put(self, command: CudaCommand, stream: Handle, early: bool = False) -> None:
         if command.launch is not None:
             self._api.launch(command.launch, stream, early)
         elif command.product is not None:
@@ -234,7 +234,7 @@ class CudaCommandBuffer:
             source, target = (int(value) for value in self._values[command.first : command.first + 2])
             self._api.copy(target, source, command.bytes, stream)
 
-    def _multiply(self, command: Command, product: _Product, stream: Handle) -> None:
+    def _multiply(self, command: CudaCommand, product: _Product, stream: Handle) -> None:
         """Raises DeviceError for what the library refuses after all."""
         first, matmul = command.first, product.matmul
         addresses: list[int] = self._values[first : first + product.buffers].tolist()
@@ -260,14 +260,14 @@ class CudaCommandBuffer:
 
     # -- graphs ----------------------------------------------------------------------------------
 
-    def _instance_for(self, bases: tuple[int, ...]) -> Instance:
+    def _instance_for(self, bases: tuple[int, ...]) -> GraphInstance:
         """An instance set for `bases`: a new one, or the one that was set first."""
         self._point_to(bases)
         if len(self._instances) < (_INSTANCES if self._is_graph else _SMALL_INSTANCES):
             instance = self._instantiate()
         else:
             before = self._instances.pop(next(iter(self._instances)))
-            instance = Instance(before.handle, before.values)
+            instance = GraphInstance(before.handle, before.values)
             before.handle = 0
             changed: list[int] = np.unique(self._command_of[self._values != instance.values]).tolist()
             if self._set(instance.handle, changed):
@@ -277,7 +277,7 @@ class CudaCommandBuffer:
         self._instances[bases] = instance
         return instance
 
-    def _instantiate(self) -> Instance:
+    def _instantiate(self) -> GraphInstance:
         is_new = self._graph is None
         if self._graph is None:
             self._graph = self._build()
@@ -291,7 +291,7 @@ class CudaCommandBuffer:
             self._instances.clear()
             self._graph = None
             return self._instantiate()
-        return Instance(handle, self._values.copy())
+        return GraphInstance(handle, self._values.copy())
 
     def _set(self, handle: Handle, numbers: Iterable[int]) -> bool:
         """Sets commands of an instance to the parameters that there are now; False where what a library does for them
@@ -329,7 +329,7 @@ class CudaCommandBuffer:
             graph.nodes.append(node)
         return graph
 
-    def _begun_early(self, command: Command) -> Command:
+    def _begun_early(self, command: CudaCommand) -> CudaCommand:
         """A command that waits by itself for the one kernel that it comes after, launched so that it may begin early.
         Its blocks are then placed while that kernel still runs, where there is room: those that come alone on a
         processor, as blocks with much shared memory do, are as even as ever; a few with less would heap on processors
@@ -365,7 +365,7 @@ class CudaCommandBuffer:
             self._api.executable_set_copy(handle, graph.places[number], target, source, command.bytes, self.context)
 
 
-    def _captured(self, command: Command, product: _Product) -> Handle:
+    def _captured(self, command: CudaCommand, product: _Product) -> Handle:
         """What the library does for a command, with the parameters that there are now, as a graph."""
         stream, api = self._capturing, self._api
         if stream is None:
@@ -392,7 +392,7 @@ def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
     return lanes
 
 
-def _scratch_of(kernel: Kernel, scratch: int, tasks: int) -> int:
+def _scratch_of(kernel: CudaKernel, scratch: int, tasks: int) -> int:
     """Bytes for all programs of a launch, or for what runs in its place."""
     if kernel.matmul is not None:
         return _up(kernel.matmul.workspace, _WORKSPACE_ALIGNMENT)
@@ -404,7 +404,7 @@ def _up(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
 
 
-def _check_product(where: str, item: Work, kernel: Kernel) -> None:
+def _check_product(where: str, item: Work, kernel: CudaKernel) -> None:
     """Raises DeviceError for a library's call that reaches beyond its buffers."""
     if kernel.matmul is None:
         return
@@ -417,7 +417,7 @@ def _check_product(where: str, item: Work, kernel: Kernel) -> None:
             )
 
 
-def _sizes(where: str, item: Work, kernel: Kernel) -> list[int]:
+def _sizes(where: str, item: Work, kernel: CudaKernel) -> list[int]:
     """The sizes of a launch as they are handed over. Raises DeviceError for a launch that does not fit its kernel."""
     facts = kernel.facts
     if len(item.references) != facts.buffers:

@@ -52,7 +52,7 @@ class CublasError(Exception):
     """A call of the library that failed: its status and name, or why there is no library."""
 
 
-class _Result(ctypes.Structure):
+class _HeuristicResult(ctypes.Structure):
     """cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = (
@@ -284,9 +284,9 @@ class Matmul:
             raise CublasError("it has no algorithm for the product")
         self._take(found[0])
 
-    def _checked(self, algorithm: Algorithm) -> _Result:
+    def _checked(self, algorithm: Algorithm) -> _HeuristicResult:
         code = (ctypes.c_uint64 * 8).from_buffer_copy(bytes.fromhex(algorithm.code))
-        result = _Result()
+        result = _HeuristicResult()
         self._library.check(
             "MatmulAlgoCheck", self._library.handle, self._operation, *self._layouts, ctypes.byref(code),
             ctypes.byref(result),
@@ -296,15 +296,15 @@ class Matmul:
         result.algorithm[:] = code[:]
         return result
 
-    def _take(self, result: _Result) -> None:
+    def _take(self, result: _HeuristicResult) -> None:
         self._algorithm[:] = result.algorithm[:]
         self.workspace = int(result.workspace)
 
-    def search(self, most: int, workspace: int) -> Sequence[_Result]:
+    def search(self, most: int, workspace: int) -> Sequence[_HeuristicResult]:
         """The best algorithms that the library knows. Raises CublasError."""
         check, preference = self._library.check, ctypes.c_void_p()
         check("MatmulPreferenceCreate", ctypes.byref(preference))
-        results = (_Result * most)()
+        results = (_HeuristicResult * most)()
         found = ctypes.c_int()
         try:
             limits = [(_MOST_WORKSPACE, ctypes.c_uint64(workspace)), (_REDUCTIONS, ctypes.c_uint32(_SUMS_IN_FULL))]

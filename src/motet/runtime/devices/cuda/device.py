@@ -23,7 +23,7 @@ from motet.runtime.devices.common.streams import Handle
 from motet.runtime.devices.common.transfers import Transfers
 from motet.runtime.devices.cuda.api import CudaApi, CudaError, Gpu
 from motet.runtime.devices.cuda.caller_streams import CallerStreams
-from motet.runtime.devices.cuda.commands import Command, CudaCommandBuffer
+from motet.runtime.devices.cuda.commands import CudaCommand, CudaCommandBuffer
 from motet.runtime.devices.cuda.cublaslt import CublasError, Products
 from motet.runtime.devices.cuda.external import DLPACK_CUDA, LEGACY_STREAM, exported
 from motet.runtime.devices.cuda.lifetime import Remains
@@ -225,7 +225,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
     def _run_profiled(
         self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle, profiler: Profiler, queue: int
     ) -> None:
-        def around(command: Command, stream: Handle, put: Callable[[], None]) -> Handle:
+        def around(command: CudaCommand, stream: Handle, put: Callable[[], None]) -> Handle:
             begin = profiler.mark(stream)
             put()
             kind = "copy" if command.bytes else "launch"

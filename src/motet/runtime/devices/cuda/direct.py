@@ -18,7 +18,7 @@ from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer
 from motet.runtime.devices.cuda.api import CudaError
 from motet.runtime.devices.cuda.caller_streams import CallerStreams
-from motet.runtime.devices.cuda.commands import CudaCommandBuffer, Instance
+from motet.runtime.devices.cuda.commands import CudaCommandBuffer, GraphInstance
 from motet.runtime.devices.cuda.quick_calls import make_launch
 
 _MOST_READY = 256
@@ -50,7 +50,7 @@ class DirectWork:
         self._memory = self._scratch_at + commands.scratch if commands.scratch else arena
         self._is_alone = device.api.count() == 1
         self._single = self._prepare_single()
-        self.ready: dict[tuple[int, ...], Instance] = {}  # by the addresses, and the stream behind them
+        self.ready: dict[tuple[int, ...], GraphInstance] = {}  # by the addresses, and the stream behind them
         device.note_direct(self)
 
     def forget(self) -> None:

@@ -64,7 +64,7 @@ class KernelFacts(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CudaKernel:
     """A kernel, ready to launch; `matmul`, where it is there, runs in its place."""
 
     facts: KernelFacts
@@ -80,7 +80,7 @@ class CudaExecutable:
     """See `motet.runtime.device.Executable`. `notes` say which kernels run that a library could have replaced."""
 
     def __init__(
-        self, device: CudaCore, kernels: Mapping[str, Kernel], resources: OwnedResources, notes: Sequence[str] = ()
+        self, device: CudaCore, kernels: Mapping[str, CudaKernel], resources: OwnedResources, notes: Sequence[str] = ()
     ) -> None:
         self.device = device
         self._resources = resources
@@ -120,7 +120,7 @@ def _runs(feature: re.Match[str], capability: tuple[int, int]) -> bool:
 def load_kernels(
     device: str, modules: Modules, resources: OwnedResources, objects: Sequence[bytes], names: Sequence[str],
     most_shared: int,
-) -> dict[str, Kernel]:
+) -> dict[str, CudaKernel]:
     """Loads what `names` call `objects`, into modules that are `resources`. Raises DeviceError, CudaError for a GPU
     that is lost."""
     images: dict[str, tuple[str, bytes]] = {}
@@ -141,19 +141,19 @@ def load_kernels(
     for name, described in facts.values():
         _check_facts(device, name, described, most_shared)
     loaded = modules.load({content: name for name, content in images.values()}, resources)
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[str, CudaKernel] = {}
     for stem, (name, content) in images.items():
         described = facts[stem][1]
         if described.kernel in kernels:
             raise DeviceError(f"device {device}: load: {name}: kernel {described.kernel} is there twice")
         function = modules.function(name, loaded[content], described.entry, _more_shared(described, most_shared))
-        kernels[described.kernel] = Kernel(described, function)
+        kernels[described.kernel] = CudaKernel(described, function)
     return kernels
 
 
 def with_products(
-    device: str, kernels: Mapping[str, Kernel], products: Products, resources: OwnedResources
-) -> tuple[dict[str, Kernel], list[str]]:
+    device: str, kernels: Mapping[str, CudaKernel], products: Products, resources: OwnedResources
+) -> tuple[dict[str, CudaKernel], list[str]]:
     """`kernels` with the library's calls that they name, as far as it takes them, and notes about those that it does
     not. In the device's context. Raises DeviceError for damaged calls."""
     found = dict(kernels)

@@ -86,3 +86,18 @@ def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Callable[...,
     function = getattr(library, name)
     function.argtypes, function.restype = arguments, ctypes.c_int
     return function
+
+
+def error_name(driver: Any, code: int) -> str:
+    """The driver's name for a code."""
+    try:
+        _, name = driver.cuGetErrorName(driver.CUresult(code))
+    except ValueError:  # newer than the bindings
+        return f"error {code}"
+    return name.decode() if isinstance(name, bytes) else f"error {code}"
+
+
+def uuid_text(uuid: bytes) -> str:
+    """As `nvidia-smi -L` writes it."""
+    digits = uuid.hex()
+    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -39,7 +39,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Symbol:
+class ElfSymbol:
     """`section` is an index in `Object.sections`, or SHN_UNDEF, SHN_ABS, SHN_COMMON (`value` is then its
     alignment). It may name a section that was left out."""
 
@@ -64,7 +64,7 @@ class Object:
 
     machine: str
     sections: dict[int, Section]
-    symbols: list[Symbol]
+    symbols: list[ElfSymbol]
     relocations: dict[int, list[Relocation]] = field(default_factory=dict[int, list[Relocation]])
 
 
@@ -75,10 +75,10 @@ def read_object(data: bytes | memoryview, where: str) -> Object:
 
     Raises: ArtifactError: not a relocatable ELF64 object, or a damaged one.
     """
-    return _Reader(memoryview(data).cast("B").toreadonly(), where).read()
+    return _ElfReader(memoryview(data).cast("B").toreadonly(), where).read()
 
 
-class _Reader:
+class _ElfReader:
     def __init__(self, data: memoryview, where: str) -> None:
         self.data = data
         self.where = where
@@ -97,7 +97,7 @@ class _Reader:
     def read(self) -> Object:
         machine, headers, names = self.read_header()
         sections: dict[int, Section] = {}
-        symbols: list[Symbol] | None = None
+        symbols: list[ElfSymbol] | None = None
         for number, header in enumerate(headers):
             kind, flags = header[1], header[2]
             if kind == SHT_SYMTAB:
@@ -154,21 +154,21 @@ class _Reader:
         data = self.data[:0] if zero else self.slice(offset, size, f"section {name}")
         return Section(name, flags, size, alignment, data, zero)
 
-    def read_symbols(self, header: tuple[int, ...], headers: list[tuple[int, ...]]) -> list[Symbol]:
+    def read_symbols(self, header: tuple[int, ...], headers: list[tuple[int, ...]]) -> list[ElfSymbol]:
         offset, size, link = header[4], header[5], header[6]
         if size % _SYMBOL.size or header[9] != _SYMBOL.size:
             raise self.fail(f"symbol table of {size:,} bytes; expected a multiple of {_SYMBOL.size}")
         if link >= len(headers):
             raise self.fail(f"symbol names in section {link}; there are {len(headers)}")
         names = bytes(self.slice(headers[link][4], headers[link][5], "the symbol names"))
-        symbols: list[Symbol] = []
+        symbols: list[ElfSymbol] = []
         table = self.slice(offset, size, "the symbol table")
         for name_at, info, _, section, value, length in _SYMBOL.iter_unpack(table):
             name = self.string(names, name_at, f"the name of symbol {len(symbols)}") if name_at else ""
-            symbols.append(Symbol(name, info >> 4, section, value, length))
+            symbols.append(ElfSymbol(name, info >> 4, section, value, length))
         return symbols
 
-    def check_symbols(self, symbols: list[Symbol], sections: int) -> None:
+    def check_symbols(self, symbols: list[ElfSymbol], sections: int) -> None:
         for symbol in symbols:
             if symbol.section < SHN_LORESERVE:
                 if symbol.section >= sections:

@@ -31,7 +31,7 @@ _PIECES = 4  # of one command, for each thread, at most
 
 
 @dataclass(frozen=True)
-class Piece:
+class FlowPiece:
     """Tasks `begin` to `end` of a command of a flow, which has its number there."""
 
     member: int
@@ -44,7 +44,7 @@ class Flow:
     """`units` are pieces one after the other, each unit taken as a whole, in order; `needs` are for each command those
     of the flow that it waits for, and `counts` of how many pieces each is."""
 
-    units: list[list[Piece]]
+    units: list[list[FlowPiece]]
     needs: list[list[int]]
     counts: list[int]
 
@@ -98,7 +98,7 @@ def plan_flow(
     for index in reversed(range(len(members))):
         own = _alone(tasks[members[index]], threads, seconds[members[index]])
         ranks[index] = own + max((ranks[reader] for reader in readers[index]), default=0.0)
-    units: list[list[Piece]] = []
+    units: list[list[FlowPiece]] = []
     follows: set[int] = set()
     for index in sorted(range(len(members)), key=lambda index: (-ranks[index], index)):
         if index in follows:
@@ -106,19 +106,19 @@ def plan_flow(
         if counts[index] > 1:
             units += [[piece] for piece in _cut(index, tasks[members[index]], counts[index])]
             continue
-        unit = [Piece(index, 0, tasks[members[index]])]
+        unit = [FlowPiece(index, 0, tasks[members[index]])]
         last = index
         while len(readers[last]) == 1 and counts[readers[last][0]] == 1 and needs[readers[last][0]] == [last]:
             last = readers[last][0]
             follows.add(last)
-            unit.append(Piece(last, 0, tasks[members[last]]))
+            unit.append(FlowPiece(last, 0, tasks[members[last]]))
         units.append(unit)
     return Flow(units, needs, counts)
 
 
-def _cut(member: int, tasks: int, count: int) -> list[Piece]:
+def _cut(member: int, tasks: int, count: int) -> list[FlowPiece]:
     edges = [tasks * number // count for number in range(count + 1)]
-    return [Piece(member, begin, end) for begin, end in pairwise(edges)]
+    return [FlowPiece(member, begin, end) for begin, end in pairwise(edges)]
 
 
 def _is_long(tasks: int, seconds: float | None, threads: int) -> bool:

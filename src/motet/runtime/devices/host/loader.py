@@ -23,7 +23,7 @@ _TEXT, _CONSTANTS, _DATA = range(3)
 
 
 @dataclass(frozen=True)
-class Image:
+class LoadedImage:
     """A linked program: `regions` are (offset, bytes, protection); `symbols` maps global names to offsets."""
 
     size: int
@@ -31,11 +31,11 @@ class Image:
     symbols: dict[str, int]
 
 
-class Code:
+class NativeCode:
     """Loaded objects. The memory is unmapped when the last reference to this goes: whoever holds an address
     holds the Code too."""
 
-    def __init__(self, base: int, image: Image) -> None:
+    def __init__(self, base: int, image: LoadedImage) -> None:
         self._base = base
         self._symbols = image.symbols
         self.bytes = image.size
@@ -60,7 +60,7 @@ class Code:
 
 def load_objects(
     objects: Sequence[bytes | memoryview], symbols: Mapping[str, int], names: Sequence[str] = ()
-) -> Code:
+) -> NativeCode:
     """Objects for this machine, loaded together: global symbols are shared between them.
 
     What they import is looked up in `symbols`, then in the C and mathematics libraries. `names` are the
@@ -82,7 +82,7 @@ def load_objects(
     except BaseException:
         pages.unmap_pages(base, size)
         raise
-    return Code(base, image)
+    return NativeCode(base, image)
 
 
 def host_machine() -> str:
@@ -145,9 +145,9 @@ class Linker:
 
     # -- what there is ---------------------------------------------------------------------------
 
-    def _collect_definitions(self) -> dict[str, tuple[int, elf.Symbol]]:
+    def _collect_definitions(self) -> dict[str, tuple[int, elf.ElfSymbol]]:
         """Global symbols. A strong definition wins over a weak or a common one; two are an error."""
-        result: dict[str, tuple[int, elf.Symbol]] = {}
+        result: dict[str, tuple[int, elf.ElfSymbol]] = {}
         for index, item in enumerate(self.objects):
             for symbol in item.symbols:
                 if symbol.binding == elf.STB_LOCAL or symbol.section == elf.SHN_UNDEF or not symbol.name:
@@ -175,7 +175,7 @@ class Linker:
                     if kind.way == "call" and imported:
                         self.table.stubs.setdefault(symbol.name, len(self.table.stubs))
 
-    def _kind(self, index: int, number: int, entry: elf.Relocation) -> relocate.Kind | None:
+    def _kind(self, index: int, number: int, entry: elf.Relocation) -> relocate.RelocationKind | None:
         if entry.type in self.machine.ignored:
             return None
         kind = self.machine.kinds.get(entry.type)
@@ -237,7 +237,7 @@ class Linker:
 
     # -- what it says ----------------------------------------------------------------------------
 
-    def link(self, image: memoryview, base: int, find: Callable[[str], int | None]) -> Image:
+    def link(self, image: memoryview, base: int, find: Callable[[str], int | None]) -> LoadedImage:
         """Write everything to `image`, `size` zero bytes that will run at `base` (a multiple of the page)."""
         for (index, number), offset in self.offsets.items():
             section = self.objects[index].sections[number]
@@ -246,7 +246,7 @@ class Linker:
         imports = self._imports(find)
         self._write_slots(image, base, imports)
         highs: dict[int, int] = {}
-        late: list[tuple[int, int, elf.Relocation, relocate.Kind]] = []
+        late: list[tuple[int, int, elf.Relocation, relocate.RelocationKind]] = []
         for index, item in enumerate(self.objects):
             for number, entries in item.relocations.items():
                 for entry in entries:
@@ -272,7 +272,7 @@ class Linker:
             name: self._defined(index, symbol, 0) for name, (index, symbol) in self.definitions.items()
             if symbol.section != elf.SHN_ABS
         }
-        return Image(self.size, self.regions, symbols)
+        return LoadedImage(self.size, self.regions, symbols)
 
     def _imports(self, find: Callable[[str], int | None]) -> dict[str, int]:
         """Addresses of the undefined symbols that relocations use."""
@@ -310,7 +310,7 @@ class Linker:
             image[at : at + width] = self.machine.stub(base + at, slot)
 
     def _target(
-        self, index: int, entry: elf.Relocation, kind: relocate.Kind, base: int, imports: Mapping[str, int]
+        self, index: int, entry: elf.Relocation, kind: relocate.RelocationKind, base: int, imports: Mapping[str, int]
     ) -> int:
         symbol = self.objects[index].symbols[entry.symbol]
         if kind.way == "table":
@@ -328,7 +328,7 @@ class Linker:
             return imports[symbol.name]
         return self._defined(index, symbol, base)
 
-    def _defined(self, index: int, symbol: elf.Symbol, base: int) -> int:
+    def _defined(self, index: int, symbol: elf.ElfSymbol, base: int) -> int:
         if symbol.section == elf.SHN_ABS:
             return symbol.value
         if symbol.section == elf.SHN_COMMON:
@@ -343,7 +343,7 @@ class Linker:
 
     def _patch(
         self, image: memoryview, base: int, index: int, number: int, entry: elf.Relocation,
-        kind: relocate.Kind, target: int,
+        kind: relocate.RelocationKind, target: int,
     ) -> None:
         at = self.offsets[index, number] + entry.offset
         try:
@@ -356,7 +356,7 @@ class Linker:
             ) from None
 
 
-def _strength(symbol: elf.Symbol) -> int:
+def _strength(symbol: elf.ElfSymbol) -> int:
     if symbol.section == elf.SHN_COMMON:
         return 1
     return 2 if symbol.binding == elf.STB_GLOBAL else 0

@@ -9,7 +9,7 @@ from motet.errors import ArtifactError, DeviceError
 from motet.runtime.cpu_features import allow, host_features, machine
 from motet.runtime.device import Event, Piece, Work
 from motet.runtime.devices.common.recording import check_work
-from motet.runtime.devices.host.loader import Code, load_objects
+from motet.runtime.devices.host.loader import NativeCode, load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
 
@@ -17,7 +17,7 @@ from motet.runtime.devices.host.threads import HostThreads
 class NativeExecutable:
     """Loaded objects, whose global symbols are kernels."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: NativeCode) -> None:
         self.code = code
 
     @property
@@ -69,7 +69,7 @@ def note_events(work: Sequence[Work], pieces: Sequence[Sequence[Piece]], queue: 
     return events
 
 
-def _native(item: Work, code: Code) -> NativeCommand:
+def _native(item: Work, code: NativeCode) -> NativeCommand:
     references = tuple((reference.external, reference.offset) for reference in item.references)
     if item.op == "copy":
         return NativeCommand(0, 0, references, (), item.references[0].bytes, item.seconds)

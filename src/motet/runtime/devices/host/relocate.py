@@ -29,7 +29,7 @@ class OutOfRangeError(Exception):
 
 
 @dataclass(frozen=True)
-class Kind:
+class RelocationKind:
     name: str
     width: int
     way: Way
@@ -37,10 +37,10 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ElfMachine:
     """`stub(address, slot)` is code of `stub_bytes` bytes that jumps to the address in `slot`."""
 
-    kinds: dict[int, Kind]
+    kinds: dict[int, RelocationKind]
     ignored: frozenset[int]
     stub_bytes: int
     stub: Callable[[int, int], bytes]
@@ -95,20 +95,20 @@ def _x86_64_stub(address: int, slot: int) -> bytes:
     return b"\xff\x25" + struct.pack("<i", _signed(slot - address - 6, 32)) + b"\xcc\xcc"  # jmp [rip + …]
 
 
-_X86_64 = Machine(
+_X86_64 = ElfMachine(
     kinds={
-        1: Kind("R_X86_64_64", 8, "direct", _absolute(64)),
-        2: Kind("R_X86_64_PC32", 4, "direct", _relative(32)),
-        4: Kind("R_X86_64_PLT32", 4, "call", _relative(32)),
-        9: Kind("R_X86_64_GOTPCREL", 4, "table", _relative(32)),
-        10: Kind("R_X86_64_32", 4, "direct", _absolute(32, signed=False)),
-        11: Kind("R_X86_64_32S", 4, "direct", _absolute(32, signed=True)),
-        12: Kind("R_X86_64_16", 2, "direct", _absolute(16)),
-        13: Kind("R_X86_64_PC16", 2, "direct", _relative(16)),
-        14: Kind("R_X86_64_8", 1, "direct", _absolute(8)),
-        24: Kind("R_X86_64_PC64", 8, "direct", _relative(64)),
-        41: Kind("R_X86_64_GOTPCRELX", 4, "table", _relative(32)),
-        42: Kind("R_X86_64_REX_GOTPCRELX", 4, "table", _relative(32)),
+        1: RelocationKind("R_X86_64_64", 8, "direct", _absolute(64)),
+        2: RelocationKind("R_X86_64_PC32", 4, "direct", _relative(32)),
+        4: RelocationKind("R_X86_64_PLT32", 4, "call", _relative(32)),
+        9: RelocationKind("R_X86_64_GOTPCREL", 4, "table", _relative(32)),
+        10: RelocationKind("R_X86_64_32", 4, "direct", _absolute(32, signed=False)),
+        11: RelocationKind("R_X86_64_32S", 4, "direct", _absolute(32, signed=True)),
+        12: RelocationKind("R_X86_64_16", 2, "direct", _absolute(16)),
+        13: RelocationKind("R_X86_64_PC16", 2, "direct", _relative(16)),
+        14: RelocationKind("R_X86_64_8", 1, "direct", _absolute(8)),
+        24: RelocationKind("R_X86_64_PC64", 8, "direct", _relative(64)),
+        41: RelocationKind("R_X86_64_GOTPCRELX", 4, "table", _relative(32)),
+        42: RelocationKind("R_X86_64_REX_GOTPCRELX", 4, "table", _relative(32)),
     },
     ignored=frozenset({0}),
     stub_bytes=8,
@@ -185,37 +185,37 @@ def _aarch64_stub(address: int, slot: int) -> bytes:
     )
 
 
-_AARCH64 = Machine(
+_AARCH64 = ElfMachine(
     kinds={
-        257: Kind("R_AARCH64_ABS64", 8, "direct", _absolute(64)),
-        258: Kind("R_AARCH64_ABS32", 4, "direct", _absolute(32)),
-        259: Kind("R_AARCH64_ABS16", 2, "direct", _absolute(16)),
-        260: Kind("R_AARCH64_PREL64", 8, "direct", _relative(64)),
-        261: Kind("R_AARCH64_PREL32", 4, "direct", _relative(32)),
-        262: Kind("R_AARCH64_PREL16", 2, "direct", _relative(16)),
-        263: Kind("R_AARCH64_MOVW_UABS_G0", 4, "direct", _move(0, True)),
-        264: Kind("R_AARCH64_MOVW_UABS_G0_NC", 4, "direct", _move(0, False)),
-        265: Kind("R_AARCH64_MOVW_UABS_G1", 4, "direct", _move(1, True)),
-        266: Kind("R_AARCH64_MOVW_UABS_G1_NC", 4, "direct", _move(1, False)),
-        267: Kind("R_AARCH64_MOVW_UABS_G2", 4, "direct", _move(2, True)),
-        268: Kind("R_AARCH64_MOVW_UABS_G2_NC", 4, "direct", _move(2, False)),
-        269: Kind("R_AARCH64_MOVW_UABS_G3", 4, "direct", _move(3, True)),
-        273: Kind("R_AARCH64_LD_PREL_LO19", 4, "direct", _branch(19, 5)),
-        274: Kind("R_AARCH64_ADR_PREL_LO21", 4, "direct", _adr),
-        275: Kind("R_AARCH64_ADR_PREL_PG_HI21", 4, "direct", _adr_page),
-        277: Kind("R_AARCH64_ADD_ABS_LO12_NC", 4, "direct", _low12(0)),
-        278: Kind("R_AARCH64_LDST8_ABS_LO12_NC", 4, "direct", _low12(0)),
-        279: Kind("R_AARCH64_TSTBR14", 4, "direct", _branch(14, 5)),
-        280: Kind("R_AARCH64_CONDBR19", 4, "direct", _branch(19, 5)),
-        282: Kind("R_AARCH64_JUMP26", 4, "call", _branch(26, 0)),
-        283: Kind("R_AARCH64_CALL26", 4, "call", _branch(26, 0)),
-        284: Kind("R_AARCH64_LDST16_ABS_LO12_NC", 4, "direct", _low12(1)),
-        285: Kind("R_AARCH64_LDST32_ABS_LO12_NC", 4, "direct", _low12(2)),
-        286: Kind("R_AARCH64_LDST64_ABS_LO12_NC", 4, "direct", _low12(3)),
-        299: Kind("R_AARCH64_LDST128_ABS_LO12_NC", 4, "direct", _low12(4)),
-        311: Kind("R_AARCH64_ADR_GOT_PAGE", 4, "table", _adr_page),
-        312: Kind("R_AARCH64_LD64_GOT_LO12_NC", 4, "table", _low12(3)),
-        314: Kind("R_AARCH64_PLT32", 4, "call", _relative(32)),
+        257: RelocationKind("R_AARCH64_ABS64", 8, "direct", _absolute(64)),
+        258: RelocationKind("R_AARCH64_ABS32", 4, "direct", _absolute(32)),
+        259: RelocationKind("R_AARCH64_ABS16", 2, "direct", _absolute(16)),
+        260: RelocationKind("R_AARCH64_PREL64", 8, "direct", _relative(64)),
+        261: RelocationKind("R_AARCH64_PREL32", 4, "direct", _relative(32)),
+        262: RelocationKind("R_AARCH64_PREL16", 2, "direct", _relative(16)),
+        263: RelocationKind("R_AARCH64_MOVW_UABS_G0", 4, "direct", _move(0, True)),
+        264: RelocationKind("R_AARCH64_MOVW_UABS_G0_NC", 4, "direct", _move(0, False)),
+        265: RelocationKind("R_AARCH64_MOVW_UABS_G1", 4, "direct", _move(1, True)),
+        266: RelocationKind("R_AARCH64_MOVW_UABS_G1_NC", 4, "direct", _move(1, False)),
+        267: RelocationKind("R_AARCH64_MOVW_UABS_G2", 4, "direct", _move(2, True)),
+        268: RelocationKind("R_AARCH64_MOVW_UABS_G2_NC", 4, "direct", _move(2, False)),
+        269: RelocationKind("R_AARCH64_MOVW_UABS_G3", 4, "direct", _move(3, True)),
+        273: RelocationKind("R_AARCH64_LD_PREL_LO19", 4, "direct", _branch(19, 5)),
+        274: RelocationKind("R_AARCH64_ADR_PREL_LO21", 4, "direct", _adr),
+        275: RelocationKind("R_AARCH64_ADR_PREL_PG_HI21", 4, "direct", _adr_page),
+        277: RelocationKind("R_AARCH64_ADD_ABS_LO12_NC", 4, "direct", _low12(0)),
+        278: RelocationKind("R_AARCH64_LDST8_ABS_LO12_NC", 4, "direct", _low12(0)),
+        279: RelocationKind("R_AARCH64_TSTBR14", 4, "direct", _branch(14, 5)),
+        280: RelocationKind("R_AARCH64_CONDBR19", 4, "direct", _branch(19, 5)),
+        282: RelocationKind("R_AARCH64_JUMP26", 4, "call", _branch(26, 0)),
+        283: RelocationKind("R_AARCH64_CALL26", 4, "call", _branch(26, 0)),
+        284: RelocationKind("R_AARCH64_LDST16_ABS_LO12_NC", 4, "direct", _low12(1)),
+        285: RelocationKind("R_AARCH64_LDST32_ABS_LO12_NC", 4, "direct", _low12(2)),
+        286: RelocationKind("R_AARCH64_LDST64_ABS_LO12_NC", 4, "direct", _low12(3)),
+        299: RelocationKind("R_AARCH64_LDST128_ABS_LO12_NC", 4, "direct", _low12(4)),
+        311: RelocationKind("R_AARCH64_ADR_GOT_PAGE", 4, "table", _adr_page),
+        312: RelocationKind("R_AARCH64_LD64_GOT_LO12_NC", 4, "table", _low12(3)),
+        314: RelocationKind("R_AARCH64_PLT32", 4, "call", _relative(32)),
     },
     ignored=frozenset({0, 256}),
     stub_bytes=16,
@@ -313,38 +313,38 @@ def _riscv64_stub(address: int, slot: int) -> bytes:
     )
 
 
-_RISCV64 = Machine(
+_RISCV64 = ElfMachine(
     kinds={
-        1: Kind("R_RISCV_32", 4, "direct", _absolute(32)),
-        2: Kind("R_RISCV_64", 8, "direct", _absolute(64)),
-        16: Kind("R_RISCV_BRANCH", 4, "direct", _riscv_branch),
-        17: Kind("R_RISCV_JAL", 4, "call", _riscv_jump),
-        18: Kind("R_RISCV_CALL", 8, "call", _riscv_call),
-        19: Kind("R_RISCV_CALL_PLT", 8, "call", _riscv_call),
-        20: Kind("R_RISCV_GOT_HI20", 4, "table", _high20),
-        23: Kind("R_RISCV_PCREL_HI20", 4, "direct", _high20),
-        24: Kind("R_RISCV_PCREL_LO12_I", 4, "low", _low12_i),
-        25: Kind("R_RISCV_PCREL_LO12_S", 4, "low", _low12_s),
-        26: Kind("R_RISCV_HI20", 4, "direct", _high20_absolute),
-        27: Kind("R_RISCV_LO12_I", 4, "direct", _low12_i),
-        28: Kind("R_RISCV_LO12_S", 4, "direct", _low12_s),
-        33: Kind("R_RISCV_ADD8", 1, "direct", _accumulate(8, 1)),
-        34: Kind("R_RISCV_ADD16", 2, "direct", _accumulate(16, 1)),
-        35: Kind("R_RISCV_ADD32", 4, "direct", _accumulate(32, 1)),
-        36: Kind("R_RISCV_ADD64", 8, "direct", _accumulate(64, 1)),
-        37: Kind("R_RISCV_SUB8", 1, "direct", _accumulate(8, -1)),
-        38: Kind("R_RISCV_SUB16", 2, "direct", _accumulate(16, -1)),
-        39: Kind("R_RISCV_SUB32", 4, "direct", _accumulate(32, -1)),
-        40: Kind("R_RISCV_SUB64", 8, "direct", _accumulate(64, -1)),
-        44: Kind("R_RISCV_RVC_BRANCH", 2, "direct", _short_branch),
-        45: Kind("R_RISCV_RVC_JUMP", 2, "direct", _short_jump),
-        52: Kind("R_RISCV_SUB6", 1, "direct", _six(-1)),
-        53: Kind("R_RISCV_SET6", 1, "direct", _six(0)),
-        54: Kind("R_RISCV_SET8", 1, "direct", _accumulate(8, 0)),
-        55: Kind("R_RISCV_SET16", 2, "direct", _accumulate(16, 0)),
-        56: Kind("R_RISCV_SET32", 4, "direct", _accumulate(32, 0)),
-        57: Kind("R_RISCV_32_PCREL", 4, "direct", _relative(32)),
-        59: Kind("R_RISCV_PLT32", 4, "call", _relative(32)),
+        1: RelocationKind("R_RISCV_32", 4, "direct", _absolute(32)),
+        2: RelocationKind("R_RISCV_64", 8, "direct", _absolute(64)),
+        16: RelocationKind("R_RISCV_BRANCH", 4, "direct", _riscv_branch),
+        17: RelocationKind("R_RISCV_JAL", 4, "call", _riscv_jump),
+        18: RelocationKind("R_RISCV_CALL", 8, "call", _riscv_call),
+        19: RelocationKind("R_RISCV_CALL_PLT", 8, "call", _riscv_call),
+        20: RelocationKind("R_RISCV_GOT_HI20", 4, "table", _high20),
+        23: RelocationKind("R_RISCV_PCREL_HI20", 4, "direct", _high20),
+        24: RelocationKind("R_RISCV_PCREL_LO12_I", 4, "low", _low12_i),
+        25: RelocationKind("R_RISCV_PCREL_LO12_S", 4, "low", _low12_s),
+        26: RelocationKind("R_RISCV_HI20", 4, "direct", _high20_absolute),
+        27: RelocationKind("R_RISCV_LO12_I", 4, "direct", _low12_i),
+        28: RelocationKind("R_RISCV_LO12_S", 4, "direct", _low12_s),
+        33: RelocationKind("R_RISCV_ADD8", 1, "direct", _accumulate(8, 1)),
+        34: RelocationKind("R_RISCV_ADD16", 2, "direct", _accumulate(16, 1)),
+        35: RelocationKind("R_RISCV_ADD32", 4, "direct", _accumulate(32, 1)),
+        36: RelocationKind("R_RISCV_ADD64", 8, "direct", _accumulate(64, 1)),
+        37: RelocationKind("R_RISCV_SUB8", 1, "direct", _accumulate(8, -1)),
+        38: RelocationKind("R_RISCV_SUB16", 2, "direct", _accumulate(16, -1)),
+        39: RelocationKind("R_RISCV_SUB32", 4, "direct", _accumulate(32, -1)),
+        40: RelocationKind("R_RISCV_SUB64", 8, "direct", _accumulate(64, -1)),
+        44: RelocationKind("R_RISCV_RVC_BRANCH", 2, "direct", _short_branch),
+        45: RelocationKind("R_RISCV_RVC_JUMP", 2, "direct", _short_jump),
+        52: RelocationKind("R_RISCV_SUB6", 1, "direct", _six(-1)),
+        53: RelocationKind("R_RISCV_SET6", 1, "direct", _six(0)),
+        54: RelocationKind("R_RISCV_SET8", 1, "direct", _accumulate(8, 0)),
+        55: RelocationKind("R_RISCV_SET16", 2, "direct", _accumulate(16, 0)),
+        56: RelocationKind("R_RISCV_SET32", 4, "direct", _accumulate(32, 0)),
+        57: RelocationKind("R_RISCV_32_PCREL", 4, "direct", _relative(32)),
+        59: RelocationKind("R_RISCV_PLT32", 4, "call", _relative(32)),
     },
     # ALIGN and RELAX are leave to shrink code, which is not taken: the padding stands as no-operations.
     ignored=frozenset({0, 43, 51}),

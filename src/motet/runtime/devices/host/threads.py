@@ -19,7 +19,7 @@ from pathlib import Path
 
 from motet.errors import DeviceError, OptionError
 from motet.runtime.devices.host import layout, pages
-from motet.runtime.devices.host.loader import Code, host_machine, load_objects
+from motet.runtime.devices.host.loader import NativeCode, host_machine, load_objects
 
 VARIABLE = "MOTET_THREADS"
 MOST_THREADS = 1024
@@ -103,7 +103,7 @@ def _read(path: Path) -> str:
 
 
 @functools.cache
-def support_code() -> Code:
+def support_code() -> NativeCode:
     """The native support code of this machine. Raises: motet.errors.DeviceError: there is none."""
     path = Path(__file__).parent / f"support-{host_machine()}.o"
     if not path.is_file():
@@ -114,7 +114,7 @@ def support_code() -> Code:
 
 
 @dataclass
-class _State:
+class _ThreadState:
     """What outlives a HostThreads object just enough to end its threads."""
 
     address: int
@@ -139,7 +139,7 @@ class HostThreads:
         code = support_code()
         lanes = layout.SUBMITTERS + self.count - 1
         size = pages.round_up(layout.PoolLayout.LANES + lanes * layout.LaneLayout.STRIDE, pages.PAGE)
-        self._state = _State(pages.map_pages(size), size, lanes)
+        self._state = _ThreadState(pages.map_pages(size), size, lanes)
         self.address = self._state.address
         self._lock = threading.Lock()
         self._worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address("motet_worker"))
@@ -221,7 +221,7 @@ def _pauses(seconds: float) -> int:
     return max(1, round(seconds / _pause_seconds()))
 
 
-def _stop(state: _State) -> bool:
+def _stop(state: _ThreadState) -> bool:
     """Tell the workers to return and wait for them; whether all have."""
     if not state.threads:
         return True
@@ -233,7 +233,7 @@ def _stop(state: _State) -> bool:
     return not state.threads
 
 
-def _release(state: _State) -> None:
+def _release(state: _ThreadState) -> None:
     if not _stop(state):
         return  # a worker that is stuck in a kernel still reads the memory
     libc = ctypes.CDLL(None)

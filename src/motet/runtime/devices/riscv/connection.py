@@ -15,14 +15,14 @@ import numpy as np
 
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime.devices.riscv.installing import mailbox
-from motet.runtime.devices.riscv.memory import Memory
-from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.memory import RiscvMemory
+from motet.runtime.devices.riscv.options import RiscvOptions
 from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, RING, SLOTS, TICKS, Status
 
 _LOOKS = 100  # at the mailbox before waiting, between which others may run
 
 
-class Line(Protocol):
+class DeviceLine(Protocol):
     """How to reach a device. `patience` is how many seconds to wait for its bell before looking; `stopped` says that
     it is known not to run at the moment."""
 
@@ -49,7 +49,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch. `hart`, `command`, `cause`, `pc` and `value` are of its failure; `begin` and `end`
     are ticks of the device's clock, `heard` seconds of this process's `perf_counter`; `limited` says that the time
     limit ended it."""
@@ -69,7 +69,7 @@ class Outcome:
 class Connection:
     """A device that runs. It is lost when `lose` is called: then, and from then on, whoever waits gets DeviceLost."""
 
-    def __init__(self, memory: Memory, line: Line, options: Options) -> None:
+    def __init__(self, memory: RiscvMemory, line: DeviceLine, options: RiscvOptions) -> None:
         box = mailbox(memory)
         self.memory = memory
         self._options = options
@@ -99,7 +99,7 @@ class Connection:
 
     # -- batches -------------------------------------------------------------------------------------
 
-    def run(self, batch: Batch) -> Outcome:
+    def run(self, batch: Batch) -> BatchOutcome:
         """Runs a batch to its end. Raises DeviceLost; what else can go wrong is in the outcome."""
         self.check()
         limit = self._options.timeout
@@ -116,7 +116,7 @@ class Connection:
         slot = self._ring[number % SLOTS]
         names = ("hart", "command", "cause", "pc", "value", "begin", "end")
         hart, command, cause, pc, value, begin, end = (int(slot[name]) for name in names)
-        return Outcome(Status(int(slot["status"])), hart, command, cause, pc, value, begin, end, heard, limited)
+        return BatchOutcome(Status(int(slot["status"])), hart, command, cause, pc, value, begin, end, heard, limited)
 
     def abort(self, before: int | None = None) -> None:
         """Tells the device to end what was submitted, or what has a number below `before`."""
@@ -196,7 +196,7 @@ class _Silence:
     """How long a device has been silent that should not be. Time counts as it is looked at: where this process was
     stopped too, and so could not look, nothing is known of the device."""
 
-    def __init__(self, line: Line, limit: float) -> None:
+    def __init__(self, line: DeviceLine, limit: float) -> None:
         self._line = line
         self._limit = limit
         self._longest = 2 * line.patience + 0.05  # between two looks

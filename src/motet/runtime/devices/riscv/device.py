@@ -15,16 +15,16 @@ from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
 from motet.runtime.devices.common.queued import QueuedDevice
-from motet.runtime.devices.riscv.connection import Batch, Connection, Outcome
+from motet.runtime.devices.riscv.connection import Batch, BatchOutcome, Connection
 from motet.runtime.devices.riscv.emulator import Emulator, check_version
 from motet.runtime.devices.riscv.errata import FIXED
 from motet.runtime.devices.riscv.faults import error_of
 from motet.runtime.devices.riscv.installing import mailbox, open_protection_address
 from motet.runtime.devices.riscv.memory import RiscvBuffer
-from motet.runtime.devices.riscv.options import ARCHITECTURES, Options
-from motet.runtime.devices.riscv.program import Instance, RiscvCommandBuffer, RiscvExecutable, load_riscv
+from motet.runtime.devices.riscv.options import ARCHITECTURES, RiscvOptions
+from motet.runtime.devices.riscv.program import BatchInstance, RiscvCommandBuffer, RiscvExecutable, load_riscv
 from motet.runtime.devices.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
-from motet.runtime.devices.riscv.window import Window
+from motet.runtime.devices.riscv.window import MemoryWindow
 from motet.runtime.timeline import Point
 
 FAMILY = "riscv"
@@ -39,7 +39,8 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     that it is an emulator with errors that code must be kept from."""
 
     def __init__(
-        self, info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection, errata: bool = False
+        self, info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection,
+        errata: bool = False,
     ) -> None:
         super().__init__(info, QUEUES)
         self.options = options
@@ -160,7 +161,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         if error is not None:
             raise error
 
-    def _note(self, work: RiscvCommandBuffer, instance: Instance, outcome: Outcome, queue: int) -> None:
+    def _note(self, work: RiscvCommandBuffer, instance: BatchInstance, outcome: BatchOutcome, queue: int) -> None:
         """Events of a batch: the device's clock is laid on ours where both saw the batch end."""
 
         def here(ticks: int) -> float:
@@ -208,7 +209,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         return isinstance(work, RiscvCommandBuffer) and work.private.memory is self._memory
 
 
-def open_emulator(info: DeviceInfo, options: Options) -> RiscvDevice:
+def open_emulator(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
     """Starts an emulator. Raises DeviceError if it is not installed, too old, or does not start."""
     version = check_version(info.uri)
     emulator = Emulator(info.uri, options)
@@ -217,16 +218,16 @@ def open_emulator(info: DeviceInfo, options: Options) -> RiscvDevice:
     return _checked(info, options, emulator, connection, errata=version < FIXED)
 
 
-def open_window(info: DeviceInfo, options: Options) -> RiscvDevice:
+def open_window(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
     """A device that is there already. Raises DeviceError if its files cannot be opened or its firmware is not
     found."""
-    window = Window(info.uri, options)
+    window = MemoryWindow(info.uri, options)
     window.start()
     return _checked(info, options, window, Connection(window.memory, window, options))
 
 
 def _checked(
-    info: DeviceInfo, options: Options, line: Emulator | Window, connection: Connection, errata: bool = False
+    info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection, errata: bool = False
 ) -> RiscvDevice:
     """The device, if it has what its options say."""
     box = mailbox(connection.memory)

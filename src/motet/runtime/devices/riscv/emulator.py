@@ -23,8 +23,8 @@ from pathlib import Path
 
 from motet.errors import DeviceError
 from motet.runtime.devices.riscv.installing import check_digest, install
-from motet.runtime.devices.riscv.memory import Memory, anonymous_file
-from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.memory import RiscvMemory, anonymous_file
+from motet.runtime.devices.riscv.options import RiscvOptions
 from motet.runtime.devices.riscv.protocol import Bell
 
 PROGRAM = "qemu-system-riscv64"
@@ -78,7 +78,7 @@ class Emulator:
 
     patience = 0.1  # seconds after which whoever waits looks for itself
 
-    def __init__(self, name: str, options: Options) -> None:
+    def __init__(self, name: str, options: RiscvOptions) -> None:
         self._name = name
         self._options = options
         self._owner = os.getpid()
@@ -89,7 +89,7 @@ class Emulator:
         self.folder = None if options.folder is None else _make_folder(options.folder, name)
         self._descriptor = _memory_file(self.folder, options.memory, name)
         try:
-            self.memory = Memory(self._descriptor, options.memory, name)
+            self.memory = RiscvMemory(self._descriptor, options.memory, name)
             install(self.memory, options)
         except BaseException:
             os.close(self._descriptor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.errors import DeviceError, KernelFault
-from motet.runtime.devices.riscv.connection import Outcome
+from motet.runtime.devices.riscv.connection import BatchOutcome
 from motet.runtime.devices.riscv.program import RiscvCommandBuffer
 from motet.runtime.devices.riscv.protocol import Status
 
@@ -26,7 +26,7 @@ _CAUSES = {
 _WITHOUT_ADDRESS = (_ILLEGAL, 3, 8)
 
 
-def error_of(device: str, work: RiscvCommandBuffer, outcome: Outcome, timeout: float) -> DeviceError | None:
+def error_of(device: str, work: RiscvCommandBuffer, outcome: BatchOutcome, timeout: float) -> DeviceError | None:
     """The error of a batch; None if it went well. The device can go on after each of them."""
     if outcome.status == Status.OK:
         return None

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from motet.errors import DeviceError
-from motet.runtime.devices.riscv.memory import Memory
-from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.memory import RiscvMemory
+from motet.runtime.devices.riscv.options import RiscvOptions
 from motet.runtime.devices.riscv.protection import open_protection
 from motet.runtime.devices.riscv.protocol import (
     CODE_FIRST,
@@ -31,7 +31,7 @@ _OPEN_PROTECTION = MAILBOX + MAILBOX_TYPE.itemsize
 _FOLDER = resources.files("motet.runtime.devices.riscv") / "firmware"
 
 
-def install(memory: Memory, options: Options) -> None:
+def install(memory: RiscvMemory, options: RiscvOptions) -> None:
     """Makes `memory` ready for cores that start at its beginning. Raises DeviceError for a firmware that cannot be
     read or is too large."""
     image = _image(memory.device, options)
@@ -47,7 +47,7 @@ def install(memory: Memory, options: Options) -> None:
     box["count"] = options.count
 
 
-def mailbox(memory: Memory) -> np.ndarray[Any, np.dtype[np.void]]:
+def mailbox(memory: RiscvMemory) -> np.ndarray[Any, np.dtype[np.void]]:
     """The mailbox, in place, as an array of one."""
     return memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)
 
@@ -57,11 +57,11 @@ def open_protection_address() -> int:
     return DRAM + _OPEN_PROTECTION
 
 
-def write(memory: Memory, address: int, data: bytes) -> None:
+def write(memory: RiscvMemory, address: int, data: bytes) -> None:
     memory.part(address, len(data))[:] = np.frombuffer(data, np.uint8)
 
 
-def check_digest(memory: Memory) -> None:
+def check_digest(memory: RiscvMemory) -> None:
     """The firmware that has started is of this version. Raises DeviceError."""
     found = int(mailbox(memory)["digest"][0])
     if found != DIGEST:
@@ -87,7 +87,7 @@ def library_symbols() -> Mapping[str, int]:
     return {name: int(address, 16) for address, name in (line.split() for line in lines)}
 
 
-def _image(device: str, options: Options) -> bytes:
+def _image(device: str, options: RiscvOptions) -> bytes:
     if options.firmware is None:
         return (_FOLDER / "firmware.bin").read_bytes()
     try:

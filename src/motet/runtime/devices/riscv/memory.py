@@ -85,7 +85,7 @@ class Heap:
                 self._ends.insert(index, end)
 
 
-class Memory:
+class RiscvMemory:
     """`size` bytes from `offset` of a file on, which are the device's memory. The mapping lasts as long as any
     array of it; the file's descriptor stays its owner's."""
 
@@ -141,7 +141,7 @@ def anonymous_file(size: int, device: str) -> int:
 class RiscvBuffer:
     """Memory on the device; see `motet.runtime.device.Buffer`."""
 
-    def __init__(self, memory: Memory, heap: Heap, size: int) -> None:
+    def __init__(self, memory: RiscvMemory, heap: Heap, size: int) -> None:
         self._address = heap.allocate(size)
         self._bytes = size
         self.memory = memory

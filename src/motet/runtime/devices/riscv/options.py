@@ -52,7 +52,7 @@ _VECTOR_FEATURES = frozenset({"v", "zve32x", "zve32f", "zve64x", "zve64f", "zve6
 
 
 @dataclass(frozen=True)
-class Options:
+class RiscvOptions:
     """See above; times are in seconds."""
 
     harts: int = 2
@@ -87,14 +87,14 @@ class Options:
         return _SCALAR_FEATURES | _VECTOR_FEATURES | lengths
 
 
-def parse(uri: str, environment: Mapping[str, str] = os.environ) -> Options:
+def parse(uri: str, environment: Mapping[str, str] = os.environ) -> RiscvOptions:
     """The options of a device's name, with those of the environment. Raises DeviceError for one that does not
     exist, is of another platform or out of range."""
     base, given = split_uri(uri)
     platform = base.partition(":")[2].partition("/")[0]
     variable = VARIABLES.get(platform, "")
     _, general = split_uri(f"{base}?{environment[variable]}") if environment.get(variable) else ("", {})
-    options = Options(harts=max(1, min(4, len(os.sched_getaffinity(0)))))
+    options = RiscvOptions(harts=max(1, min(4, len(os.sched_getaffinity(0)))))
     if platform == "iss" or (general | given).get("count") == "1":
         options = replace(options, harts=1, count=True)
     for where, pairs in ((f"environment variable {variable}", general), (f"device {uri}", given)):
@@ -106,7 +106,7 @@ def parse(uri: str, environment: Mapping[str, str] = os.environ) -> Options:
     return options
 
 
-def _with(options: Options, platform: str, name: str, value: str, where: str) -> Options:
+def _with(options: RiscvOptions, platform: str, name: str, value: str, where: str) -> RiscvOptions:
     if name == "vlen":
         name, value = "arch", SCALAR if value == "0" else f"{SCALAR}v{value}"
     own = "qemu" if platform == "iss" else platform
@@ -123,7 +123,7 @@ def _with(options: Options, platform: str, name: str, value: str, where: str) ->
     return replace(options, **{name: parsed})
 
 
-def _check(options: Options, where: str) -> None:
+def _check(options: RiscvOptions, where: str) -> None:
     least = (32 << 20) + options.harts * (1 << 20)
     if options.memory < least:
         raise DeviceError(

@@ -16,7 +16,7 @@ from motet.runtime.devices.host import elf, pages
 from motet.runtime.devices.host.loader import Linker
 from motet.runtime.devices.riscv.errata import STUB, divert, find_conversions
 from motet.runtime.devices.riscv.installing import library_symbols, open_protection_address
-from motet.runtime.devices.riscv.memory import Heap, Memory, RiscvBuffer
+from motet.runtime.devices.riscv.memory import Heap, RiscvBuffer, RiscvMemory
 from motet.runtime.devices.riscv.ordering import order_by_ranks
 from motet.runtime.devices.riscv.protection import guarded
 from motet.runtime.devices.riscv.protocol import (
@@ -62,7 +62,7 @@ def _nearest(symbols: Any, address: int) -> str:
 
 
 def load_riscv(
-    memory: Memory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[RiscvBuffer, bytes], None],
+    memory: RiscvMemory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[RiscvBuffer, bytes], None],
     errata: bool = False,
 ) -> RiscvExecutable:
     """Objects for these cores, linked where they will lie; `place` takes them there. `errata` keeps the code from
@@ -102,7 +102,7 @@ class RiscvCommandBuffer:
     `work` is in the order in which the device has it; `places` says where each command of the caller's stands there."""
 
     def __init__(
-        self, memory: Memory, executable: RiscvExecutable, work: Sequence[Work], externals: int, harts: int,
+        self, memory: RiscvMemory, executable: RiscvExecutable, work: Sequence[Work], externals: int, harts: int,
         private: RiscvBuffer, stride: int, guard: bool,
     ) -> None:
         self.executable = executable
@@ -119,7 +119,7 @@ class RiscvCommandBuffer:
             self.places[number] = place
         self.work = [work[number] for number in order]
         self._lay_out([divided[number] for number in order])
-        self._idle: list[Instance] = []
+        self._idle: list[BatchInstance] = []
         self._lock = threading.Lock()
 
     def _lay_out(self, divided: Sequence[tuple[int, int, int]]) -> None:
@@ -163,14 +163,14 @@ class RiscvCommandBuffer:
                 readers[self.places[earlier]].append(place)
         return readers
 
-    def take(self) -> Instance:
+    def take(self) -> BatchInstance:
         """An instance that nobody runs; `give_back` when its outcome was read."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        return Instance(self, RiscvBuffer(self._memory, self._memory.control, self.bytes))
+        return BatchInstance(self, RiscvBuffer(self._memory, self._memory.control, self.bytes))
 
-    def give_back(self, instance: Instance) -> None:
+    def give_back(self, instance: BatchInstance) -> None:
         with self._lock:
             self._idle.append(instance)
 
@@ -208,7 +208,7 @@ class RiscvCommandBuffer:
         return self._guard
 
 
-class Instance:
+class BatchInstance:
     """A command buffer's commands in the device's memory."""
 
     def __init__(self, owner: RiscvCommandBuffer, memory: RiscvBuffer) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.runtime.devices.riscv.memory import Memory
+from motet.runtime.devices.riscv.memory import RiscvMemory
 from motet.runtime.devices.riscv.protocol import (
     CODE,
     DRAM,
@@ -34,7 +34,7 @@ _RANGES = (PROTECTIONS - _PRIVATE - 2) // 2
 Protection = np.ndarray[Any, np.dtype[np.void]]
 
 
-def open_protection(memory: Memory) -> Protection:
+def open_protection(memory: RiscvMemory) -> Protection:
     """Code, commands, and all of the heap."""
     protection = _common(memory)
     protection["address"][0, 3] = memory.end
@@ -43,7 +43,7 @@ def open_protection(memory: Memory) -> Protection:
     return protection
 
 
-def guarded(memory: Memory, ranges: Iterable[tuple[int, int]]) -> Protection:
+def guarded(memory: RiscvMemory, ranges: Iterable[tuple[int, int]]) -> Protection:
     """Code, commands, the core's own memory, and `ranges` (begin, end); of more than _RANGES those with the least
     between them become one."""
     protection = _common(memory)
@@ -56,7 +56,7 @@ def guarded(memory: Memory, ranges: Iterable[tuple[int, int]]) -> Protection:
     return protection
 
 
-def _common(memory: Memory) -> Protection:
+def _common(memory: RiscvMemory) -> Protection:
     protection = np.zeros(1, PROTECTION_TYPE)
     protection["address"][0, :3] = DRAM + CODE, memory.code_end, memory.control_end
     protection["config"][0, 1:3] = PMP_READ | PMP_EXECUTE | PMP_TOP, PMP_READ | PMP_TOP

@@ -14,27 +14,27 @@ import tty
 
 from motet.errors import DeviceError
 from motet.runtime.devices.riscv.installing import check_digest, install, mailbox
-from motet.runtime.devices.riscv.memory import Memory
-from motet.runtime.devices.riscv.options import Options
+from motet.runtime.devices.riscv.memory import RiscvMemory
+from motet.runtime.devices.riscv.options import RiscvOptions
 from motet.runtime.devices.riscv.protocol import DIGEST, FOREVER
 
 _LOOK = 0.01  # seconds between two looks for the firmware
 
 
-class Window:
+class MemoryWindow:
     """A device in a window, not yet spoken to. Raises DeviceError for files that cannot be opened."""
 
     patience = 0.0005  # nobody tells us that a batch has ended
     stopped = False  # as far as anyone can tell
 
-    def __init__(self, name: str, options: Options) -> None:
+    def __init__(self, name: str, options: RiscvOptions) -> None:
         self._name = name
         self._options = options
         if options.window is None:
             raise DeviceError(f"device {name}: no window; expected window=FILE")
         descriptor = self._open("window", options.window)
         try:
-            self.memory = Memory(descriptor, options.memory, name, options.offset)
+            self.memory = RiscvMemory(descriptor, options.memory, name, options.offset)
         finally:
             os.close(descriptor)
         self._bell = -1 if options.bell is None else self._open("bell", options.bell)

@@ -1,4 +1,4 @@
-"""A vendor's interface for tests: streams whose work runs when it is asked for, step by step, in memory of this process.
+"""A vendor's interface for tests: streams whose work runs step by step, when it is asked for.
 
 It is written from the protocols in `motet.runtime.devices.common.streams` alone, with no family's interface in mind.
 """

@@ -14,7 +14,7 @@ import pytest
 from motet.compiler.targets.families import families
 from motet.errors import DeviceError, OutOfMemoryError
 from motet.runtime.devices.riscv import errata, installing, options, protection, protocol
-from motet.runtime.devices.riscv.memory import ALIGNMENT, Heap, Memory, anonymous_file
+from motet.runtime.devices.riscv.memory import ALIGNMENT, Heap, RiscvMemory, anonymous_file
 
 # -- options -----------------------------------------------------------------------------------------
 
@@ -120,8 +120,8 @@ def test_a_heap_hands_out_ranges_that_do_not_overlap_and_takes_all_of_them_back(
 
 
 @pytest.fixture(scope="module")
-def memory() -> Memory:
-    return Memory(anonymous_file(64 << 20, "test"), 64 << 20, "test")
+def memory() -> RiscvMemory:
+    return RiscvMemory(anonymous_file(64 << 20, "test"), 64 << 20, "test")
 
 
 def _allows(entries: np.ndarray, address: int, size: int, private: tuple[int, int]) -> tuple[bool, bool, bool]:
@@ -142,7 +142,7 @@ def _allows(entries: np.ndarray, address: int, size: int, private: tuple[int, in
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 17])
-def test_guards_allow_what_a_launch_refers_to_and_little_else(memory: Memory, count: int):
+def test_guards_allow_what_a_launch_refers_to_and_little_else(memory: RiscvMemory, count: int):
     rng, private = random.Random(count), (memory.end - 8192, memory.end - 4096)
     begins = rng.sample(range(memory.control_end, memory.end - 16384, 8192), count)
     ranges = [(begin, begin + rng.randrange(1, 4096)) for begin in begins]
@@ -158,7 +158,7 @@ def test_guards_allow_what_a_launch_refers_to_and_little_else(memory: Memory, co
     _check_common(memory, entries, private)
 
 
-def test_without_guards_the_heap_is_open_and_the_rest_is_not(memory: Memory):
+def test_without_guards_the_heap_is_open_and_the_rest_is_not(memory: RiscvMemory):
     entries = protection.open_protection(memory)
     assert _allows(entries, memory.control_end, 8, (0, 0)) == (True, True, False)
     assert _allows(entries, memory.end - 8, 8, (0, 0)) == (True, True, False)
@@ -166,7 +166,7 @@ def test_without_guards_the_heap_is_open_and_the_rest_is_not(memory: Memory):
     _check_common(memory, entries, (0, 0))
 
 
-def _check_common(memory: Memory, entries: np.ndarray, private: tuple[int, int]) -> None:
+def _check_common(memory: RiscvMemory, entries: np.ndarray, private: tuple[int, int]) -> None:
     for address in (0, protocol.DRAM, protocol.DRAM + protocol.MAILBOX, protocol.DRAM + protocol.CODE - 8, 0x1000_0000):
         assert _allows(entries, address, 8, private) == (False, False, False)
     assert _allows(entries, protocol.DRAM + protocol.TRAMPOLINE, 4, private) == (True, False, True)
