@@ -15,9 +15,9 @@ import pytest
 
 import motet
 from motet.errors import DeviceLost
+from motet.runtime.device_program import LoadedDevice
 from motet.runtime.devices.riscv.device import RiscvDevice
 from motet.runtime.devices.riscv.emulator import Emulator, program
-from motet.runtime.loaded import LoadedDevice
 
 TEXT = """
 module {

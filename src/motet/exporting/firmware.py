@@ -24,13 +24,13 @@ import numpy as np
 
 from motet.errors import CallError, OptionError
 from motet.exporting.static import StaticFunction, shape_text
-from motet.runtime.concrete import Shape
 from motet.runtime.devices.common.recording import bytes_of
 from motet.runtime.devices.riscv.installing import install, write
 from motet.runtime.devices.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
 from motet.runtime.devices.riscv.options import RiscvOptions
 from motet.runtime.devices.riscv.program import BatchInstance, RiscvCommandBuffer, load_riscv
 from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
+from motet.runtime.instantiate import Shape
 
 _PAGE = 4096
 _RISCV, _EXECUTABLE = 243, 2

@@ -14,7 +14,6 @@ import numpy as np
 from motet.artifact.agreement import Agreement
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
-from motet.runtime.concrete import Concrete, Shape, make_concrete
 from motet.runtime.device import Reference, Work
 from motet.runtime.devices.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
 from motet.runtime.devices.host.loader import NativeCode
@@ -22,6 +21,7 @@ from motet.runtime.devices.host.memory import Allocation, Pool
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.recorded import note_events
 from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.instantiate import Concrete, Shape, make_concrete
 from motet.runtime.trace import Traced
 
 _SMALL_COPY = 1 << 16  # bytes that one thread copies

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import combine, substitute
 from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec, Variant
-from motet.runtime.concrete import ALIGNMENT
+from motet.runtime.instantiate import ALIGNMENT
 
 _BANDWIDTH = 1e10  # bytes per second of one thread, roughly
 _BRIEF = 50e-6  # seconds, as the compiler estimates them: to hand work to a thread that sleeps takes as much

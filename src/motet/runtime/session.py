@@ -22,15 +22,15 @@ from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
 from motet.artifact.visible import value_functions
 from motet.errors import CallError, DeviceLost, OptionError
-from motet.runtime.bound import BoundDevices
+from motet.runtime.binding import BoundDevices
+from motet.runtime.call_queue import MOST, InFlight
 from motet.runtime.device import Device, find_device
 from motet.runtime.device_array import DeviceArray, allocate_on
 from motet.runtime.devices.host.driver import HostDevice
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads, thread_count
 from motet.runtime.function import Function, Runnable
-from motet.runtime.in_flight import MOST, InFlight
-from motet.runtime.on_host import OnHost
+from motet.runtime.host_program import OnHost
 from motet.runtime.selection import HOST, DeviceChoice, choose
 from motet.runtime.valued import ValuedFunction
 

@@ -12,10 +12,10 @@ from tests.unit.runtime.devices.host.test_native import compile_ir
 from motet.artifact.expressions import combine, evaluate
 from motet.artifact.schema import Command, Expr, Schedule, Signature, Symbol, TensorSpec
 from motet.compiler.scheduling.arrangement import Recorded, Storage
-from motet.runtime.concrete import make_concrete
 from motet.runtime.devices.host.loader import NativeCode, load_objects
 from motet.runtime.devices.host.native import NativeCommand, NativeProgram
 from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.instantiate import make_concrete
 
 # out[i] = 3 * a[i % na] + b[i % nb] + addend, for every task i. `mix` makes the result at once; `begin` makes a
 # workspace of it, and `finish` the result of that and b.

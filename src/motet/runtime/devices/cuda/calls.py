@@ -3,7 +3,7 @@
     y = session(x)                      # x and y on the GPU, on PyTorch's current stream
     session(x, out=y, stream=side)      # on another one
 
-A function whose work is all on one GPU is put on the caller's stream and nothing is waited for (`direct.py`). Where
+A function whose work is all on one GPU is put on the caller's stream and nothing is waited for (`single_launch.py`). Where
 other devices take part, the call begins behind the stream's work and has ended when it returns.
 """
 
@@ -22,16 +22,16 @@ import motet.runtime.tensors as tensors
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError
-from motet.runtime.concrete import Shape
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.devices.cuda import external, libraries
 from motet.runtime.devices.cuda.device import CudaDevice
-from motet.runtime.devices.cuda.direct import DirectWork
 from motet.runtime.devices.cuda.external import DLPACK_CUDA, LEGACY_STREAM
 from motet.runtime.devices.cuda.libraries import Library
+from motet.runtime.devices.cuda.single_launch import DirectWork
 from motet.runtime.devices.cuda.torch_call import TorchCall, torch_call
 from motet.runtime.foreign import Callee
-from motet.runtime.placed import PlacedInstance
+from motet.runtime.instantiate import Shape
+from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
 
 _ALIGNMENT = 16  # bytes, which kernels rely on

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from motet.artifact.schema import Signature
-from motet.runtime.concrete import Shape
 from motet.runtime.devices.cuda import libraries
-from motet.runtime.devices.cuda.direct import DirectWork
+from motet.runtime.devices.cuda.single_launch import DirectWork
 from motet.runtime.foreign import Fallback
+from motet.runtime.instantiate import Shape
 
 _ALIGNMENT = 16  # bytes, which kernels rely on
 _MOST_STREAMS = 256  # that are known to be of this GPU

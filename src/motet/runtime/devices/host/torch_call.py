@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from motet.runtime.concrete import Shape
 from motet.runtime.instance import POOLED
+from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import to_torch, torch_dtype
 
 

@@ -17,7 +17,7 @@ from motet.runtime.devices.cuda import driver
 from motet.runtime.devices.cuda.calls import _direct  # pyright: ignore[reportPrivateUsage]
 from motet.runtime.devices.cuda.libraries import Torch
 from motet.runtime.devices.cuda.torch_call import TorchCall, torch_call
-from motet.runtime.placed import PlacedInstance
+from motet.runtime.plan_executor import PlacedInstance
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: make frameworks")
 

@@ -20,12 +20,12 @@ import numpy as np
 from motet.artifact.schema import Plan, Schedule, Signature, Step
 from motet.errors import ArtifactError, DeviceError, MotetError
 from motet.runtime.checks import Statuses
-from motet.runtime.concrete import Concrete, Shape, check_constraints, make_concrete, shape_of
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
+from motet.runtime.device_program import LoadedDevice
 from motet.runtime.devices.host.memory import Pool
+from motet.runtime.instantiate import Concrete, Shape, check_constraints, make_concrete, shape_of
 from motet.runtime.lifetimes import Retired, Use, lifetimes
-from motet.runtime.loaded import LoadedDevice
 from motet.runtime.queues import Slots, choose_queues, run_beside, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order

@@ -5,8 +5,8 @@
     bound.recover(lost)                          # True: another alternative is in the lost device's place
 
 Where all of them are the host, and nothing of the program could run at once on two of them for long, a function is one
-command buffer there (`merge.py`, `on_host.py`), and no device is opened at all; else its plan is executed over them
-(`placed.py`).
+command buffer there (`merge.py`, `host_program.py`), and no device is opened at all; else its plan is executed over
+them (`plan_executor.py`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Step, Variant
 from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
 from motet.runtime.device import Device, DeviceInfo, open_device, probe
+from motet.runtime.device_program import LoadedDevice
 from motet.runtime.devices.host.driver import HostDevice, open_threads
 from motet.runtime.devices.host.memory import Pool
 from motet.runtime.devices.host.threads import HostThreads
 from motet.runtime.function import Runnable
-from motet.runtime.loaded import LoadedDevice
+from motet.runtime.host_program import OnHost
 from motet.runtime.merge import Merged, is_brief, is_chain, merge_plan
-from motet.runtime.on_host import OnHost
-from motet.runtime.placed import PlacedInstance
+from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.selection import HOST, DeviceCandidate, DeviceChoice, bind, needed_families, no_code, regions_of
 
 _log = logging.getLogger("motet")
