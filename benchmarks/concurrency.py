@@ -26,7 +26,7 @@ from motet.compiler.scheduling.dependences import Access, Range, find_dependence
 from motet.compiler.scheduling.streams import assign_streams
 from motet.runtime.device import find_device
 from motet.runtime.device_program import LoadedDevice
-from motet.runtime.devices import null
+from motet.runtime.drivers import null
 from motet.runtime.plan_executor import PlacedInstance
 
 LAUNCH, MOVE = 0.2, 0.01  # far more than submitting takes, which the model's clock does not wait for

@@ -1,6 +1,6 @@
 """A function as firmware: one ELF file with code, constants and a static memory plan, which computes when it starts.
 
-The file is the accelerator's memory (`motet.runtime.devices.riscv`) as it would be after the host had loaded and
+The file is the accelerator's memory (`motet.runtime.drivers.riscv`) as it would be after the host had loaded and
 submitted the function: Motet's firmware, the program's kernels and constants, the commands, and room for all else,
 at fixed addresses. Its cores start at the beginning of DRAM, run the function once, and wait. To run it again, count
 the mailbox's `head` up and wake core 0, by a byte on the serial line for instance; `completed` follows.
@@ -24,12 +24,12 @@ import numpy as np
 
 from motet.errors import CallError, OptionError
 from motet.exporting.static import StaticFunction, shape_text
-from motet.runtime.devices.common.recording import bytes_of
-from motet.runtime.devices.riscv.installing import install, write
-from motet.runtime.devices.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
-from motet.runtime.devices.riscv.options import RiscvOptions
-from motet.runtime.devices.riscv.program import BatchInstance, RiscvCommandBuffer, load_riscv
-from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
+from motet.runtime.drivers.common.recording import bytes_of
+from motet.runtime.drivers.riscv.installing import install, write
+from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
+from motet.runtime.drivers.riscv.options import RiscvOptions
+from motet.runtime.drivers.riscv.program import BatchInstance, RiscvCommandBuffer, load_riscv
+from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
 from motet.runtime.instantiate import Shape
 
 _PAGE = 4096

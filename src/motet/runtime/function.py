@@ -19,8 +19,8 @@ from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
 from motet.runtime.call_queue import InFlight, Range, ranges_of
 from motet.runtime.device_array import DeviceArray
-from motet.runtime.devices.host.memory import Pool
-from motet.runtime.devices.host.torch_call import torch_call
+from motet.runtime.drivers.host.memory import Pool
+from motet.runtime.drivers.host.torch_call import torch_call
 from motet.runtime.foreign import Callee, StreamCalls, calls_on, calls_with
 from motet.runtime.instance import Instance, allocate
 from motet.runtime.instantiate import Shape

@@ -11,9 +11,9 @@ from motet.artifact.agreement import Agreement
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
 from motet.errors import ArtifactError
-from motet.runtime.devices.host.loader import load_objects
-from motet.runtime.devices.host.memory import ALIGNMENT, Pool
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.loader import load_objects
+from motet.runtime.drivers.host.memory import ALIGNMENT, Pool
+from motet.runtime.drivers.host.threads import HostThreads
 from motet.runtime.instance import Binding, Instance
 
 Array = np.ndarray[Any, Any]

@@ -15,12 +15,12 @@ from motet.artifact.agreement import Agreement
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
 from motet.runtime.device import Reference, Work
-from motet.runtime.devices.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
-from motet.runtime.devices.host.loader import NativeCode
-from motet.runtime.devices.host.memory import Allocation, Pool
-from motet.runtime.devices.host.native import NativeCommand, NativeProgram
-from motet.runtime.devices.host.recorded import note_events
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
+from motet.runtime.drivers.host.loader import NativeCode
+from motet.runtime.drivers.host.memory import Allocation, Pool
+from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
+from motet.runtime.drivers.host.recorded import note_events
+from motet.runtime.drivers.host.threads import HostThreads
 from motet.runtime.instantiate import Concrete, Shape, make_concrete
 from motet.runtime.trace import Traced
 

@@ -23,7 +23,7 @@ from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer, CommandBuffer, Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.device_program import LoadedDevice
-from motet.runtime.devices.host.memory import Pool
+from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.instantiate import Concrete, Shape, check_constraints, make_concrete, shape_of
 from motet.runtime.lifetimes import Retired, Use, lifetimes
 from motet.runtime.queues import Slots, choose_queues, run_beside, spare_queues

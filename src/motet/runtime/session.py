@@ -26,9 +26,9 @@ from motet.runtime.binding import BoundDevices
 from motet.runtime.call_queue import MOST, InFlight
 from motet.runtime.device import Device, find_device
 from motet.runtime.device_array import DeviceArray, allocate_on
-from motet.runtime.devices.host.driver import HostDevice
-from motet.runtime.devices.host.memory import Pool
-from motet.runtime.devices.host.threads import HostThreads, thread_count
+from motet.runtime.drivers.host.driver import HostDevice
+from motet.runtime.drivers.host.memory import Pool
+from motet.runtime.drivers.host.threads import HostThreads, thread_count
 from motet.runtime.function import Function, Runnable
 from motet.runtime.host_program import OnHost
 from motet.runtime.selection import HOST, DeviceChoice, choose

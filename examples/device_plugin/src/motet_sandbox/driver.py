@@ -24,10 +24,10 @@ from motet.artifact.schema import Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.cpu_features import host_features, level, machine
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
-from motet.runtime.devices.common.queued import QueuedDevice
-from motet.runtime.devices.common.recording import check_work
-from motet.runtime.devices.host.loader import load_objects
-from motet.runtime.devices.host.recorded import processor_obstacle
+from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.drivers.common.recording import check_work
+from motet.runtime.drivers.host.loader import load_objects
+from motet.runtime.drivers.host.recorded import processor_obstacle
 from motet.runtime.timeline import Point
 from motet.runtime.uri import number_options
 from motet_sandbox.core import CodeImage, Core

@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from motet.errors import MotetError
-from motet.runtime.devices.host.loader import NativeCode, load_objects
+from motet.runtime.drivers.host.loader import NativeCode, load_objects
 from motet_sandbox.memory import ALIGNMENT, ORIGIN
 
 _KERNEL = ctypes.CFUNCTYPE(

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from tests.unit.runtime.devices.host.test_native import compile_ir
+from tests.unit.runtime.drivers.host.test_native import compile_ir
 
 from motet.artifact.expressions import combine, evaluate
 from motet.artifact.schema import Command, Expr, Schedule, Signature, Symbol, TensorSpec
 from motet.compiler.scheduling.arrangement import Recorded, Storage
-from motet.runtime.devices.host.loader import NativeCode, load_objects
-from motet.runtime.devices.host.native import NativeCommand, NativeProgram
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.loader import NativeCode, load_objects
+from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
+from motet.runtime.drivers.host.threads import HostThreads
 from motet.runtime.instantiate import make_concrete
 
 # out[i] = 3 * a[i % na] + b[i % nb] + addend, for every task i. `mix` makes the result at once; `begin` makes a

@@ -20,8 +20,8 @@ from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSp
 from motet.compiler.scheduling.arrangement import Options, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
-from motet.runtime.devices.host.loader import NativeCode
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.loader import NativeCode
+from motet.runtime.drivers.host.threads import HostThreads
 
 
 @pytest.fixture(scope="module")
