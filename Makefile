@@ -101,7 +101,7 @@ lint: $(STAMP)
 
 # Rebuilds what runs on the emulated accelerator and is part of the package; needs a RISC-V compiler (see there).
 firmware: $(STAMP)
-	$(MAKE) -C src/motet/runtime/devices/riscv/firmware PYTHON=$(CURDIR)/$(BIN)/python
+	$(MAKE) -C src/motet/runtime/drivers/riscv/firmware PYTHON=$(CURDIR)/$(BIN)/python
 
 clean:
 	rm -rf build .pytest_cache .ruff_cache .hypothesis

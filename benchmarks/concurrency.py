@@ -25,9 +25,9 @@ from motet.compiler.placement.search.problem import Machine, Problem, Task
 from motet.compiler.scheduling.dependences import Access, Range, find_dependences
 from motet.compiler.scheduling.streams import assign_streams
 from motet.runtime.device import find_device
-from motet.runtime.devices import null
-from motet.runtime.loaded import LoadedDevice
-from motet.runtime.placed import PlacedInstance
+from motet.runtime.device_program import LoadedDevice
+from motet.runtime.drivers import null
+from motet.runtime.plan_executor import PlacedInstance
 
 LAUNCH, MOVE = 0.2, 0.01  # far more than submitting takes, which the model's clock does not wait for
 DEVICES = 8

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 import motet
-from motet.runtime.concrete import make_concrete
 from motet.runtime.device import Device, find_device, open_device
-from motet.runtime.loaded import LoadedDevice
+from motet.runtime.device_program import LoadedDevice
+from motet.runtime.instantiate import make_concrete
 from motet.runtime.session import load
 
 OPERATIONS = 3000

@@ -30,11 +30,11 @@ PARAMETERS = 7
 
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
-    "circles": 11,
+    "circles": 9,
     "long-modules": 14,
     "long-functions": 5,
     "many-parameters": 49,
-    "shared-class-names": 99,
+    "shared-class-names": 75,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -18,13 +18,13 @@ step() {
   FAIL  $name"; status=1; fi
 }
 
-step "pytest -m cuda" "$PYTHON" -m pytest -q -m cuda -rsf -p no:cacheprovider tests/unit/runtime/devices/cuda
+step "pytest -m cuda" "$PYTHON" -m pytest -q -m cuda -rsf -p no:cacheprovider tests/unit/runtime/drivers/cuda
 step "conformance of $DEVICE" "$PYTHON" -m motet.runtime.conformance "$DEVICE" --times
 if [ -x "$SANITIZER" ]; then
     step "compute-sanitizer memcheck" "$SANITIZER" --tool memcheck --error-exitcode 1 --leak-check no \
-        "$PYTHON" -m tests.unit.runtime.devices.cuda.sanitized "$DEVICE"
+        "$PYTHON" -m tests.unit.runtime.drivers.cuda.sanitized "$DEVICE"
     step "compute-sanitizer memcheck, products by cuBLASLt" "$SANITIZER" --tool memcheck --error-exitcode 1 \
-        --leak-check no "$PYTHON" -m tests.unit.runtime.devices.cuda.sanitized_products "$DEVICE"
+        --leak-check no "$PYTHON" -m tests.unit.runtime.drivers.cuda.sanitized_products "$DEVICE"
 else
     summary="$summary
   skip  compute-sanitizer: not installed"

@@ -31,9 +31,9 @@ from motet.artifact.schema import Signature, Variant
 from motet.compiler.codegen.cpu.objects import Unit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS
 from motet.runtime import cpu_features
-from motet.runtime.concrete import Concrete, make_concrete
-from motet.runtime.devices.host import elf
-from motet.runtime.devices.host.loader import Linker
+from motet.runtime.drivers.host import elf
+from motet.runtime.drivers.host.loader import Linker
+from motet.runtime.instantiate import Concrete, make_concrete
 
 PAGE = 1 << 16  # the largest page that Linux has on these machines
 STUB, CODE, MEMORY = 0x1000000, 0x2000000, 0x40000000

@@ -124,7 +124,7 @@ def test_callers_of_a_lost_device_are_all_served(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_device_that_cannot_be_opened_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.runtime import bound
+    from motet.runtime import binding as bound
 
     opened = bound.open_device
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.integration.noise import NoisyDevice, install, within
-from tests.unit.runtime.devices.riscv.opening import kernel, needs_qemu, open_riscv
+from tests.unit.runtime.drivers.riscv.opening import kernel, needs_qemu, open_riscv
 
 from motet.compiler.codegen.cpu.objects import Unit, compile_units
 from motet.compiler.targets.families import resolve_target

@@ -15,9 +15,9 @@ import pytest
 
 import motet
 from motet.errors import DeviceLost
-from motet.runtime.devices.riscv.device import RiscvDevice
-from motet.runtime.devices.riscv.emulator import Emulator, program
-from motet.runtime.loaded import LoadedDevice
+from motet.runtime.device_program import LoadedDevice
+from motet.runtime.drivers.riscv.device import RiscvDevice
+from motet.runtime.drivers.riscv.emulator import Emulator, program
 
 TEXT = """
 module {
@@ -139,14 +139,14 @@ WAITS = {
     "profile": "with open_(FILE, answer=100) as session:\n    session(X); say(stop(session)); session.profile(X)",
     "close": "session = open_(FILE, answer=100)\nsession(X); say(stop(session)); session.submit(X); session.close()",
     "load": (
-        "from motet.runtime.devices.riscv.device import RiscvDevice\n"
+        "from motet.runtime.drivers.riscv.device import RiscvDevice\n"
         "original = RiscvDevice.load\n"
         "def stopped(self, *given):\n    say(stop_device(self)); return original(self, *given)\n"
         "RiscvDevice.load = stopped\n"
         "with open_(FILE, answer=100) as session:\n    session(X)"
     ),
     "boot": (
-        "from motet.runtime.devices.riscv.emulator import Emulator\n"
+        "from motet.runtime.drivers.riscv.emulator import Emulator\n"
         "spawn = Emulator._spawn\n"
         "def stopped(self):\n    process = spawn(self); os.kill(process.pid, signal.SIGSTOP); say(process.pid)\n"
         "    return process\n"

@@ -418,8 +418,8 @@ def _content(path: str, file: str, data: bytes | None) -> Generator[Content]:
 
 def _measured_on(job: Job) -> list[str]:
     """What measurements depend on: the machine, and what may be used of it."""
-    from motet.runtime.devices.host.driver import processor_name
-    from motet.runtime.devices.host.threads import thread_count
+    from motet.runtime.drivers.host.driver import processor_name
+    from motet.runtime.drivers.host.threads import thread_count
 
     return ["measured", processor_name(), str(thread_count()), job.tune_inputs]
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from motet.artifact.schema import STATUS_BYTES, TensorSpec
 from motet.exporting.static import StaticFunction, shape_text
-from motet.runtime.concrete import ALIGNMENT
 from motet.runtime.device import Reference, Work
-from motet.runtime.recording import bytes_of
+from motet.runtime.drivers.common.recording import bytes_of
+from motet.runtime.instantiate import ALIGNMENT
 
 # What no argument may be called: the function's own names, and C's keywords.
 _RESERVED = frozenset(re.findall(r"\w+", """

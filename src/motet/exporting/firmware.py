@@ -1,6 +1,6 @@
 """A function as firmware: one ELF file with code, constants and a static memory plan, which computes when it starts.
 
-The file is the accelerator's memory (`motet.runtime.devices.riscv`) as it would be after the host had loaded and
+The file is the accelerator's memory (`motet.runtime.drivers.riscv`) as it would be after the host had loaded and
 submitted the function: Motet's firmware, the program's kernels and constants, the commands, and room for all else,
 at fixed addresses. Its cores start at the beginning of DRAM, run the function once, and wait. To run it again, count
 the mailbox's `head` up and wake core 0, by a byte on the serial line for instance; `completed` follows.
@@ -24,13 +24,13 @@ import numpy as np
 
 from motet.errors import CallError, OptionError
 from motet.exporting.static import StaticFunction, shape_text
-from motet.runtime.concrete import Shape
-from motet.runtime.devices.riscv.installing import install, write
-from motet.runtime.devices.riscv.memory import Memory, RiscvBuffer, anonymous_file
-from motet.runtime.devices.riscv.options import Options
-from motet.runtime.devices.riscv.program import Instance, RiscvCommandBuffer, load_riscv
-from motet.runtime.devices.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
-from motet.runtime.recording import bytes_of
+from motet.runtime.drivers.common.recording import bytes_of
+from motet.runtime.drivers.riscv.installing import install, write
+from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
+from motet.runtime.drivers.riscv.options import RiscvOptions
+from motet.runtime.drivers.riscv.program import BatchInstance, RiscvCommandBuffer, load_riscv
+from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
+from motet.runtime.instantiate import Shape
 
 _PAGE = 4096
 _RISCV, _EXECUTABLE = 243, 2
@@ -65,16 +65,16 @@ def export_firmware(
     _check_inputs(function, inputs)
     descriptor = anonymous_file(memory, "firmware")
     try:
-        layout = Memory(descriptor, memory, "firmware")
+        layout = RiscvMemory(descriptor, memory, "firmware")
     finally:
         os.close(descriptor)
-    install(layout, Options(harts=harts, memory=memory, arch=function.variant.target))
+    install(layout, RiscvOptions(harts=harts, memory=memory, arch=function.variant.target))
     symbols, end = _fill(layout, function, harts, inputs)
     return Firmware(_elf(layout, symbols, end), symbols, memory)
 
 
 def _fill(
-    memory: Memory, function: StaticFunction, harts: int, inputs: Sequence[np.ndarray[Any, Any]]
+    memory: RiscvMemory, function: StaticFunction, harts: int, inputs: Sequence[np.ndarray[Any, Any]]
 ) -> tuple[dict[str, int], int]:
     """Everything in its place: where that is, and where what is used of the memory ends."""
     concrete = function.concrete
@@ -107,7 +107,7 @@ def _fill(
     return symbols, max(buffer.address + buffer.bytes for buffer in (private, *externals))
 
 
-def _externals(memory: Memory, function: StaticFunction) -> list[RiscvBuffer]:
+def _externals(memory: RiscvMemory, function: StaticFunction) -> list[RiscvBuffer]:
     """Inputs, results (one written in place is its input), the arena, constants with their content."""
     concrete = function.concrete
     buffers = [RiscvBuffer(memory, memory.heap, shape.bytes) for shape in concrete.inputs]
@@ -123,7 +123,7 @@ def _externals(memory: Memory, function: StaticFunction) -> list[RiscvBuffer]:
     return buffers
 
 
-def _submit(memory: Memory, commands: RiscvCommandBuffer, instance: Instance) -> None:
+def _submit(memory: RiscvMemory, commands: RiscvCommandBuffer, instance: BatchInstance) -> None:
     """Every batch of the ring is the function; the first is submitted."""
     ring = memory.part(DRAM + RING, SLOTS * BATCH_TYPE.itemsize).view(BATCH_TYPE)
     ring["commands"], ring["count"] = instance.memory.address, len(commands.work)
@@ -156,7 +156,7 @@ def _expected(shape: Shape) -> str:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def _elf(memory: Memory, symbols: Mapping[str, int], end: int) -> bytes:
+def _elf(memory: RiscvMemory, symbols: Mapping[str, int], end: int) -> bytes:
     """A static executable: segments of those pages that are not zero, each with the zeros behind it, up to `end`."""
     used = memory.bytes.reshape(-1, _PAGE).any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], used, [False])).astype(np.int8)))

@@ -13,7 +13,7 @@ from motet.artifact.plans import has_loops
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
 from motet.errors import OptionError
-from motet.runtime.concrete import Concrete, make_concrete
+from motet.runtime.instantiate import Concrete, make_concrete
 from motet.runtime.merge import merge_plan
 
 

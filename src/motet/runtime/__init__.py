@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from motet.runtime.device import DeviceInfo
-    from motet.runtime.device_array import DeviceArray, Pointer
+    from motet.runtime.device_array import DeviceArray
     from motet.runtime.function import Function
+    from motet.runtime.pointer import Pointer
     from motet.runtime.session import Session, load
 
 __all__ = ["DeviceArray", "DeviceInfo", "Function", "Pointer", "Session", "load"]
 
 _LAZY = {
     "DeviceArray": "motet.runtime.device_array",
-    "Pointer": "motet.runtime.device_array",
+    "Pointer": "motet.runtime.pointer",
     "DeviceInfo": "motet.runtime.device",
     "Function": "motet.runtime.function",
     "Session": "motet.runtime.session",

@@ -29,10 +29,10 @@ API_VERSION = 1
 GROUP = "motet.drivers"
 # Those of Motet itself, which need no entry point.
 BUILT_IN = {
-    "host": "motet.runtime.devices.host.driver",
-    "null": "motet.runtime.devices.null",
-    "cuda": "motet.runtime.devices.cuda.driver",
-    "riscv": "motet.runtime.devices.riscv.driver",
+    "host": "motet.runtime.drivers.host.driver",
+    "null": "motet.runtime.drivers.null",
+    "cuda": "motet.runtime.drivers.cuda.driver",
+    "riscv": "motet.runtime.drivers.riscv.driver",
 }
 
 

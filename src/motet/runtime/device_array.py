@@ -10,42 +10,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.errors import CallError
-from motet.runtime import dlpack
 from motet.runtime.device import Buffer, Device
+from motet.runtime.dlpack import ARRAY_INTERFACES, make_capsule
 
 Array = np.ndarray[Any, Any]
 
-_DLPACK_CUDA = 2
-_LEGACY_STREAM = 1  # where 0 may not be said
 
+class Exporter(Protocol):
+    """A device whose tensors other libraries may use in place."""
 
-@dataclass(frozen=True)
-class Pointer:
-    """A contiguous tensor at an address of a device, as an argument or `out` of a call, or for `Session.wrap`. `dtype`
-    is MLIR's spelling or what numpy takes; `owner` is kept while the tensor is used, so that the memory is there.
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's type and number of the device."""
+        ...
 
-        session(Pointer(address, (64, 128), "f32"), stream=handle)
-    """
+    def let_consumer_wait(self, buffer: Buffer, stream: Any) -> None:
+        """What a consumer puts on `stream`, as it is given to `__dlpack__`, runs after what works on the buffer."""
+        ...
 
-    address: int
-    shape: tuple[int, ...]
-    dtype: Any
-    device: str = "cuda:0"
-    owner: object = None
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        family, _, number = self.device.partition(":")
-        if family != "cuda" or not number.isdigit():
-            raise BufferError(f"a pointer on {self.device}: expected a GPU, such as cuda:0")
-        return _DLPACK_CUDA, int(number)
+    def array_interface(self, array: DeviceArray, name: str) -> Mapping[str, Any] | None:
+        """What `array` says by a protocol of `dlpack.ARRAY_INTERFACES`; None if it has none of that name."""
+        ...
 
 
 class DeviceArray:
@@ -90,23 +82,26 @@ class DeviceArray:
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """For other libraries, which may use the memory in place while this object is there, behind the stream that it
-        is used on last. Only of tensors on NVIDIA's GPUs of dtypes that numpy has."""
-        if self.device.info.family != "cuda" or self.dtype.kind not in "biufc":
-            raise AttributeError(f"{self!r}: it has no CUDA array interface")
-        data = (self.buffer.address if self.nbytes else 0, False)
-        stream = getattr(self.buffer, "stream", None)
-        own = {} if stream is None else {"stream": stream or _LEGACY_STREAM}
-        return {"version": 3, "shape": self.shape, "typestr": self.dtype.str, "data": data, "strides": None} | own
+    def _exporter(self) -> Exporter | None:
+        device: Any = self.device
+        return device if hasattr(device, "dlpack_device") else None
+
+    def __getattr__(self, name: str) -> Any:
+        """Array interfaces, for libraries that use the memory in place while this object is there, behind the stream
+        that it is used on last. A device has those of its family, for the dtypes that numpy has."""
+        if name in ARRAY_INTERFACES and (exporter := self._exporter) is not None:
+            interface = exporter.array_interface(self, name)
+            if interface is not None:
+                return interface
+        raise AttributeError(f"{self!r}: it has no {name}" if name in ARRAY_INTERFACES else name)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        if self.device.info.family != "cuda":
+        if (exporter := self._exporter) is None:
             raise BufferError(f"{self!r}: DLPack has no word for its device")
-        return _DLPACK_CUDA, self.device.info.ordinal
+        return exporter.dlpack_device
 
     def __dlpack__(
-        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any:
         """For other libraries, as the array interface is, of all dtypes; `stream` is the one that they use it on.
@@ -114,13 +109,11 @@ class DeviceArray:
         here = self.__dlpack_device__()
         if copy or dl_device not in (None, here):
             raise BufferError(f"{self!r}: given out where it is, without a copy; expected device {here}")
-        pending = getattr(self.buffer, "stream", None)
-        if pending is not None and stream != -1:
-            let_wait: Any = self.device
-            let_wait.let_stream_wait(_LEGACY_STREAM if stream is None else stream, pending)
+        if (exporter := self._exporter) is not None:
+            exporter.let_consumer_wait(self.buffer, stream)
         address = self.buffer.address if self.nbytes else 0
         versioned = max_version is not None and max_version >= (1, 0)
-        return dlpack.make_capsule(address, self.shape, self.dtype, here, self, versioned=versioned)
+        return make_capsule(address, self.shape, self.dtype, here, self, versioned=versioned)
 
     def __repr__(self) -> str:
         extents = "".join(f"{extent}x" for extent in self.shape)

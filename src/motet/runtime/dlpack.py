@@ -25,6 +25,8 @@ _HOST_DEVICES = (
     13,
 )  # CPU, and the CUDA, ROCm and managed kinds of memory that the host can address
 _DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
+# Protocols of tensors without DLPack, and the types of the devices that they are about.
+ARRAY_INTERFACES = {"__cuda_array_interface__": 2}
 _READ_ONLY = 1
 _KINDS = {0: "int", 1: "uint", 2: "float", 6: "bool"}
 _EXTENDED = {
@@ -85,6 +87,17 @@ _set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 # A capsule keeps its name by address, so these live as long as the process.
 _CONSUMED = ctypes.c_char_p(b"used_dltensor")
 _CONSUMED_VERSIONED = ctypes.c_char_p(b"used_dltensor_versioned")
+
+
+def device_type(value: Any) -> int | None:
+    """The DLPack type of the device whose memory a tensor is in; None for the host's, and for what is no tensor."""
+    if hasattr(value, "__dlpack_device__"):
+        try:
+            kind = int(value.__dlpack_device__()[0])
+        except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
+            return None  # the error is raised where the tensor is read
+        return None if kind in _HOST_DEVICES else kind
+    return next((kind for name, kind in ARRAY_INTERFACES.items() if hasattr(value, name)), None)
 
 
 def adopt(value: Any, where: str, *, writable: bool) -> np.ndarray[Any, Any]:

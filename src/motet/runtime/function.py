@@ -12,24 +12,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
+import motet.runtime.tensors as tensors
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
 from motet.artifact.visible import visible
 from motet.errors import CallError, DeviceLost
-from motet.runtime import tensors
-from motet.runtime.concrete import Shape
+from motet.runtime.call_queue import InFlight, Range, ranges_of
 from motet.runtime.device import Device
 from motet.runtime.device_array import DeviceArray, allocate_on
-from motet.runtime.devices.host.memory import Pool
-from motet.runtime.devices.host.torch_call import torch_call
-from motet.runtime.in_flight import InFlight, Range, ranges_of
+from motet.runtime.drivers.host.memory import Pool
+from motet.runtime.drivers.host.torch_call import torch_call
+from motet.runtime.foreign import Callee, StreamCalls, calls_on, calls_with
 from motet.runtime.instance import Instance, allocate
+from motet.runtime.instantiate import Shape
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
 Tensor = Array | DeviceArray
 
-_DLPACK_CUDA = 2  # DLPack's number for memory of NVIDIA's GPUs
 _INSTANCES = 64  # combinations of extents that are kept ready
 
 
@@ -123,7 +123,7 @@ class Function:
         self._where = [_place(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
         self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
         self._prepared: Callable[..., Any] | None = None
-        self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a GPU
+        self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a device
         self._out_type: type[Any] = np.ndarray
         # The native callable takes one `out` after the arguments where there is one result to give it for.
         self._takes_out = len(signature.results) == 1 and not self._destinations
@@ -173,9 +173,7 @@ class Function:
         as the call has not begun. Of tensors on a GPU the stream is the one that is current now, and the future is
         done when the work is on it. Raises CallError where the session is closed.
         """
-        if stream is None and any(type(value) is not np.ndarray and _lies_on_gpu(value) for value in arguments):
-            from motet.runtime.devices.cuda import calls  # which nobody else needs
-
+        if stream is None and (calls := calls_with(arguments)) is not None:
             stream = calls.current_stream(arguments)
         call = functools.partial(self, *arguments, out=out, stream=stream)
         return self._in_flight.submit(call, lambda: self._reads(arguments), self._written(arguments, out))
@@ -224,8 +222,9 @@ class Function:
         return ranges_of([*given, *(value for i, value in enumerate(arguments) if i in self._destinations)])
 
     def _call(self, arguments: Sequence[Any], out: Any, stream: Any = None) -> Any:
-        if stream is not None or any(type(value) is not np.ndarray and _lies_on_gpu(value) for value in arguments):
-            return self._call_on_gpu(arguments, out, stream)
+        calls = calls_with(arguments) if stream is None else calls_on(stream, arguments, self.name)
+        if calls is not None:
+            return self._call_on_stream(calls, arguments, out, stream)
         lost: set[str] = set()
         while True:
             try:
@@ -243,14 +242,9 @@ class Function:
             self._keep_prepared_for_torch(call.instance, arguments)
         return call.value()
 
-    def _call_on_gpu(self, arguments: Sequence[Any], out: Any, stream: Any) -> Any:
-        from motet.runtime.devices.cuda import calls  # which nobody else needs
-
+    def _call_on_stream(self, calls: StreamCalls, arguments: Sequence[Any], out: Any, stream: Any) -> Any:
         self._check_count(arguments)
-        fallback = _weakly(weakref.WeakMethod(self._call_unprepared_on))
-        value, shorter = calls.call(
-            self._whole, self._where, self._instance, arguments, self._given(out), stream, fallback
-        )
+        value, shorter = calls.call(self._callee(), arguments, self._given(out), stream)
         if shorter is not None:
             with self._lock:
                 if self._make is not None:
@@ -258,14 +252,17 @@ class Function:
                     self._out_type = shorter.tensor_type
         return value
 
-    def _resident(self, arguments: Sequence[Any]) -> Sequence[Any]:
-        """Arguments of which those on a GPU are tensors of the session's."""
-        if not any(type(value) is not np.ndarray and _lies_on_gpu(value) for value in arguments):
-            return arguments
-        from motet.runtime.devices.cuda import calls  # which nobody else needs
+    def _callee(self) -> Callee:
+        fallback = _weakly(weakref.WeakMethod(self._call_unprepared_on))
+        return Callee(self._whole, self._where, self._instance, fallback)
 
+    def _resident(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Arguments of which those on a device are tensors of the session's."""
+        calls = calls_with(arguments)
+        if calls is None:
+            return arguments
         self._check_count(arguments)
-        return calls.resident(self._whole, self._where, self._instance, arguments)
+        return calls.resident(self._callee(), arguments)
 
     def _call_unprepared(self, *arguments: Any) -> Any:
         """Takes what a prepared callable does not: the arguments, and `out` after them if it was given."""
@@ -428,18 +425,6 @@ class Function:
                 if _overlap(results[index], array):
                     place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
                     raise CallError(f"{self.name}: {place} shares memory with {name}; give memory of its own")
-
-
-def _lies_on_gpu(value: Any) -> bool:
-    """Whether an argument is another library's tensor on a GPU of NVIDIA's, or claims to be."""
-    if type(value) is DeviceArray:
-        return False  # unless the caller names a stream, a call with them has ended when it returns
-    if hasattr(value, "__dlpack_device__"):
-        try:
-            return int(value.__dlpack_device__()[0]) == _DLPACK_CUDA
-        except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
-            return False  # the error is told where it is read
-    return hasattr(value, "__cuda_array_interface__")
 
 
 def _as_given(arrays: Sequence[Tensor], strided: Sequence[tuple[Array, Array]]) -> list[Tensor]:

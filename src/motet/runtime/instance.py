@@ -14,14 +14,14 @@ import numpy as np
 from motet.artifact.agreement import Agreement
 from motet.artifact.schema import Schedule, Signature
 from motet.errors import ArtifactError
-from motet.runtime.concrete import Concrete, Shape, make_concrete
 from motet.runtime.device import Reference, Work
-from motet.runtime.devices.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
-from motet.runtime.devices.host.loader import Code
-from motet.runtime.devices.host.memory import Allocation, Pool
-from motet.runtime.devices.host.native import NativeCommand, NativeProgram
-from motet.runtime.devices.host.recorded import note_events
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.fastcall import FastInput, FastResult, MoreArenas, make_fast_call
+from motet.runtime.drivers.host.loader import NativeCode
+from motet.runtime.drivers.host.memory import Allocation, Pool
+from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
+from motet.runtime.drivers.host.recorded import note_events
+from motet.runtime.drivers.host.threads import HostThreads
+from motet.runtime.instantiate import Concrete, Shape, make_concrete
 from motet.runtime.trace import Traced
 
 _SMALL_COPY = 1 << 16  # bytes that one thread copies
@@ -35,7 +35,7 @@ _KEPT_ARENA = 1 << 20  # arenas of dynamic functions larger than this go back to
 class Binding:
     """Where schedules get from what the session has: code, the addresses and sizes of parameters, memory."""
 
-    code: Code
+    code: NativeCode
     parameters: Sequence[np.ndarray[Any, Any] | None]
     pool: Pool
     threads: HostThreads

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import combine, substitute
 from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec, Variant
-from motet.runtime.concrete import ALIGNMENT
+from motet.runtime.instantiate import ALIGNMENT
 
 _BANDWIDTH = 1e10  # bytes per second of one thread, roughly
 _BRIEF = 50e-6  # seconds, as the compiler estimates them: to hand work to a thread that sleeps takes as much
@@ -71,7 +71,7 @@ def is_brief(plan: Plan, variant: Callable[[int], Variant]) -> bool:
 
 
 @dataclass
-class _Value:
+class _MergedValue:
     """A tensor of the plan: its extents, its bytes, and the memory it lies in."""
 
     extents: list[Expr]
@@ -84,7 +84,7 @@ class _Merger:
     plan: Plan
     regions: Mapping[str, Signature]
     schedules: Mapping[str, Schedule]
-    values: dict[int, _Value] = field(default_factory=dict[int, _Value])
+    values: dict[int, _MergedValue] = field(default_factory=dict[int, _MergedValue])
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     commands: list[Command] = field(default_factory=list[Command])
     arena: Expr = 0
@@ -98,7 +98,7 @@ class _Merger:
             self.arena = combine("max", self.arena, _aligned(own))
         for index, (number, spec) in enumerate(zip(self.plan.inputs, self.signature.inputs, strict=True)):
             size = _bytes(spec.shape, spec.dtype)
-            self.values[number] = _Value(spec.shape, Buffer("input", size, index))
+            self.values[number] = _MergedValue(spec.shape, Buffer("input", size, index))
         for step in self.plan.steps:
             if step.op == "transfer":
                 self.values[step.results[0]] = self.values[step.operands[0]]
@@ -151,17 +151,17 @@ class _Merger:
                 after, command.reads, command.stream, waits, command.seconds,
             ))
 
-    def _new(self, number: int, spec: TensorSpec, symbols: Mapping[str, Expr]) -> _Value:
+    def _new(self, number: int, spec: TensorSpec, symbols: Mapping[str, Expr]) -> _MergedValue:
         """Memory for a result of a step: the function's own, where it is one and nothing is in its way."""
         extents = [substitute(extent, symbols) for extent in spec.shape]
         size = _bytes(extents, spec.dtype)
         if number in self.plan.results:
             index = self.plan.results.index(number)
             if self.signature.results[index].destination is None:
-                return _Value(extents, Buffer("result", size, index))
+                return _MergedValue(extents, Buffer("result", size, index))
         offset = self.arena
         self.arena = combine("+", offset, _aligned(size))
-        return _Value(extents, Buffer("arena", size, 0, offset))
+        return _MergedValue(extents, Buffer("arena", size, 0, offset))
 
     def _place(self, buffer: Buffer, step: Step, symbols: Mapping[str, Expr]) -> Buffer:
         size, offset = substitute(buffer.bytes, symbols), substitute(buffer.offset, symbols)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import motet.runtime.cpu_features as cpu_features
 from motet.artifact.plans import all_steps
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime import cpu_features
 from motet.runtime.device import DeviceInfo, driver_names, find_device, is_family, numbered_instance
 from motet.runtime.uri import family_of, split_uri
 
@@ -24,7 +24,7 @@ Obstacle = Callable[[DeviceInfo, Variant], str | None]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DeviceCandidate:
     """A physical device, and the variant that it would run."""
 
     info: DeviceInfo
@@ -32,14 +32,14 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeviceChoice:
     """What fills `device`, a device of the program. `further` are the usable alternatives after it, in order, for
     when it is lost during a run; there are none where the user named the device. `note` is what to tell them."""
 
     device: LogicalDevice
     info: DeviceInfo
     variant: Variant
-    further: tuple[Candidate, ...] = ()
+    further: tuple[DeviceCandidate, ...] = ()
     note: str = ""
 
 
@@ -86,7 +86,7 @@ def bind(
     where: str = "",
     obstacle: Obstacle | None = None,
     regions: Mapping[str, Collection[str]] | None = None,
-) -> list[Choice]:
+) -> list[DeviceChoice]:
     """What fills each of `devices`, in their order.
 
     `bindings` maps names of devices to URIs or UUIDs; the name `""` stands for all that are not named. Other
@@ -166,7 +166,7 @@ def processor_or_nothing(info: DeviceInfo, variant: Variant) -> str | None:
     return _host_obstacle(variant, cpu_features.machine(), cpu_features.host_features())
 
 
-def describe_choice(choice: Choice) -> list[str]:
+def describe_choice(choice: DeviceChoice) -> list[str]:
     """Lines for people: what a device of the program runs on, what else it could, and what to know about it."""
     name = f"@{choice.device.name}" if choice.device.name else "device"
     further = "".join(f", else {candidate.info.uri}" for candidate in choice.further)
@@ -197,13 +197,13 @@ class _Binding:
     where: str
     obstacle: Obstacle
     regions: Mapping[str, Collection[str]]
-    choices: dict[str, Choice] = field(default_factory=dict[str, Choice])
+    choices: dict[str, DeviceChoice] = field(default_factory=dict[str, DeviceChoice])
     failed: dict[str, str] = field(default_factory=dict[str, str])
     passed: dict[str, str] = field(default_factory=dict[str, str])  # of those that failed, every alternative's reason
     takers: dict[str, str] = field(default_factory=dict[str, str])  # URI to the device that took it unasked
     later: dict[str, list[Alternative]] = field(default_factory=dict[str, list[Alternative]])  # than what was chosen
 
-    def run(self) -> list[Choice]:
+    def run(self) -> list[DeviceChoice]:
         self.fill_all()
         for message in self.failed.values():  # the first to fail, not one that falls back to it
             raise DeviceError(message)
@@ -227,7 +227,7 @@ class _Binding:
         for device in self.devices:
             self.fill(device)
 
-    def bound(self, device: LogicalDevice, uri: str) -> Choice:
+    def bound(self, device: LogicalDevice, uri: str) -> DeviceChoice:
         """What the user asked for, or DeviceError."""
         info = find_device(uri, self.present)
         own = next((item.options for item in device.alternatives if _family(item.family) == info.family), "")
@@ -240,7 +240,7 @@ class _Binding:
                 "bind another device, or compile for this one"
             )
         self.takers.setdefault(_base(info), device.name)
-        return Choice(device, info, found)
+        return DeviceChoice(device, info, found)
 
     def fill(self, device: LogicalDevice) -> None:
         """Puts `device` into `choices`, or what to tell its user into `failed`."""
@@ -249,7 +249,7 @@ class _Binding:
         reasons: list[str] = []
         for number, alternative in enumerate(device.alternatives):
             found = self.take(alternative, device)
-            if isinstance(found, Candidate):
+            if isinstance(found, DeviceCandidate):
                 self.later[device.name] = device.alternatives[number + 1 :]
                 self.choices[device.name] = self.chosen(device, alternative, found, reasons)
                 return
@@ -258,8 +258,8 @@ class _Binding:
         self.failed[device.name] = self.nothing_fits(device, reasons)
 
     def chosen(
-        self, device: LogicalDevice, alternative: Alternative, found: Candidate, passed: Sequence[str]
-    ) -> Choice:
+        self, device: LogicalDevice, alternative: Alternative, found: DeviceCandidate, passed: Sequence[str]
+    ) -> DeviceChoice:
         """`passed` are the alternatives before, and why not."""
         note = f"it falls back to {found.info.uri}: {', '.join(passed)}" if alternative.fallback and passed else ""
         if not alternative.fallback and alternative.ordinal is None:
@@ -270,11 +270,11 @@ class _Binding:
                     "for it"
                 )
                 note = f"{note}; {shares}" if note else shares
-        return Choice(device, found.info, found.variant, note=note)
+        return DeviceChoice(device, found.info, found.variant, note=note)
 
     def take(
         self, alternative: Alternative, device: LogicalDevice, besides: Collection[str] = ()
-    ) -> Candidate | str:
+    ) -> DeviceCandidate | str:
         """What an alternative of `device` stands for, other than the URIs in `besides`; or why nothing."""
         if alternative.fallback:
             return self.fallback(alternative.fallback, device)
@@ -297,25 +297,25 @@ class _Binding:
         for info in here:
             found = self.code_for(info, device)
             if not isinstance(found, str) and _with_options(info, alternative.options).uri not in besides:
-                return Candidate(_with_options(info, alternative.options), found)
+                return DeviceCandidate(_with_options(info, alternative.options), found)
             reason = reason or (found if isinstance(found, str) else "it is taken")
         return reason
 
-    def numbered(self, ordinal: int, device: LogicalDevice) -> Candidate | str:
+    def numbered(self, ordinal: int, device: LogicalDevice) -> DeviceCandidate | str:
         """The device of this number among all that are present."""
         here = [info for info in self.present if info.available]
         if ordinal >= len(here):
             return f"{len(here)} devices are present"
         found = self.code_for(here[ordinal], device)
-        return found if isinstance(found, str) else Candidate(here[ordinal], found)
+        return found if isinstance(found, str) else DeviceCandidate(here[ordinal], found)
 
-    def fallback(self, name: str, device: LogicalDevice) -> Candidate | str:
+    def fallback(self, name: str, device: LogicalDevice) -> DeviceCandidate | str:
         self.fill(next(other for other in self.devices if other.name == name))
         if name not in self.choices:
             return "nothing fills it"
         info = self.choices[name].info
         found = self.code_for(info, device)
-        return found if isinstance(found, str) else Candidate(info, found)
+        return found if isinstance(found, str) else DeviceCandidate(info, found)
 
     def code_for(self, info: DeviceInfo, device: LogicalDevice) -> Variant | str:
         """The first variant that a device can run, with code for what `device` has to; or why there is none."""
@@ -339,15 +339,15 @@ class _Binding:
         made = ", ".join(families) or "none"
         return f"what @{device.name} runs was compiled for {made}; list {variant.family} among its alternatives"
 
-    def with_further(self, device: LogicalDevice) -> Choice:
+    def with_further(self, device: LogicalDevice) -> DeviceChoice:
         """A choice with the alternatives that come after it; none where the user chose."""
         choice = self.choices[device.name]
-        further: dict[str, Candidate] = {}
+        further: dict[str, DeviceCandidate] = {}
         for alternative in self.later.get(device.name, ()):
             found = self.take(alternative, device, besides=(choice.info.uri, *further))
-            if isinstance(found, Candidate) and found.info.uri != choice.info.uri:
+            if isinstance(found, DeviceCandidate) and found.info.uri != choice.info.uri:
                 further.setdefault(found.info.uri, found)
-        return Choice(device, choice.info, choice.variant, tuple(further.values()), choice.note)
+        return DeviceChoice(device, choice.info, choice.variant, tuple(further.values()), choice.note)
 
     def nothing_fits(self, device: LogicalDevice, reasons: Sequence[str]) -> str:
         here = ", ".join(info.uri for info in self.present if info.available) or "none"

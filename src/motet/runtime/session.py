@@ -17,22 +17,22 @@ from typing import Any
 
 import numpy as np
 
+import motet.runtime.cpu_features as cpu_features
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
 from motet.artifact.states import INITIAL_STATE, has_state, initial_states
 from motet.artifact.visible import hidden_functions
 from motet.errors import CallError, DeviceLost, OptionError
-from motet.runtime import cpu_features
-from motet.runtime.bound import BoundDevices
+from motet.runtime.binding import BoundDevices
+from motet.runtime.call_queue import MOST, InFlight
 from motet.runtime.device import Device, find_device
 from motet.runtime.device_array import DeviceArray, allocate_on
-from motet.runtime.devices.host.driver import HostDevice
-from motet.runtime.devices.host.memory import Pool
-from motet.runtime.devices.host.threads import HostThreads, thread_count
+from motet.runtime.drivers.host.driver import HostDevice
+from motet.runtime.drivers.host.memory import Pool
+from motet.runtime.drivers.host.threads import HostThreads, thread_count
 from motet.runtime.function import Function, Runnable
-from motet.runtime.in_flight import MOST, InFlight
-from motet.runtime.on_host import OnHost
-from motet.runtime.selection import HOST, Choice, choose
+from motet.runtime.host_program import OnHost
+from motet.runtime.selection import HOST, DeviceChoice, choose
 from motet.runtime.stateful import StatefulFunction
 from motet.runtime.states import States
 from motet.runtime.valued import ValuedFunction
@@ -41,7 +41,7 @@ DEFAULT_FUNCTION = "main"
 
 
 @dataclass(frozen=True)
-class Memory:
+class SessionMemory:
     """Bytes that a session holds: for constant tensors, in arenas, in results still alive."""
 
     parameters: int
@@ -215,7 +215,7 @@ class Session:
         return [self._variant] if self._bound is None else self._bound.variants
 
     @property
-    def devices(self) -> Sequence[Choice]:
+    def devices(self) -> Sequence[DeviceChoice]:
         """What fills each device of the program; empty for a program without devices, which runs on the host."""
         return () if self._bound is None else self._bound.choices
 
@@ -230,13 +230,13 @@ class Session:
         return self._states
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> SessionMemory:
         """What the session holds now."""
         arena = sum(function.arena_bytes for function in (*self._functions.values(), *self._hidden.values()))
         in_use = self._pool.statistics.in_use
         code = self._bound if self._bound is not None else self._host
         parameters, copied = (code.parameter_bytes, code.copied_bytes) if code is not None else (0, 0)
-        return Memory(parameters, arena, max(0, in_use - arena - copied))
+        return SessionMemory(parameters, arena, max(0, in_use - arena - copied))
 
     def __repr__(self) -> str:
         targets = ", ".join(variant.target for variant in self.variants)

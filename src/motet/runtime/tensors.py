@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+import motet.runtime.dlpack as dlpack
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.expressions import show
 from motet.artifact.schema import Expr, TensorSpec
 from motet.errors import CallError, OutOfMemoryError
-from motet.runtime import dlpack
 from motet.runtime.device_array import DeviceArray
 
 Array = np.ndarray[Any, Any]

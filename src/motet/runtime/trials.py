@@ -42,7 +42,7 @@ _log = logging.getLogger("motet")
 
 
 @dataclass(frozen=True)
-class Launch:
+class TrialLaunch:
     """A launch of the kernel in one of its schedules, as it is timed; the grid is the candidate's, over `sizes`."""
 
     sizes: tuple[int, ...]
@@ -53,7 +53,7 @@ class Launch:
 
 def find_launch(
     artifact: Artifact, variant: Variant, kernel: str, symbols: Mapping[str, Mapping[str, int]]
-) -> Launch | None:
+) -> TrialLaunch | None:
     """The first launch of `kernel` in a function whose symbols' values are given."""
     manifest = artifact.manifest
     signatures = {each.name: each for each in (*manifest.functions, *manifest.regions.values())}
@@ -66,9 +66,9 @@ def find_launch(
 
 def _launch(
     artifact: Artifact, signature: Signature, schedule: Schedule, command: Command, symbols: Mapping[str, int]
-) -> Launch:
+) -> TrialLaunch:
     places = [schedule.buffers[index] for index in command.buffers]
-    return Launch(
+    return TrialLaunch(
         tuple(evaluate(size, symbols) for size in command.sizes),
         tuple(evaluate(place.bytes, symbols) for place in places),
         tuple(_dtype(artifact, signature, place) for place in places), command.reads,
@@ -108,13 +108,13 @@ class Trials:
 
 
 def time_candidates(
-    device: Device, artifact: Artifact, kernel: Tunable, launch: Launch, objects: int,
+    device: Device, artifact: Artifact, kernel: Tunable, launch: TrialLaunch, objects: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trials:
     """What a launch of each candidate takes. The first `objects` members of a candidate are its code. Raises
     DeviceError: a device that is lost, or memory."""
     sets = _Sets(device, launch)
-    runs: list[_Run | None] = []
+    runs: list[_TrialRun | None] = []
     symbols = dict(zip(kernel.symbols, launch.sizes, strict=True))
     algorithms = _algorithms(device, kernel)
     for way in _ways(artifact, kernel, objects, algorithms):
@@ -184,7 +184,7 @@ def _described(artifact: Artifact, name: str, call: LibraryCall | None) -> bytes
     return with_library(data, call) if name.endswith(".json") else data
 
 
-def _time(runs: Sequence[_Run | None], clock: Callable[[], float]) -> list[float | None]:
+def _time(runs: Sequence[_TrialRun | None], clock: Callable[[], float]) -> list[float | None]:
     there = [run for run in runs if run is not None]
     best = {id(run): run.sample(clock) for run in there}
     for _ in range(_ROUNDS):
@@ -196,8 +196,8 @@ def _time(runs: Sequence[_Run | None], clock: Callable[[], float]) -> list[float
 
 
 def _prepare(
-    device: Device, way: _Way, launch: Launch, tasks: int, sets: _Sets, clock: Callable[[], float]
-) -> _Run | None:
+    device: Device, way: _Way, launch: TrialLaunch, tasks: int, sets: _Sets, clock: Callable[[], float]
+) -> _TrialRun | None:
     try:
         executable = device.load(way.objects, way.names)
     except OutOfMemoryError:
@@ -215,7 +215,7 @@ def _prepare(
         ]
         return device.record(executable, work, len(sets.buffers), 0)
 
-    run = _Run(device, record, sets, way.label)
+    run = _TrialRun(device, record, sets, way.label)
     run.settle(clock)
     return run
 
@@ -223,7 +223,7 @@ def _prepare(
 class _Sets:
     """Buffers for a launch, several times over, filled with numbers."""
 
-    def __init__(self, device: Device, launch: Launch) -> None:
+    def __init__(self, device: Device, launch: TrialLaunch) -> None:
         total = max(1, sum(launch.bytes))
         self.count = max(1, min(_MOST_SETS, -(-_BEYOND_CACHES // total)))
         self.launch = launch
@@ -278,7 +278,7 @@ def _numbers(dtype: str, size: int) -> np.ndarray[Any, Any]:
 
 
 @dataclass
-class _Run:
+class _TrialRun:
     """A candidate, ready to be timed."""
 
     device: Device

@@ -257,18 +257,20 @@ def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
     each thread, `max_threads` how many threads of its registers one processor holds, as one block."""
     import msgspec
 
+    from motet.artifact.gpu_limits import GPU_LIMITS
+
     facts: list[dict[str, Any]] = []
     for name in variant.objects:
         path = PurePosixPath(name)
-        if path.suffix not in _BINARIES or variant.family not in _PROCESSORS:
+        if path.suffix not in _BINARIES or variant.family not in GPU_LIMITS:
             continue
         described: dict[str, Any] = msgspec.json.decode(artifact.member(str(path.with_suffix(".json"))))
-        warp, registers = _PROCESSORS[variant.family]
+        limits = GPU_LIMITS[variant.family]
         facts.append({
             "launch": path.stem,
             "binary": path.suffix[1:],
-            "threads": described.get("threads") or described["warps"] * warp,
-            "max_threads": _most_threads(described["registers"], warp, registers),
+            "threads": described.get("threads") or described["warps"] * limits.warp,
+            "max_threads": limits.most_threads(described["registers"]),
             **{key: described[key] for key in ("registers", "spills", "shared", "scratch")},
             **({"library": described["library"]} if described.get("library") else {}),
         })
@@ -276,15 +278,6 @@ def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
 
 
 _BINARIES = (".cubin", ".ptx", ".hsaco")
-_PROCESSORS = {"cuda": (32, 64 << 10), "hip": (64, 128 << 10)}  # threads of a warp, 32-bit registers of a processor
-_BLOCK = 1024  # threads
-
-
-def _most_threads(registers: int, warp: int, available: int) -> int:
-    """By registers, which are given out in eights to whole warps."""
-    if registers == 0:
-        return _BLOCK
-    return min(_BLOCK, available // (-(-registers // 8) * 8) // warp * warp)
 
 
 def _launch_lines(artifact: Artifact, variant: Variant) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
     from motet.compiler.placement.rates import Rates
     from motet.runtime.device import Buffer, CommandBuffer, Device, DeviceInfo
-    from motet.runtime.loaded import LoadedDevice
+    from motet.runtime.device_program import LoadedDevice
 
 LONG_ENOUGH = 0.02  # seconds of a run, after which no larger size is tried
 LEAST_ROUNDS, MOST_ROUNDS, MOST_SECONDS = 3, 1000, 0.1  # of each measurement
@@ -40,7 +40,7 @@ def measure_rates(info: DeviceInfo, artifact: Artifact) -> Rates:
     """What the device can do; `artifact` is `programs()` compiled for its family. Raises DeviceError."""
     from motet.compiler.placement.rates import Rates
     from motet.runtime.device import open_device
-    from motet.runtime.loaded import LoadedDevice
+    from motet.runtime.device_program import LoadedDevice
 
     device = open_device(info)
     try:
@@ -116,7 +116,7 @@ class _Measured:
 
     def seconds(self, name: str) -> float:
         """The least time from a submission of a function, memory for it included, to its end."""
-        from motet.runtime.concrete import make_concrete
+        from motet.runtime.instantiate import make_concrete
 
         loaded, device = self.loaded, self.loaded.device
         schedule, signature = loaded.variant.schedules[name], self.artifact.functions[name]
@@ -141,7 +141,7 @@ class _Measured:
     def step_seconds(self) -> float:
         """How much longer a call takes whose plan has one step more, a tiny one."""
         from motet.artifact.schema import Plan, Step
-        from motet.runtime.placed import PlacedInstance
+        from motet.runtime.plan_executor import PlacedInstance
 
         name = "launch_1"
         signature = self.artifact.functions[name]

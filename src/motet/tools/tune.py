@@ -37,8 +37,9 @@ def tune_artifact(
         metavar="FILE", show_default=False, help="An artifact compiled with --option tune=candidates.",
     )],
     device: Annotated[str, typer.Option(
-        "--device", metavar="DEVICE", help="The physical device to measure on, such as cuda:0.",
-    )] = "cuda:0",
+        "--device", metavar="DEVICE", show_default=False,
+        help="The physical device to measure on, such as cuda:0; by default the first that the kernels are for.",
+    )] = "",
     output: Annotated[str | None, typer.Option(
         "--output", "-o", metavar="FILE", show_default=False,
         help="The file of tunings. What it holds of other kernels and devices stays.",
@@ -76,12 +77,13 @@ def tune_artifact(
 
 
 def _measure(artifact: Artifact, device: str, shapes: str) -> list[Verdict]:
+    from motet.artifact.candidates import read_index
     from motet.runtime.device import find_device, open_device
     from motet.runtime.tuning import tune_kernels
     from motet.tools.progress import Progress
 
     symbols = _symbols(artifact, shapes)
-    opened = open_device(find_device(device))
+    opened = open_device(find_device(device or read_index(artifact)[0].family))
     try:
         with Progress(f"tuning {artifact.name}") as progress:
             return tune_kernels(artifact, opened, symbols, progress.update)

@@ -22,7 +22,7 @@ from motet.errors import CallError, OptionError
 from motet.exporting.c_source import export_c
 from motet.exporting.firmware import Firmware, export_firmware
 from motet.exporting.static import find_variant, make_static
-from motet.runtime.devices.riscv.protocol import DRAM, Status
+from motet.runtime.drivers.riscv.protocol import DRAM, Status
 
 QEMU = "qemu-system-riscv64"
 needs_qemu = pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"{QEMU} is not installed; install qemu-system-misc")

@@ -9,7 +9,7 @@ from tests.integration.placed import build_placed
 from motet.artifact.reader import Artifact
 from motet.runtime import load
 from motet.runtime.instance import Instance
-from motet.runtime.placed import PlacedInstance
+from motet.runtime.plan_executor import PlacedInstance
 
 
 def branches(extent: str) -> Artifact:

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from motet.runtime.conformance import run_checks, suite
-from motet.runtime.devices import null
+from motet.runtime.drivers import null
 
 
 @pytest.fixture

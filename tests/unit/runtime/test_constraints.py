@@ -6,7 +6,7 @@ import pytest
 
 from motet.artifact.schema import Constraint, Signature, Symbol, TensorSpec
 from motet.errors import CallError
-from motet.runtime.concrete import check_constraints
+from motet.runtime.instantiate import check_constraints
 
 # By relation: pairs of numbers that fulfil it, and pairs that do not.
 RELATIONS = {

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from motet.errors import CallError
-from motet.runtime.in_flight import InFlight, Range, ranges_of
+from motet.runtime.call_queue import InFlight, Range, ranges_of
 
 PATIENCE = 120
 
@@ -200,7 +200,7 @@ def test_tensors_of_torch_lie_where_their_storage_does() -> None:
 def test_a_process_that_ends_waits_for_what_was_submitted() -> None:
     text = """
 import time, numpy as np
-from motet.runtime.in_flight import InFlight, ranges_of
+from motet.runtime.call_queue import InFlight, ranges_of
 calls, x = InFlight(2), np.zeros(4)
 def work():
     time.sleep(0.02)

@@ -13,24 +13,23 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime import cpu_features, recording
+from motet.runtime.cpu_features import host_features, level, machine
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
-from motet.runtime.devices.host.loader import load_objects
-from motet.runtime.devices.host.recorded import processor_obstacle
-from motet.runtime.recording import bytes_of
+from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.drivers.common.recording import check_work
+from motet.runtime.drivers.host.loader import load_objects
+from motet.runtime.drivers.host.recorded import processor_obstacle
 from motet.runtime.timeline import Point
 from motet.runtime.uri import number_options
-from motet.runtime.work_queue import WorkQueue
 from motet_sandbox.core import CodeImage, Core
 from motet_sandbox.memory import Memory, SandboxBuffer
 from motet_sandbox.worker import Command
@@ -48,10 +47,10 @@ _OPTIONS = {"cores": (2, 1), "memory": (1 << 30, 1 << 12)}
 
 def probe() -> Sequence[DeviceInfo]:
     available = hasattr(os, "memfd_create")
-    level = cpu_features.level(cpu_features.host_features(), cpu_features.machine())
+    highest = level(host_features(), machine())
     return [
         DeviceInfo(
-            "cores in processes of their own", FAMILY, cores=int(_OPTIONS["cores"][0]), threads=1, level=level,
+            "cores in processes of their own", FAMILY, cores=int(_OPTIONS["cores"][0]), threads=1, level=highest,
             memory=int(_OPTIONS["memory"][0]), family=FAMILY, available=available,
             reason="" if available else f"needs memory without a name, which {sys.platform} has not",
         )
@@ -94,101 +93,30 @@ class SandboxCommands:
         return len(self.needed)
 
 
-class SandboxDevice:
+class SandboxDevice(QueuedDevice[SandboxBuffer, SandboxExecutable, SandboxCommands]):
     """See `motet.runtime.device.Device`."""
 
     def __init__(self, info: DeviceInfo, cores: int, memory: Memory) -> None:
-        self.info = info
+        super().__init__(info, cores)
         self._memory = memory
         self._cores = [Core(info.uri, number, memory) for number in range(cores)]
-        self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(cores)]
         self._numbers = itertools.count()
         self._owner = os.getpid()
-        self._closed = False
-        self._profiling = False
-        self._events: list[Event] = []
-
-    @property
-    def queues(self) -> int:
-        return len(self._queues)
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def allocate(self, size: int) -> Buffer:
-        self._check_open()
-        recording.check_size(self.info.uri, size)
+    def _allocate(self, size: int) -> SandboxBuffer:
         return self._memory.allocate(size)
 
-    def adopt(self, array: np.ndarray[Any, Any]) -> Buffer | None:
-        return None  # the cores cannot address this process's memory
-
-    def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        self._own(buffer)
-        return None
-
-    def write(
-        self, target: Buffer, source: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        own = self._own(target)
-        recording.check_transfer(self.info.uri, "write", own, source, offset, writes_array=False)
-
-        def work() -> None:
-            self._memory.part(own)[offset : offset + source.nbytes] = bytes_of(source)
-
-        return self._move("write", source.nbytes, work, waits, queue)
-
-    def read(
-        self, source: Buffer, target: np.ndarray[Any, Any], offset: int = 0, waits: Sequence[Point] = (),
-        queue: int = 0,
-    ) -> Point:
-        own = self._own(source)
-        recording.check_transfer(self.info.uri, "read", own, target, offset, writes_array=True)
-
-        def work() -> None:
-            bytes_of(target)[...] = self._memory.part(own)[offset : offset + target.nbytes]
-
-        return self._move("read", target.nbytes, work, waits, queue)
-
-    def copy(self, source: Buffer, target: Buffer, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        origin, own = self._own(source), self._own(target)
-        recording.check_copy(self.info.uri, origin, own)
-
-        def work() -> None:
-            self._memory.part(own)[: origin.bytes] = self._memory.part(origin)
-
-        return self._move("copy", origin.bytes, work, waits, queue)
-
-    def fill(self, target: Buffer, byte: int, waits: Sequence[Point] = (), queue: int = 0) -> Point:
-        own = self._own(target)
-        recording.check_byte(self.info.uri, byte)
-
-        def work() -> None:
-            self._memory.part(own)[...] = byte
-
-        return self._move("fill", own.bytes, work, waits, queue)
-
-    def _move(
-        self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
-    ) -> Point:
-        """Moves bytes by `work`, which holds what it works on."""
-        self._check_queue(queue)
-
-        def timed() -> None:
-            begin = time.perf_counter()
-            work()
-            if self._profiling:
-                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
-
-        return self._queues[queue].run(timed, waits)  # in this thread, where nothing has to be waited for
+    def _bytes(self, buffer: SandboxBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return self._memory.part(buffer)
 
     # -- code and work ---------------------------------------------------------------------------
 
     def obstacle(self, variant: Variant) -> str | None:
         return f"for {variant.family} devices" if variant.family != FAMILY else processor_obstacle(variant)
 
-    def load(self, objects: Sequence[bytes], names: Sequence[str]) -> Executable:
-        self._check_open()
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> SandboxExecutable:
         try:
             # Loaded here only to know its kernels and what is wrong with it; the cores load it when they run it.
             kernels = load_objects(objects, {}, names).names
@@ -196,25 +124,16 @@ class SandboxDevice:
             raise DeviceError(f"device {self.info.uri}: {error}") from error
         return SandboxExecutable(CodeImage(next(self._numbers), objects, names), kernels, self._cores)
 
-    def record(
-        self, executable: Executable, work: Sequence[Work], externals: int, scratch: int
-    ) -> CommandBuffer:
-        self._check_open()
-        if not isinstance(executable, SandboxExecutable):
-            raise recording.foreign_executable(self.info.uri)
-        recording.check_scratch(self.info.uri, scratch)
-        needed = recording.check_work(self.info.uri, work, executable.kernels, externals)
+    def _record(
+        self, executable: SandboxExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> SandboxCommands:
+        needed = check_work(self.info.uri, work, executable.kernels, externals)
         return SandboxCommands(executable, tuple(work), needed, scratch)
 
-    def submit(
-        self, work: CommandBuffer, buffers: Sequence[Buffer], waits: Sequence[Point] = (), queue: int = 0
+    def _submit(
+        self, work: SandboxCommands, buffers: Sequence[SandboxBuffer], waits: Sequence[Point], queue: int
     ) -> Point:
-        if not isinstance(work, SandboxCommands):
-            raise recording.foreign_work(self.info.uri)
-        own = [self._own(buffer) for buffer in buffers]
-        recording.check_buffers(self.info.uri, own, work.needed)
-        self._check_queue(queue)
-        return self._queues[queue].submit(lambda: self._run(work, own, queue), waits)
+        return self._queues[queue].submit(lambda: self._run(work, buffers, queue), waits)
 
     def _run(self, work: SandboxCommands, buffers: Sequence[SandboxBuffer], queue: int) -> None:
         commands = [_command(item, buffers) for item in work.work]
@@ -224,43 +143,35 @@ class SandboxDevice:
                 size = item.references[0].bytes if item.op == "copy" else 0
                 self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size))
 
-    # -- time and life ---------------------------------------------------------------------------
+    # -- its life --------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        self._check_open()
-        error = DeviceError(f"device {self.info.uri}: aborted")
+        super().abort()
         for queue, core in zip(self._queues, self._cores, strict=True):
-            queue.abort(error)
             if not queue.idle:
                 core.kill()
 
-    def profile(self, on: bool) -> list[Event]:
-        events, self._events = self._events, []
-        self._profiling = on
-        return events
-
     def close(self) -> None:
-        self._closed = True
-        for queue, core in zip(self._queues, self._cores, strict=True):
-            queue.close()
+        super().close()
+        for core in self._cores:
             core.close()
         self._memory.close()
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        recording.check_open(self.info.uri, self._closed)
+    def _check_usable(self) -> None:
+        super()._check_usable()
         if os.getpid() != self._owner:  # in the child of a fork: the cores are the parent's, and so is the memory
             raise DeviceError(f"device {self.info.uri}: another process has opened it; open it here too")
 
-    def _check_queue(self, queue: int) -> None:
-        self._check_open()
-        recording.check_queue(self.info.uri, queue, len(self._queues))
+    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[SandboxBuffer]:
+        return isinstance(buffer, SandboxBuffer) and buffer.memory is self._memory
 
-    def _own(self, buffer: Buffer) -> SandboxBuffer:
-        if not isinstance(buffer, SandboxBuffer) or buffer.memory is not self._memory:
-            raise recording.foreign_buffer(self.info.uri)
-        return buffer
+    def _is_own_code(self, executable: Executable) -> TypeGuard[SandboxExecutable]:
+        return isinstance(executable, SandboxExecutable)
+
+    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[SandboxCommands]:
+        return isinstance(work, SandboxCommands)
 
 
 def _command(item: Work, buffers: Sequence[SandboxBuffer]) -> Command:

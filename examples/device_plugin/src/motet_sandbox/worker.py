@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from motet.errors import MotetError
-from motet.runtime.devices.host.loader import Code, load_objects
+from motet.runtime.drivers.host.loader import NativeCode, load_objects
 from motet_sandbox.memory import ALIGNMENT, ORIGIN
 
 _KERNEL = ctypes.CFUNCTYPE(
@@ -41,7 +41,7 @@ class Worker:
         self.memory = memory  # stays mapped as long as this lives
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(memory)) - ORIGIN
         self.progress = ctypes.c_int64.from_buffer(memory, 8 * number)
-        self.codes: dict[int, Code] = {}
+        self.codes: dict[int, NativeCode] = {}
 
     def load(self, number: int, objects: Sequence[bytes], names: Sequence[str]) -> str | None:
         try:
@@ -64,7 +64,7 @@ class Worker:
             times.append((begin, time.perf_counter()))
         return times
 
-    def _run(self, code: Code | None, command: Command, scratch: int) -> None:
+    def _run(self, code: NativeCode | None, command: Command, scratch: int) -> None:
         kernel, addresses, sizes, tasks = command
         pointers = [self.base + address for address in addresses]
         if kernel is None or code is None:

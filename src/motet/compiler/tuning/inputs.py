@@ -16,7 +16,7 @@ from motet.artifact.expressions import evaluate
 from motet.artifact.plans import one_iteration
 from motet.artifact.schema import Manifest, Plan, Signature, TensorSpec
 from motet.errors import OptionError
-from motet.runtime.concrete import Shape, shape_of
+from motet.runtime.instantiate import Shape, shape_of
 
 OPTION = "tune-inputs"
 _SHAPE = re.compile(r"((?:[0-9]{1,18}x)*)([A-Za-z]\w*)")

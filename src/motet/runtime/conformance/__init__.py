@@ -8,7 +8,7 @@ reasons; they are skipped, and shown as such. The areas follow those of IREE's c
 (driver, buffer, command buffer, executable, semaphore, queue), with faults, threads and profiles in addition.
 """
 
-from motet.runtime.conformance.check import Check, Outcome
+from motet.runtime.conformance.listing import Check, Outcome
 from motet.runtime.conformance.suite import AREAS, all_checks, run_checks, select
 
 __all__ = ["AREAS", "Check", "Outcome", "all_checks", "run_checks", "select"]

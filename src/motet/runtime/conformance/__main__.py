@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 
 from motet.errors import MotetError
-from motet.runtime.conformance.check import Check, Outcome
+from motet.runtime.conformance.listing import Check, Outcome
 from motet.runtime.conformance.suite import AREAS, LIMIT, all_checks, run_checks
 from motet.runtime.device import devices
 

@@ -1,26 +1,19 @@
-"""What a check is, what comes of it, and the sentences in which it says what it found.
+"""The sentences in which a check says what it found.
 
-A check is a function of a `Trial`, its docstring the sentence of the contract that it holds a device to. It
+A check is a function of a `DeviceTrial`, its docstring the sentence of the contract that it holds a device to. It
 returns where the device keeps to it, raises `Failure` where it does not, and `Skip` where it cannot be asked.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 
 from motet.errors import MotetError
 
-if TYPE_CHECKING:
-    from motet.runtime.conformance.trial import Trial
-
 Array = np.ndarray[Any, Any]
-Verdict = Literal["pass", "fail", "skip"]
-VERDICTS: tuple[Verdict, ...] = ("pass", "fail", "skip")
 
 
 class Failure(Exception):
@@ -29,34 +22,6 @@ class Failure(Exception):
 
 class Skip(Exception):
     """A check that cannot be made of this device, and why."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """`name` is the function's, `area` what it is about, `summary` the sentence it checks."""
-
-    name: str
-    area: str
-    summary: str
-    run: Callable[[Trial], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a check: `reason` says what failed, or why it was skipped; `seconds` is how long it took."""
-
-    check: Check
-    verdict: Verdict
-    reason: str
-    seconds: float
-
-
-def checks_of(area: str, functions: Sequence[Callable[[Trial], None]]) -> list[Check]:
-    """The checks of an area, named after their functions: `copy_sizes` is `copy-sizes`."""
-    return [
-        Check(function.__name__.replace("_", "-"), area, " ".join((inspect.getdoc(function) or "").split()), function)
-        for function in functions
-    ]
 
 
 def expect(condition: bool, found: str) -> None:

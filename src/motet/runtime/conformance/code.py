@@ -8,11 +8,11 @@ from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import expect, expect_equal, expect_error
 from motet.runtime.conformance.kernels import EDGES, GATHERED, KERNELS
-from motet.runtime.conformance.trial import Trial, affine_of, finish
+from motet.runtime.conformance.trial import DeviceTrial, affine_of, finish
 from motet.runtime.device import Reference, Work
 
 
-def obstacles(trial: Trial) -> None:
+def obstacles(trial: DeviceTrial) -> None:
     """`obstacle` is None for code that the device runs, and a reason for another family's, or for code that
     needs what it lacks."""
     device = trial.device
@@ -25,14 +25,14 @@ def obstacles(trial: Trial) -> None:
            "expected a reason that names it")
 
 
-def load_lists_kernels(trial: Trial) -> None:
+def load_lists_kernels(trial: DeviceTrial) -> None:
     """An executable lists the kernels of all its objects."""
     found = trial.load().kernels
     missing = [name for name in KERNELS if name not in found]
     expect(not missing, f"{', '.join(missing)} not in the kernels: {', '.join(found) or 'none'}")
 
 
-def load_garbage(trial: Trial) -> None:
+def load_garbage(trial: DeviceTrial) -> None:
     """What is no code, or a part of it, is a DeviceError when it is loaded; the device goes on."""
     expect_error(DeviceError, lambda: trial.device.load([b"no code at all"], ["no.o"]), "load of garbage", ["no.o"])
     objects, names = trial.code.files("kernels")
@@ -41,13 +41,13 @@ def load_garbage(trial: Trial) -> None:
     trial.check_works(trial.device, "what was read after that")
 
 
-def load_unresolved(trial: Trial) -> None:
+def load_unresolved(trial: DeviceTrial) -> None:
     """Code that calls what nothing defines is a DeviceError that names it, when it is loaded."""
     files = trial.code.files("unresolved")
     expect_error(DeviceError, lambda: trial.device.load(*files), "load", ["motet_conformance_missing"])
 
 
-def load_objects_together(trial: Trial) -> None:
+def load_objects_together(trial: DeviceTrial) -> None:
     """Objects that are loaded together see each other's symbols."""
     out = trial.upload(np.zeros(101, np.int64))
     finish(trial.launch(trial.load(), "call_helper", [out], 101), "launch")
@@ -55,7 +55,7 @@ def load_objects_together(trial: Trial) -> None:
     expect_equal(trial.download(out, numbers), 7 - numbers * numbers, "what a function of another object gave")
 
 
-def load_many(trial: Trial) -> None:
+def load_many(trial: DeviceTrial) -> None:
     """Executables are many at a time, and the code of one that is gone leaves the others alone."""
     x = trial.random.integers(-99, 99, 13, np.int32)
     kept = trial.load()
@@ -70,7 +70,7 @@ def load_many(trial: Trial) -> None:
     expect_equal(trial.download(buffers[1], x), affine_of(x, [5]), "the first executable's result")
 
 
-def tasks_run_once(trial: Trial) -> None:
+def tasks_run_once(trial: DeviceTrial) -> None:
     """A launch runs each of its tasks exactly once, however many there are."""
     executable = trial.load()
     for tasks in (0, 1, 2, 7, 64, 1009, 100_003):
@@ -80,7 +80,7 @@ def tasks_run_once(trial: Trial) -> None:
         expect_equal(trial.download(out, expected), expected, f"how often each of {tasks} tasks ran, and 3 beyond")
 
 
-def sizes_arrive(trial: Trial) -> None:
+def sizes_arrive(trial: DeviceTrial) -> None:
     """A kernel gets the sizes of its launch as they are, of 64 bits with sign."""
     out = trial.upload(np.ones(len(EDGES), np.int64))
     finish(trial.launch(trial.load(), "show_sizes", [out], len(EDGES), EDGES), "launch")
@@ -88,7 +88,7 @@ def sizes_arrive(trial: Trial) -> None:
     expect_equal(trial.download(out, expected), expected, "the sizes that the kernel saw")
 
 
-def references_have_offsets(trial: Trial) -> None:
+def references_have_offsets(trial: DeviceTrial) -> None:
     """A kernel gets the address of each reference, at any offset of its external, in their order."""
     data = trial.bytes_of(10_007)
     places = [int(place) for place in trial.random.integers(0, data.size, GATHERED)]
@@ -102,7 +102,7 @@ def references_have_offsets(trial: Trial) -> None:
     expect_equal(trial.download(out, expected), expected, "a byte from behind each address")
 
 
-def many_buffers(trial: Trial) -> None:
+def many_buffers(trial: DeviceTrial) -> None:
     """A launch may refer to hundreds of buffers."""
     data = trial.bytes_of(GATHERED)
     pieces = [trial.upload(data[index : index + 1]) for index in range(GATHERED)]
@@ -111,7 +111,7 @@ def many_buffers(trial: Trial) -> None:
     expect_equal(trial.download(out, data), data, f"a byte of each of {GATHERED} buffers")
 
 
-def scratch_is_private(trial: Trial) -> None:
+def scratch_is_private(trial: DeviceTrial) -> None:
     """A kernel has the scratch that was asked for, aligned to 64, which no other thread uses meanwhile."""
     executable, tasks = trial.load(), 777
     for words in (0, 1, 9, 1021, 16_384):
@@ -124,7 +124,7 @@ def scratch_is_private(trial: Trial) -> None:
         expect_equal(result // 64, expected, f"sums over {8 * words} bytes of scratch")
 
 
-def floats_are_exact(trial: Trial) -> None:
+def floats_are_exact(trial: DeviceTrial) -> None:
     """Products and sums of 32-bit floats are IEEE's, NaN, infinities, zeros and denormals with them."""
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 3.4e38, 1.0, -1.5], np.float32)
     ordinary = trial.random.standard_normal((3, 1013)).astype(np.float32)
@@ -139,7 +139,7 @@ def floats_are_exact(trial: Trial) -> None:
     expect_equal(np.signbit(result)[numbers], np.signbit(expected)[numbers], "signs of a * x + b")
 
 
-def library_calls(trial: Trial) -> None:
+def library_calls(trial: DeviceTrial) -> None:
     """Kernels may call memcpy and memset, which compilers put into them."""
     data, other = trial.bytes_of(5003), trial.bytes_of(400)
     buffers = [trial.upload(array) for array in (data, np.zeros_like(data), other)]

@@ -9,19 +9,19 @@ import numpy as np
 
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import expect, expect_equal, expect_error
-from motet.runtime.conformance.trial import Hazards, Trial, affine_of, bits, finish, whole
+from motet.runtime.conformance.trial import DeviceTrial, Hazards, affine_of, bits, finish, whole
 from motet.runtime.device import CommandBuffer, Reference, Work
 
 COUNT = 103
 
 
-def externals(trial: Trial) -> None:
+def externals(trial: DeviceTrial) -> None:
     """A command buffer says how many buffers a submission takes."""
     recorded = trial.device.record(trial.load(), [whole("count", [4])], 3, 0)
     expect(recorded.externals == 3, f"externals is {recorded.externals!r}; recorded for 3")
 
 
-def empty(trial: Trial) -> None:
+def empty(trial: DeviceTrial) -> None:
     """Work without commands, and launches without tasks, end well and touch nothing."""
     data = trial.bytes_of(8)
     buffer = trial.upload(data)
@@ -33,13 +33,13 @@ def empty(trial: Trial) -> None:
     expect_equal(trial.download(buffer, data), data, "the buffer after that")
 
 
-def chain(trial: Trial) -> None:
+def chain(trial: DeviceTrial) -> None:
     """A command sees all that the commands it comes after have done: a long chain over one buffer."""
     steps = [int(step) for step in trial.random.integers(-9, 9, 2500)]
     _run_affine(trial, steps)
 
 
-def diamond(trial: Trial) -> None:
+def diamond(trial: DeviceTrial) -> None:
     """Commands that come after the same one may run in any order, and one after both sees both."""
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     size = x.nbytes
@@ -59,7 +59,7 @@ def diamond(trial: Trial) -> None:
     expect_equal(trial.download(buffers[4], expected), expected, "what the last commands wrote")
 
 
-def independent(trial: Trial) -> None:
+def independent(trial: DeviceTrial) -> None:
     """Commands that come after none all run."""
     count = 50
     out = trial.upload(np.zeros(count, np.int32))
@@ -72,7 +72,7 @@ def independent(trial: Trial) -> None:
     expect_equal(trial.download(out, expected), expected, "what 25 commands counted")
 
 
-def copies(trial: Trial) -> None:
+def copies(trial: DeviceTrial) -> None:
     """Recorded copies move any bytes, within a buffer and between buffers, in turn with launches."""
     data = trial.bytes_of(4001)
     mirror = [data.copy(), np.zeros_like(data)]
@@ -91,7 +91,7 @@ def copies(trial: Trial) -> None:
         expect_equal(trial.download(buffer, expected), expected, "a buffer after 30 copies")
 
 
-def random_work(trial: Trial) -> None:
+def random_work(trial: DeviceTrial) -> None:
     """Launches and copies at random, each after those alone that it would disturb, give what one after the other
     gives: whatever may run at once may."""
     executable, cells, length = trial.load(), 12, 50
@@ -115,7 +115,7 @@ def random_work(trial: Trial) -> None:
         expect_equal(trial.download(buffer, mirror), mirror, "memory after 120 commands")
 
 
-def in_place(trial: Trial) -> None:
+def in_place(trial: DeviceTrial) -> None:
     """An external may be read and written by one launch, and be given twice to one submission."""
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     buffer = trial.upload(x)
@@ -124,7 +124,7 @@ def in_place(trial: Trial) -> None:
     expect_equal(trial.download(buffer, x), affine_of(x, [4]), "a buffer that is input and result")
 
 
-def reuse(trial: Trial) -> None:
+def reuse(trial: DeviceTrial) -> None:
     """A command buffer runs again and again, on other memory each time, larger buffers included."""
     recorded = trial.affine(trial.load(), COUNT, [1, -2])
     for number in range(40):
@@ -135,7 +135,7 @@ def reuse(trial: Trial) -> None:
         expect_equal(trial.download(buffers[1], expected), expected, f"the result of submission {number}")
 
 
-def reuse_in_flight(trial: Trial) -> None:
+def reuse_in_flight(trial: DeviceTrial) -> None:
     """A command buffer may be submitted again before the last submission has ended."""
     recorded, gate = trial.affine(trial.load(), COUNT, [3]), trial.gate()
     x = trial.random.integers(-99, 99, COUNT, np.int32)
@@ -152,7 +152,7 @@ def reuse_in_flight(trial: Trial) -> None:
         expect_equal(trial.download(buffers[index + 1], x), np.full_like(x, 3), f"result {index // 2}")
 
 
-def outlives(trial: Trial) -> None:
+def outlives(trial: DeviceTrial) -> None:
     """A command buffer holds its executable, and work in flight its command buffer."""
     gate = trial.gate()
     recorded: CommandBuffer | None = trial.affine(trial.load(), COUNT, [7, 1])
@@ -166,7 +166,7 @@ def outlives(trial: Trial) -> None:
     expect_equal(trial.download(buffers[1], x), affine_of(x, [7, 1]), "the result")
 
 
-def record_is_checked(trial: Trial) -> None:
+def record_is_checked(trial: DeviceTrial) -> None:
     """Commands that cannot be are a DeviceError when they are recorded."""
     device, executable = trial.device, trial.load()
     one, two = Reference(0, 0, 4), Reference(0, 4, 4)
@@ -190,7 +190,7 @@ def record_is_checked(trial: Trial) -> None:
     expect_error(DeviceError, lambda: device.record(_Foreign(), good, 1, 0), "another device's executable")
 
 
-def submit_is_checked(trial: Trial) -> None:
+def submit_is_checked(trial: DeviceTrial) -> None:
     """Buffers that do not fit the work, a queue that there is not and foreign work are a DeviceError when they are
     submitted, and nothing runs."""
     device, executable = trial.device, trial.load()
@@ -215,7 +215,7 @@ def submit_is_checked(trial: Trial) -> None:
     expect_equal(trial.download(buffer, data), np.ones(1, np.int32), "the buffer after a submission that fits")
 
 
-def keeps_nothing(trial: Trial) -> None:
+def keeps_nothing(trial: DeviceTrial) -> None:
     """Work that has ended is forgotten: memory does not grow with the number of submissions."""
     recorded = trial.affine(trial.load(), COUNT, [1])
     x = trial.random.integers(-99, 99, COUNT, np.int32)
@@ -239,7 +239,7 @@ def keeps_nothing(trial: Trial) -> None:
     expect(grown < 40_000, f"400 submissions and writes left {grown:,} bytes of Python objects behind")
 
 
-def _run_affine(trial: Trial, steps: Sequence[int]) -> None:
+def _run_affine(trial: DeviceTrial, steps: Sequence[int]) -> None:
     x = trial.random.integers(-99, 99, COUNT, np.int32)
     buffers = [trial.upload(x), trial.upload(np.zeros_like(x))]
     finish(trial.device.submit(trial.affine(trial.load(), COUNT, steps), buffers), "submission")

@@ -11,22 +11,22 @@ import numpy as np
 from motet.errors import DeviceError, DeviceLost, KernelFault
 from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
 from motet.runtime.conformance.held import child_processes
-from motet.runtime.conformance.trial import PAUSE, Trial, finish, finish_poisoned
+from motet.runtime.conformance.trial import PAUSE, DeviceTrial, finish, finish_poisoned
 
 AT_MOST = 20.0  # seconds that an abort may take
 
 
-def fault_illegal_instruction(trial: Trial) -> None:
+def fault_illegal_instruction(trial: DeviceTrial) -> None:
     """An instruction that there is not is a KernelFault that names device and kernel; it poisons its point."""
     _fault(trial, "trap")
 
 
-def fault_out_of_bounds(trial: Trial) -> None:
+def fault_out_of_bounds(trial: DeviceTrial) -> None:
     """A store to where the device has no memory is a KernelFault that names device and kernel."""
     _fault(trial, "wild")
 
 
-def fault_then_usable(trial: Trial) -> None:
+def fault_then_usable(trial: DeviceTrial) -> None:
     """After a fault that leaves the device usable, memory is as it was and work goes on, on every queue. After
     one that does not, everything is a DeviceError."""
     executable, data = trial.load(), trial.bytes_of(1000)
@@ -50,7 +50,7 @@ def fault_then_usable(trial: Trial) -> None:
     expect_equal(trial.download(kept, data), data, "a buffer from before the fault")
 
 
-def fault_reaches_dependants(trial: Trial) -> None:
+def fault_reaches_dependants(trial: DeviceTrial) -> None:
     """A fault poisons what waits for it with the same error, and nothing else."""
     executable, gate = trial.load(), trial.gate()
     buffer, other = trial.upload(np.zeros(16, np.uint8)), trial.upload(np.zeros(16, np.uint8))
@@ -65,13 +65,13 @@ def fault_reaches_dependants(trial: Trial) -> None:
         expect_equal(trial.download(other, data), data, "the buffer that nothing may have written")
 
 
-def abort_idle(trial: Trial) -> None:
+def abort_idle(trial: DeviceTrial) -> None:
     """Aborting a device that does nothing does nothing."""
     trial.device.abort()
     trial.check_works(trial.device, "what was read after that")
 
 
-def abort_queued(trial: Trial) -> None:
+def abort_queued(trial: DeviceTrial) -> None:
     """`abort` poisons what is queued with a DeviceError, and none of it runs; the device goes on."""
     device, gate = trial.device, trial.gate()
     data = trial.bytes_of(64)
@@ -87,7 +87,7 @@ def abort_queued(trial: Trial) -> None:
         finish(device.fill(buffer, 2, (), queue), f"work on queue {queue} after that")
 
 
-def abort_then_close(trial: Trial) -> None:
+def abort_then_close(trial: DeviceTrial) -> None:
     """After an abort, `close` has nothing to wait for, though what was aborted waits for what never comes."""
     device, gate = trial.device, trial.gate()
     points = [device.fill(device.allocate(8), 1, [gate.point], queue) for queue in trial.queues]
@@ -97,7 +97,7 @@ def abort_then_close(trial: Trial) -> None:
         finish_poisoned(point, "work that was aborted")
 
 
-def abort_endless(trial: Trial) -> None:
+def abort_endless(trial: DeviceTrial) -> None:
     """`abort` ends a kernel that never would, and the device goes on, or says that it is lost."""
     executable, data = trial.load(), trial.bytes_of(100)
     kept, out = trial.upload(data), trial.upload(np.zeros(1, np.int32))
@@ -118,7 +118,7 @@ def abort_endless(trial: Trial) -> None:
     finish(after, "a launch after that")
 
 
-def process_killed(trial: Trial) -> None:
+def process_killed(trial: DeviceTrial) -> None:
     """Where kernels run in other processes, and those are killed, what ran is poisoned with a DeviceError. The device
     goes on, or it is lost: the error is a DeviceLost then, and so is that of every further call."""
     before = child_processes()
@@ -147,7 +147,7 @@ def process_killed(trial: Trial) -> None:
         expect_error(DeviceLost, action, f"{what} on a lost device")
 
 
-def _fault(trial: Trial, kernel: str) -> KernelFault:
+def _fault(trial: DeviceTrial, kernel: str) -> KernelFault:
     executable = trial.load()
     buffer = trial.upload(np.zeros(16, np.uint8))
     error = finish_poisoned(trial.launch(executable, kernel, [buffer]), f"kernel {kernel}", KernelFault)

@@ -1,5 +1,6 @@
-"""Kernels for the checks, in LLVM IR, compiled for the family of the device where Motet's compiler is installed; those
-for GPUs are written by hand (`cuda_kernels.py`).
+"""Kernels for the checks, in LLVM IR, compiled for the family of the device where Motet's compiler is installed.
+
+A driver whose devices need others has them itself (`conformance_kernels`).
 
 Nothing else in `motet.runtime` asks the compiler for anything, and this does so only when a check needs code.
 A family has code if it is Motet's own or an entry point of the group `motet.targets` describes it.
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import Variant
 from motet.errors import MotetError
+from motet.runtime.device import load_driver
 
 # The sizes that `show_sizes` is launched with, and how many buffers `gather` takes a byte of.
 EDGES = (0, 1, -1, 1 << 32, (1 << 63) - 1, -(1 << 63), 123_456_789_012_345)
@@ -21,7 +23,7 @@ _SIGNATURE = "(ptr %buffers, ptr %sizes, i64 %begin, i64 %end, ptr %scratch)"
 
 
 @dataclass(frozen=True)
-class Code:
+class CheckKernels:
     """What the compiler made of each unit, files by name, and what for."""
 
     target: str
@@ -35,10 +37,13 @@ class Code:
         return [content for content, _ in files], [name for _, name in files]
 
 
-def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> Code | str:
+def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> CheckKernels | str:
     """The objects for the first target of `family` that `obstacle` has nothing against, or why there are none."""
-    if family == "cuda":
-        return _written_for_cuda(obstacle)
+    written = getattr(load_driver(family), "conformance_kernels", None)
+    if written is not None:
+        target, units = written()
+        reason = obstacle(Variant(family, target, "", [target], [], {}))
+        return f"{target}: {reason}" if reason is not None else CheckKernels(target, "", (target,), units)
     try:
         from motet.compiler.codegen.cpu.objects import Unit, compile_units
         from motet.compiler.targets.cpu import CpuTarget
@@ -64,15 +69,8 @@ def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> C
         except MotetError as error:
             return f"target {name}: {error}"
         made = {unit: {f"{unit}.o": content} for unit, content in zip(UNITS, objects, strict=True)}
-        return Code(name, target.triple, target.requires, made)
+        return CheckKernels(name, target.triple, target.requires, made)
     return f"the device takes the code of no target: {'; '.join(reasons)}"
-
-
-def _written_for_cuda(obstacle: Callable[[Variant], str | None]) -> Code | str:
-    from motet.runtime.conformance.cuda_kernels import TARGET, cuda_units
-
-    reason = obstacle(Variant("cuda", TARGET, "", [TARGET], [], {}))
-    return f"{TARGET}: {reason}" if reason is not None else Code(TARGET, "", (TARGET,), cuda_units())
 
 
 def _pointer(name: str, index: int) -> str:

@@ -13,18 +13,18 @@ import numpy as np
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
 from motet.runtime.conformance.held import Held
-from motet.runtime.conformance.trial import PATIENCE, Trial, finish, whole
+from motet.runtime.conformance.trial import PATIENCE, DeviceTrial, finish, whole
 from motet.runtime.device import API_VERSION, CommandBuffer, Device, find_device, open_device, probe
 from motet.runtime.uri import family_of, split_uri
 
 
-def driver_version(trial: Trial) -> None:
+def driver_version(trial: DeviceTrial) -> None:
     """A driver says in `api` which version of the contract it was written for, and it is this one."""
     version = getattr(trial.subject.driver, "api", None)
     expect(version == API_VERSION, f"api is {version!r}; expected {API_VERSION}")
 
 
-def probe_describes(trial: Trial) -> None:
+def probe_describes(trial: DeviceTrial) -> None:
     """`probe` gives devices of the driver's family, each with its own URI, the available ones numbered from 0,
     the others with a reason."""
     family = trial.subject.info.family
@@ -44,7 +44,7 @@ def probe_describes(trial: Trial) -> None:
            f"expected 0 to {len(ordinals) - 1}")
 
 
-def probe_touches_nothing(trial: Trial) -> None:
+def probe_touches_nothing(trial: DeviceTrial) -> None:
     """`probe` opens no file, starts no thread and no process, and finds the same when asked again."""
     first = list(trial.subject.driver.probe())
     before = Held()
@@ -54,7 +54,7 @@ def probe_touches_nothing(trial: Trial) -> None:
     before.expect_same("after probe")
 
 
-def find_by_uri(trial: Trial) -> None:
+def find_by_uri(trial: DeviceTrial) -> None:
     """A device is found by its URI, by its family, where it has one by its UUID; one that is not there is an
     error that lists those that are."""
     info = trial.subject.info
@@ -68,7 +68,7 @@ def find_by_uri(trial: Trial) -> None:
     expect_error(DeviceError, lambda: find_device(missing), f"finding {missing}", present[:1])
 
 
-def properties(trial: Trial) -> None:
+def properties(trial: DeviceTrial) -> None:
     """An open device has the info it was opened with, and at least one queue."""
     device, info = trial.device, trial.subject.info
     expect(device.info.uri == info.uri, f"info.uri is {device.info.uri!r}; it was opened as {info.uri!r}")
@@ -76,14 +76,14 @@ def properties(trial: Trial) -> None:
     expect(type(device.queues) is int and device.queues >= 1, f"queues is {device.queues!r}; expected 1 or more")
 
 
-def unknown_option(trial: Trial) -> None:
+def unknown_option(trial: DeviceTrial) -> None:
     """An option that there is not is a DeviceError that names it."""
     mark = "&" if "?" in trial.subject.uri else "?"
     info = find_device(f"{trial.subject.uri}{mark}no-such-option=1")
     expect_error(DeviceError, lambda: open_device(info).close(), "opening with ?no-such-option=1", ["no-such-option"])
 
 
-def close_waits(trial: Trial) -> None:
+def close_waits(trial: DeviceTrial) -> None:
     """`close` waits for what was submitted: its points are reached then, and what was read is there."""
     device = trial.open()
     data = trial.bytes_of(100_003)
@@ -97,14 +97,14 @@ def close_waits(trial: Trial) -> None:
     expect_equal(target, data, "what was read")
 
 
-def close_twice(trial: Trial) -> None:
+def close_twice(trial: DeviceTrial) -> None:
     """Closing twice is allowed."""
     device = trial.open()
     device.close()
     device.close()
 
 
-def closed_use(trial: Trial) -> None:
+def closed_use(trial: DeviceTrial) -> None:
     """A closed device refuses everything with a DeviceError."""
     device = trial.open()
     data = np.zeros(16, np.uint8)
@@ -122,7 +122,7 @@ def closed_use(trial: Trial) -> None:
         expect_error(DeviceError, action, f"{name} on a closed device")
 
 
-def closed_submit(trial: Trial) -> None:
+def closed_submit(trial: DeviceTrial) -> None:
     """A closed device takes no recorded work, and records none."""
     executable = trial.load()
     buffer = trial.device.allocate(4)
@@ -133,7 +133,7 @@ def closed_submit(trial: Trial) -> None:
     expect_error(DeviceError, lambda: trial.device.record(executable, [work], 1, 0), "record on a closed device")
 
 
-def reopen(trial: Trial) -> None:
+def reopen(trial: DeviceTrial) -> None:
     """A device can be opened again after it was closed."""
     for number in range(3):
         device = trial.open()
@@ -141,7 +141,7 @@ def reopen(trial: Trial) -> None:
         device.close()
 
 
-def open_twice(trial: Trial) -> None:
+def open_twice(trial: DeviceTrial) -> None:
     """Opened twice at a time, both work, and closing one leaves the other; or the second is a DeviceError."""
     first = trial.open()
     try:
@@ -155,7 +155,7 @@ def open_twice(trial: Trial) -> None:
     expect_equal(trial.download(kept, data, first), data, "the first, after the second was closed: what was read")
 
 
-def numbered_instances(trial: Trial) -> None:
+def numbered_instances(trial: DeviceTrial) -> None:
     """Where `info.instances` is set, any number of devices can be opened on it, `…/1`, `…/7`, each for itself."""
     base, _ = split_uri(trial.subject.uri)
     present = [info for info in probe(trial.subject.info.family) if info.available and info.instances]
@@ -171,7 +171,7 @@ def numbered_instances(trial: Trial) -> None:
     opened[1].close()
 
 
-def nothing_left(trial: Trial) -> None:
+def nothing_left(trial: DeviceTrial) -> None:
     """Threads, processes and files of a device are gone once it is closed."""
     _use_and_close(trial)  # what a driver keeps for all its devices is there after the first
     before = Held()
@@ -180,7 +180,7 @@ def nothing_left(trial: Trial) -> None:
     before.expect_same("after opening and closing twice more")
 
 
-def fork(trial: Trial) -> None:
+def fork(trial: DeviceTrial) -> None:
     """The process may fork, and the child end, while work is in flight: the parent's goes on."""
     if not hasattr(os, "fork"):
         raise Skip("this system has no fork")
@@ -199,7 +199,7 @@ def fork(trial: Trial) -> None:
     trial.check_works(device, "what was read after that")
 
 
-def fork_and_use(trial: Trial) -> None:
+def fork_and_use(trial: DeviceTrial) -> None:
     """In the child of a fork an open device works, or refuses with a DeviceError; it does not hang there, nor
     disturb the parent's, which is used at the same time."""
     if not hasattr(os, "fork"):
@@ -261,7 +261,7 @@ def _wait_for(child: int) -> int:
         time.sleep(0.01)
 
 
-def exit_while_open(trial: Trial) -> None:
+def exit_while_open(trial: DeviceTrial) -> None:
     """A process that leaves its devices open, with work that waits for ever, still ends."""
     with _another_process(trial, _LEAVE) as process:
         _, errors = _outcome(process)
@@ -269,7 +269,7 @@ def exit_while_open(trial: Trial) -> None:
     expect(process.returncode == 0, f"it ended with status {process.returncode}, and said: {last[0]}")
 
 
-def interrupt(trial: Trial) -> None:
+def interrupt(trial: DeviceTrial) -> None:
     """Waiting for a point ends with KeyboardInterrupt when the user interrupts (Ctrl-C)."""
     with _another_process(trial, _LEAVE + "print('waiting', flush=True)\npoints[0].wait()") as process:
         assert process.stdout is not None
@@ -293,7 +293,7 @@ device.fill(device.allocate(64), 1)
 """
 
 
-def _another_process(trial: Trial, code: str) -> subprocess.Popen[str]:
+def _another_process(trial: DeviceTrial, code: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
         [sys.executable, "-c", code, trial.subject.uri], env=environment, stdin=subprocess.DEVNULL,
@@ -310,7 +310,7 @@ def _outcome(process: subprocess.Popen[str]) -> tuple[str, str]:
         raise Failure(f"it did not end in {PATIENCE:g} s") from None
 
 
-def _use_and_close(trial: Trial) -> None:
+def _use_and_close(trial: DeviceTrial) -> None:
     device = trial.open()
     executable = None if isinstance(trial.subject.code, str) else trial.load(device)
     for queue in range(device.queues):

@@ -11,14 +11,14 @@ import numpy as np
 
 from motet.errors import DeviceError, OutOfMemoryError
 from motet.runtime.conformance.check import Array, Skip, expect, expect_equal, expect_error
-from motet.runtime.conformance.trial import Trial, bits, finish
+from motet.runtime.conformance.trial import DeviceTrial, bits, finish
 from motet.runtime.device import Buffer
 
 ALIGNMENT = 64
 SIZES = (0, 1, 2, 3, 7, 63, 64, 65, 127, 1009, 4095, 4096, 4097, 65537, (1 << 20) + 1)
 
 
-def allocate_sizes(trial: Trial) -> None:
+def allocate_sizes(trial: DeviceTrial) -> None:
     """`allocate` gives any number of bytes from 0 on, aligned to 64, which nothing else overlaps."""
     buffers = [trial.device.allocate(size) for size in SIZES for _ in range(2)]
     wanted = [size for size in SIZES for _ in range(2)]
@@ -31,12 +31,12 @@ def allocate_sizes(trial: Trial) -> None:
         expect(end <= begin, f"two buffers overlap at {begin:#x}")
 
 
-def allocate_negative(trial: Trial) -> None:
+def allocate_negative(trial: DeviceTrial) -> None:
     """A negative size is a DeviceError."""
     expect_error(DeviceError, lambda: trial.device.allocate(-1), "allocate(-1)")
 
 
-def allocate_too_much(trial: Trial) -> None:
+def allocate_too_much(trial: DeviceTrial) -> None:
     """Memory that cannot be had is an OutOfMemoryError that says how much and where; the device goes on."""
     device = trial.device
     sizes = [1 << 62]
@@ -50,7 +50,7 @@ def allocate_too_much(trial: Trial) -> None:
     trial.check_works(device, "what was read after that")
 
 
-def memory_comes_back(trial: Trial) -> None:
+def memory_comes_back(trial: DeviceTrial) -> None:
     """The memory of a buffer is free again when the buffer is gone."""
     device = trial.device
     total = device.info.memory or 1 << 30
@@ -69,7 +69,7 @@ def memory_comes_back(trial: Trial) -> None:
     gc.collect()
 
 
-def _can_allocate(trial: Trial, size: int) -> bool:
+def _can_allocate(trial: DeviceTrial, size: int) -> bool:
     try:
         trial.device.allocate(size)
     except OutOfMemoryError:
@@ -77,7 +77,7 @@ def _can_allocate(trial: Trial, size: int) -> bool:
     return True
 
 
-def write_and_read(trial: Trial) -> None:
+def write_and_read(trial: DeviceTrial) -> None:
     """`write` and `read` move any number of bytes to and from any offset, and touch no others."""
     device, size = trial.device, 70_001
     mirror = trial.bytes_of(size)
@@ -95,7 +95,7 @@ def write_and_read(trial: Trial) -> None:
     expect_equal(trial.download(buffer, mirror), mirror, "the whole buffer")
 
 
-def large_transfers(trial: Trial) -> None:
+def large_transfers(trial: DeviceTrial) -> None:
     """Millions of bytes arrive as they were sent."""
     data = trial.random.integers(0, 1 << 60, (3 << 20) + 1, np.int64)[1:]  # at an address of no large alignment
     try:
@@ -109,7 +109,7 @@ def large_transfers(trial: Trial) -> None:
     expect_equal(result, data, "what was written, copied and read")
 
 
-def place(trial: Trial) -> None:
+def place(trial: DeviceTrial) -> None:
     """Arrays that are placed together have memory of their own each, with their content, for as long as it is held."""
     together = getattr(trial.device, "place", None)
     if together is None:
@@ -136,7 +136,7 @@ def place(trial: Trial) -> None:
     expect_error(DeviceError, lambda: together([trial.bytes_of(100)[::2]]), "place of a strided array")
 
 
-def arrays_of_any_kind(trial: Trial) -> None:
+def arrays_of_any_kind(trial: DeviceTrial) -> None:
     """Arrays of any dtype and rank are moved, NaN and infinity as they are, empty and scalar ones too."""
     random = trial.random
     arrays: list[Array] = [
@@ -150,7 +150,7 @@ def arrays_of_any_kind(trial: Trial) -> None:
         expect_equal(bits(copy), bits(array), f"{array.shape} of {array.dtype}")
 
 
-def transfers_are_checked(trial: Trial) -> None:
+def transfers_are_checked(trial: DeviceTrial) -> None:
     """What does not fit a buffer, is not contiguous or cannot be written is a DeviceError, and nothing is moved."""
     device = trial.device
     data = trial.bytes_of(100)
@@ -172,7 +172,7 @@ def transfers_are_checked(trial: Trial) -> None:
     expect(not frozen.any(), "the read-only array was written")
 
 
-def fill(trial: Trial) -> None:
+def fill(trial: DeviceTrial) -> None:
     """`fill` sets every byte of a buffer, and none of its neighbours'; what is no byte is a DeviceError."""
     for size in (0, 1, 3, 64, 65, 4097, 100_003):
         before, buffer, after = (trial.upload(trial.bytes_of(size)) for _ in range(3))
@@ -188,7 +188,7 @@ def fill(trial: Trial) -> None:
         expect_error(DeviceError, lambda byte=byte: trial.device.fill(buffer, byte), f"fill with {byte}")
 
 
-def copy(trial: Trial) -> None:
+def copy(trial: DeviceTrial) -> None:
     """`copy` moves all of one buffer to the beginning of another, whose rest stays; one that is too small is a
     DeviceError."""
     for size in (0, 1, 63, 65, 4097, 100_003):
@@ -202,7 +202,7 @@ def copy(trial: Trial) -> None:
     expect_error(DeviceError, lambda: trial.device.copy(large, small), "copy of 65 bytes to 64")
 
 
-def adopt(trial: Trial) -> None:
+def adopt(trial: DeviceTrial) -> None:
     """An adopted array is the device's memory and the host's at once, and lives as long as the buffer. A device
     that works on the host's memory adopts; any other may give None."""
     device = trial.device
@@ -225,7 +225,7 @@ def adopt(trial: Trial) -> None:
     expect(watched() is None, "the buffer is gone, and still holds the array")
 
 
-def adopt_read_only(trial: Trial) -> None:
+def adopt_read_only(trial: DeviceTrial) -> None:
     """A read-only array is read in place or not adopted; nothing writes into it."""
     array = trial.bytes_of(1001)
     expected = array.copy()
@@ -242,7 +242,7 @@ def adopt_read_only(trial: Trial) -> None:
     expect_equal(array, expected, "the array after that")
 
 
-def view(trial: Trial) -> None:
+def view(trial: DeviceTrial) -> None:
     """`view` is the buffer's own bytes in the host's hands, or None."""
     data = trial.bytes_of(999)
     buffer = trial.upload(data)
@@ -257,7 +257,7 @@ def view(trial: Trial) -> None:
     expect_equal(seen, np.full(999, 9, np.uint8), "the view after a fill")
 
 
-def view_keeps_memory(trial: Trial) -> None:
+def view_keeps_memory(trial: DeviceTrial) -> None:
     """The memory of a buffer stays its own while a view of it is alive, and comes back after that."""
     buffer = trial.upload(np.full(4096, 5, np.uint8))
     seen = trial.device.view(buffer)
@@ -270,7 +270,7 @@ def view_keeps_memory(trial: Trial) -> None:
     del others
 
 
-def foreign_buffers(trial: Trial) -> None:
+def foreign_buffers(trial: DeviceTrial) -> None:
     """A buffer of another device is a DeviceError everywhere."""
     device, data = trial.device, np.zeros(16, np.uint8)
     own = trial.upload(data)
@@ -287,7 +287,7 @@ def foreign_buffers(trial: Trial) -> None:
         expect_error(DeviceError, action, f"another device's buffer: {what}")
 
 
-def dropped_in_flight(trial: Trial) -> None:
+def dropped_in_flight(trial: DeviceTrial) -> None:
     """A device holds the buffers and arrays of what was submitted until it has ended."""
     device, gate = trial.device, trial.gate()
     size = 8192

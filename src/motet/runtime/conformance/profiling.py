@@ -7,19 +7,19 @@ import time
 import numpy as np
 
 from motet.runtime.conformance.check import expect
-from motet.runtime.conformance.trial import Trial, finish
+from motet.runtime.conformance.trial import DeviceTrial, finish
 
 KINDS = ("launch", "copy", "read", "write", "fill")
 
 
-def profile_is_off(trial: Trial) -> None:
+def profile_is_off(trial: DeviceTrial) -> None:
     """Nothing is recorded before profiling is switched on."""
     finish(trial.device.fill(trial.device.allocate(8), 1), "fill")
     events = trial.device.profile(False)
     expect(events == [], f"{len(events)} events without profiling; expected none")
 
 
-def profile_of_transfers(trial: Trial) -> None:
+def profile_of_transfers(trial: DeviceTrial) -> None:
     """Profiling records each transfer: kind, bytes, queue, and when by this process's clock."""
     device, data, queue = trial.device, np.zeros(1234, np.uint8), trial.device.queues - 1
     source, target = device.allocate(1234), device.allocate(2000)
@@ -40,7 +40,7 @@ def profile_of_transfers(trial: Trial) -> None:
     expect(device.profile(False) == [], "events that were given are given again")
 
 
-def profile_of_launches(trial: Trial) -> None:
+def profile_of_launches(trial: DeviceTrial) -> None:
     """Profiling records each launch under its kernel's name; switched off, nothing more."""
     executable, out = trial.load(), trial.upload(np.zeros(100, np.int32))
     trial.device.profile(True)

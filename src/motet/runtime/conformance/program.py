@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.runtime.conformance.check import Array, Skip, expect, expect_equal
-from motet.runtime.conformance.trial import Trial, in_threads
+from motet.runtime.conformance.trial import DeviceTrial, in_threads
 
 if TYPE_CHECKING:
     from motet.builder import Graph
@@ -20,7 +20,7 @@ INNER, OUTER = 37, 53
 TOLERANCE = 2e-5  # relative, of 32-bit floats over sums of INNER products
 
 
-def whole_program(trial: Trial) -> None:
+def whole_program(trial: DeviceTrial) -> None:
     """A compiled program with parameters and a dynamic extent gives on the device what numpy gives: a layer and a
     softmax, extent by extent."""
     _families()
@@ -33,7 +33,7 @@ def whole_program(trial: Trial) -> None:
         session.close()
 
 
-def integers(trial: Trial) -> None:
+def integers(trial: DeviceTrial) -> None:
     """Integers of a compiled program are exact: products, a sum, a maximum, in 8, 32 and 64 bits."""
     _families()
     from motet import builder
@@ -57,7 +57,7 @@ def integers(trial: Trial) -> None:
         session.close()
 
 
-def with_the_host(trial: Trial) -> None:
+def with_the_host(trial: DeviceTrial) -> None:
     """A program over this device and the host moves values there and back: the device squares, the host adds, the
     device takes the root."""
     _families()
@@ -81,7 +81,7 @@ def with_the_host(trial: Trial) -> None:
         session.close()
 
 
-def calls_at_once(trial: Trial) -> None:
+def calls_at_once(trial: DeviceTrial) -> None:
     """Threads that call one session at once, with other extents each, get their own results."""
     _families()
     layer = _Layer(trial)
@@ -100,7 +100,7 @@ def calls_at_once(trial: Trial) -> None:
 class _Layer:
     """`softmax(relu(x w + b))` over rows, with its parameters; expected values are numpy's, in 64 bits."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: DeviceTrial) -> None:
         self.w = trial.random.standard_normal((INNER, OUTER)).astype(np.float32)
         self.b = trial.random.standard_normal(OUTER).astype(np.float32)
 
@@ -130,7 +130,7 @@ def _families() -> Mapping[str, Family]:
     return families()
 
 
-def _session(trial: Trial, graph: Graph, others: Mapping[str, str] | None = None) -> Session:
+def _session(trial: DeviceTrial, graph: Graph, others: Mapping[str, str] | None = None) -> Session:
     """`graph` compiled for the device's family, and loaded: on the device alone, or with `others`, where the device
     is the program's `device`."""
     import motet

@@ -10,10 +10,19 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
+import motet.runtime.conformance.code as code
+import motet.runtime.conformance.commands as commands
+import motet.runtime.conformance.faults as faults
+import motet.runtime.conformance.life as life
+import motet.runtime.conformance.memory as memory
+import motet.runtime.conformance.profiling as profiling
+import motet.runtime.conformance.program as program
+import motet.runtime.conformance.threads as threads
+import motet.runtime.conformance.timelines as timelines
 from motet.errors import DeviceError
-from motet.runtime.conformance import code, commands, faults, life, memory, profiling, program, threads, timelines
-from motet.runtime.conformance.check import VERDICTS, Check, Failure, Outcome, Skip, checks_of
-from motet.runtime.conformance.trial import Subject, Trial
+from motet.runtime.conformance.check import Failure, Skip
+from motet.runtime.conformance.listing import VERDICTS, Check, Outcome, checks_of
+from motet.runtime.conformance.trial import DeviceTrial, Subject
 from motet.runtime.device import open_device
 
 AREAS = {
@@ -78,7 +87,7 @@ def run_check(check: Check, subject: Subject, limit: float = LIMIT, *, alone: bo
     def run() -> None:
         verdict, reason = "pass", ""
         try:
-            with Trial(subject) as trial:
+            with DeviceTrial(subject) as trial:
                 check.run(trial)
         except Skip as skip:
             verdict, reason = "skip", str(skip)

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from motet.runtime.conformance.check import Failure, expect, expect_equal
-from motet.runtime.conformance.trial import Trial, affine_of, finish, in_threads
+from motet.runtime.conformance.trial import DeviceTrial, affine_of, finish, in_threads
 from motet.runtime.device import Buffer
 
 THREADS = 6
@@ -17,7 +17,7 @@ COUNT = 211
 LONG = 0.15  # seconds of work, long enough to tell whether submitting waits for it
 
 
-def allocate_at_once(trial: Trial) -> None:
+def allocate_at_once(trial: DeviceTrial) -> None:
     """Threads that allocate and let go at once never share memory."""
     held: list[list[Buffer]] = [[] for _ in range(THREADS)]
 
@@ -41,7 +41,7 @@ def allocate_at_once(trial: Trial) -> None:
             expect_equal(data, np.full(buffer.bytes, number, np.uint8), f"a buffer of thread {number}")
 
 
-def move_at_once(trial: Trial) -> None:
+def move_at_once(trial: DeviceTrial) -> None:
     """Threads that write, copy and read at once, over all queues, each get their own bytes."""
 
     def work(number: int) -> None:
@@ -59,7 +59,7 @@ def move_at_once(trial: Trial) -> None:
     in_threads(THREADS, work)
 
 
-def submit_at_once(trial: Trial) -> None:
+def submit_at_once(trial: DeviceTrial) -> None:
     """Threads that submit the same command buffer at once, each on its own memory, get their own results."""
     recorded = trial.affine(trial.load(), COUNT, [1, 5, -3])
 
@@ -76,7 +76,7 @@ def submit_at_once(trial: Trial) -> None:
     in_threads(THREADS, work)
 
 
-def load_at_once(trial: Trial) -> None:
+def load_at_once(trial: DeviceTrial) -> None:
     """Threads that load and record at once do not disturb each other."""
     trial.load()  # compiled before the threads ask for it
 
@@ -91,7 +91,7 @@ def load_at_once(trial: Trial) -> None:
     in_threads(THREADS, work)
 
 
-def submit_returns_at_once(trial: Trial) -> None:
+def submit_returns_at_once(trial: DeviceTrial) -> None:
     """`submit` returns before long work has ended, though there is nothing to wait for."""
     executable, out = trial.load(), trial.upload(np.zeros(1, np.int64))
     rounds = 10_000
@@ -109,7 +109,7 @@ def submit_returns_at_once(trial: Trial) -> None:
     expect_equal(trial.download(out, np.zeros(1, np.int64)), np.array([rounds]), "the rounds")
 
 
-def close_while_others_submit(trial: Trial) -> None:
+def close_while_others_submit(trial: DeviceTrial) -> None:
     """Closing a device in use ends what was submitted; who comes later gets an error, and no one hangs."""
     device = trial.open()
     ready = threading.Barrier(3)

@@ -11,8 +11,8 @@ from motet.errors import DeviceError, KernelFault
 from motet.runtime.conformance.check import Array, Failure, Skip, expect, expect_equal
 from motet.runtime.conformance.trial import (
     PATIENCE,
+    DeviceTrial,
     Hazards,
-    Trial,
     expect_pending,
     finish,
     finish_poisoned,
@@ -21,7 +21,7 @@ from motet.runtime.conformance.trial import (
 from motet.runtime.timeline import Point
 
 
-def point_of_work(trial: Trial) -> None:
+def point_of_work(trial: DeviceTrial) -> None:
     """The point of work that ended well is reached, stays so, and has no error."""
     buffer = trial.device.allocate(1000)
     points = [trial.device.fill(buffer, 1), trial.device.read(buffer, np.empty(10, np.uint8))]
@@ -32,7 +32,7 @@ def point_of_work(trial: Trial) -> None:
         expect(point.error is None, f"the point of work that ended well has an error: {point.error!r}")
 
 
-def wait_times_out(trial: Trial) -> None:
+def wait_times_out(trial: DeviceTrial) -> None:
     """`wait` gives False when its time is over, which takes about that long, and True once the point is
     reached."""
     gate = trial.gate()
@@ -47,7 +47,7 @@ def wait_times_out(trial: Trial) -> None:
     finish(point, "the work, once what it waited for was reached")
 
 
-def submitting_does_not_wait(trial: Trial) -> None:
+def submitting_does_not_wait(trial: DeviceTrial) -> None:
     """Submitting returns at once where a point is still to be reached, on every queue."""
     device, data = trial.device, np.ones(64, np.uint8)
     for queue in trial.queues:
@@ -65,7 +65,7 @@ def submitting_does_not_wait(trial: Trial) -> None:
             finish(point, f"work on queue {queue}")
 
 
-def order_of_a_queue(trial: Trial) -> None:
+def order_of_a_queue(trial: DeviceTrial) -> None:
     """Work of one queue begins in the order of its submission."""
     device = trial.device
     for queue in trial.queues:
@@ -83,7 +83,7 @@ def order_of_a_queue(trial: Trial) -> None:
         expect_equal(target, np.full(64, 3, np.uint8), f"queue {queue}: what was read last")
 
 
-def queues_are_apart(trial: Trial) -> None:
+def queues_are_apart(trial: DeviceTrial) -> None:
     """Work of another queue goes on while one waits."""
     if trial.device.queues < 2:
         raise Skip("it has one queue")
@@ -97,7 +97,7 @@ def queues_are_apart(trial: Trial) -> None:
     finish(held, "work on queue 0")
 
 
-def order_across_queues(trial: Trial) -> None:
+def order_across_queues(trial: DeviceTrial) -> None:
     """Work that waits for a point of another queue sees what was done there: back and forth, 40 times."""
     device, size = trial.device, 5000
     buffers = [trial.upload(np.zeros(size, np.uint8)) for _ in range(2)]
@@ -113,7 +113,7 @@ def order_across_queues(trial: Trial) -> None:
     expect_equal(target, np.full(size, 39, np.uint8), "the buffer in the end")
 
 
-def random_submissions(trial: Trial) -> None:
+def random_submissions(trial: DeviceTrial) -> None:
     """Writes, copies, fills and reads at random on all queues, each waiting for the points alone of what it would
     disturb, give what one after the other gives."""
     device, count, size = trial.device, 6, 3000
@@ -146,7 +146,7 @@ def random_submissions(trial: Trial) -> None:
         expect_equal(trial.download(buffer, expected), expected, "a buffer in the end")
 
 
-def waits_of_many_points(trial: Trial) -> None:
+def waits_of_many_points(trial: DeviceTrial) -> None:
     """Work may wait for many points, reached and not, of several timelines, the same one twice."""
     gates = [trial.gate() for _ in range(64)]
     done = [trial.device.fill(trial.device.allocate(8), 1) for _ in range(8)]
@@ -161,7 +161,7 @@ def waits_of_many_points(trial: Trial) -> None:
     finish(point, "work that waited for 73 points")
 
 
-def deep_queues(trial: Trial) -> None:
+def deep_queues(trial: DeviceTrial) -> None:
     """Submitting does not wait for room: hundreds of pieces of work may stand behind one that waits."""
     device, gate, count = trial.device, trial.gate(), 600
     buffer, target = device.allocate(64), np.zeros(64, np.uint8)
@@ -177,7 +177,7 @@ def deep_queues(trial: Trial) -> None:
     expect_equal(target, np.full(64, (count - 1) % 256, np.uint8), "the buffer in the end")
 
 
-def points_of_other_devices(trial: Trial) -> None:
+def points_of_other_devices(trial: DeviceTrial) -> None:
     """Devices wait for each other's points: data goes there and back through the host."""
     device, other = trial.device, trial.neighbour()
     data = trial.bytes_of(10_001)
@@ -196,7 +196,7 @@ def points_of_other_devices(trial: Trial) -> None:
     expect_equal(result, data, "what came back")
 
 
-def failure_reaches_dependants(trial: Trial) -> None:
+def failure_reaches_dependants(trial: DeviceTrial) -> None:
     """A poisoned point poisons all that waits for it, directly or not, with the same error; nothing of it
     runs."""
     device, gate = trial.device, trial.gate()
@@ -213,7 +213,7 @@ def failure_reaches_dependants(trial: Trial) -> None:
     expect(not target.any(), "the array that nothing may have been read into was written")
 
 
-def failure_reaches_no_others(trial: Trial) -> None:
+def failure_reaches_no_others(trial: DeviceTrial) -> None:
     """Work that does not wait for a poisoned point runs, before and behind it in the same queue."""
     device, gate, queue = trial.device, trial.gate(), trial.device.queues - 1
     buffer = device.allocate(64)
@@ -228,7 +228,7 @@ def failure_reaches_no_others(trial: Trial) -> None:
     trial.check_works(device, "what was read after that")
 
 
-def failure_of_the_past(trial: Trial) -> None:
+def failure_of_the_past(trial: DeviceTrial) -> None:
     """Work may be submitted that waits for a point that is poisoned already: its own point is, at once or soon."""
     gate = trial.gate()
     gate.fail(DeviceError("device elsewhere: broken before"))
@@ -245,7 +245,7 @@ def failure_of_the_past(trial: Trial) -> None:
     expect_equal(trial.download(buffer, data), data, "the buffer after that")
 
 
-def many_wait(trial: Trial) -> None:
+def many_wait(trial: DeviceTrial) -> None:
     """Any number of threads may wait for one point; all go on when it is reached, or get its error."""
     for failing in (False, True):
         gate = trial.gate()

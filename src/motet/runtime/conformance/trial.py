@@ -15,8 +15,9 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError, MotetError
 from motet.runtime.conformance.check import Array, Failure, Skip, expect_equal
-from motet.runtime.conformance.kernels import Code, compile_kernels
+from motet.runtime.conformance.kernels import CheckKernels, compile_kernels
 from motet.runtime.device import (
+    BUILT_IN,
     Buffer,
     CommandBuffer,
     Device,
@@ -29,6 +30,7 @@ from motet.runtime.device import (
     load_driver,
     open_device,
 )
+from motet.runtime.selection import HOST
 from motet.runtime.timeline import HostTimeline, Point
 
 PATIENCE = 30.0  # seconds after which work that should have ended counts as lost
@@ -54,7 +56,7 @@ class Subject:
         return dict(getattr(self.driver, "conformance_exempt", {}))
 
     @functools.cached_property
-    def code(self) -> Code | str:
+    def code(self) -> CheckKernels | str:
         """The kernels for the first target of the family that the device takes, or why there are none."""
         device = open_device(self.info)
         try:
@@ -97,7 +99,7 @@ class Hazards:
 
 
 @dataclass
-class Trial:
+class DeviceTrial:
     """One check of one device: what it opens here is closed when the check is over."""
 
     subject: Subject
@@ -105,7 +107,7 @@ class Trial:
     _devices: list[Device] = field(default_factory=list[Device])
     _gates: list[Gate] = field(default_factory=list[Gate])
 
-    def __enter__(self) -> Trial:
+    def __enter__(self) -> DeviceTrial:
         return self
 
     def __exit__(
@@ -137,7 +139,9 @@ class Trial:
 
     def neighbour(self) -> Device:
         """A device of another driver."""
-        uri = "null?view=1" if self.subject.info.family != "null" else "host"
+        others = [load_driver(family) for family in BUILT_IN if family != self.subject.info.family]
+        named = [getattr(driver, "conformance_neighbour", "") for driver in others]
+        uri = next(filter(None, named), HOST)
         device = open_device(find_device(uri))
         self._devices.append(device)
         return device
@@ -178,7 +182,7 @@ class Trial:
     # -- code ------------------------------------------------------------------------------------
 
     @property
-    def code(self) -> Code:
+    def code(self) -> CheckKernels:
         """The compiled kernels. Skips the check where there are none."""
         code = self.subject.code
         if isinstance(code, str):

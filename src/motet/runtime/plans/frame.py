@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from motet.artifact.schema import Step
-from motet.runtime.concrete import Shape
 from motet.runtime.device import Buffer, Device
+from motet.runtime.instantiate import Shape
 from motet.runtime.lifetimes import Use
 from motet.runtime.plans.recorded import RecordedPlan, copies_from
 from motet.runtime.plans.underway import Underway

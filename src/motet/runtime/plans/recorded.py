@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from motet.artifact.schema import Loop, Plan, Schedule, Signature, Step
 from motet.errors import ArtifactError
-from motet.runtime.concrete import Concrete, Shape, make_concrete
 from motet.runtime.device import CommandBuffer, Device
+from motet.runtime.device_program import LoadedDevice
+from motet.runtime.instantiate import Concrete, Shape, make_concrete
 from motet.runtime.lifetimes import lifetimes
-from motet.runtime.loaded import LoadedDevice
 from motet.runtime.queues import choose_queues, run_beside, spare_queues
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from motet.errors import DeviceError, MotetError
 from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer, Device
-from motet.runtime.devices.host.memory import Pool
-from motet.runtime.loaded import LoadedDevice
+from motet.runtime.device_program import LoadedDevice
+from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.plans.values import Array
 from motet.runtime.queues import Slots
 from motet.runtime.timeline import HostTimeline, Point

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from motet.runtime.concrete import Shape
 from motet.runtime.device import Buffer
 from motet.runtime.device_array import DeviceArray
+from motet.runtime.instantiate import Shape
 from motet.runtime.lifetimes import Use
 from motet.runtime.timeline import Point
 

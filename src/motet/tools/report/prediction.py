@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from motet.runtime.devices.host.waves import plan_waves
+from motet.runtime.drivers.host.waves import plan_waves
 from motet.runtime.selection import HOST
 from motet.runtime.submission import submission_order
 from motet.tools.report.model import Program, Region

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from tests.unit.runtime.devices.host.test_native import compile_ir
+from tests.unit.runtime.drivers.host.test_native import compile_ir
 
 from motet.artifact.expressions import combine, evaluate
 from motet.artifact.schema import Command, Expr, Schedule, Signature, Symbol, TensorSpec
 from motet.compiler.scheduling.arrangement import Recorded, Storage
-from motet.runtime.concrete import make_concrete
-from motet.runtime.devices.host.loader import Code, load_objects
-from motet.runtime.devices.host.native import NativeCommand, NativeProgram
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.loader import NativeCode, load_objects
+from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
+from motet.runtime.drivers.host.threads import HostThreads
+from motet.runtime.instantiate import make_concrete
 
 # out[i] = 3 * a[i % na] + b[i % nb] + addend, for every task i. `mix` makes the result at once; `begin` makes a
 # workspace of it, and `finish` the result of that and b.
@@ -57,7 +57,7 @@ done:
 """
 
 
-def load_code() -> Code:
+def load_code() -> NativeCode:
     texts = []
     for name, (first, second, third) in PLACES.items():
         text = _IR.replace("NAME", name).replace("FIRST", str(first)).replace("SECOND", str(second))
@@ -252,7 +252,7 @@ def run_in_order(program: Runnable, schedule: Schedule, order: list[int]) -> lis
 
 
 def run_on_host(
-    program: RandomProgram, schedule: Schedule, code: Code, threads: HostThreads
+    program: RandomProgram, schedule: Schedule, code: NativeCode, threads: HostThreads
 ) -> list[np.ndarray]:
     """The results of the host's threads, which run what may run at once at once."""
     concrete = make_concrete(program.signature, schedule, program.symbols, lambda index: 0, "f")

@@ -20,12 +20,12 @@ from motet.artifact.schema import Buffer, Command, Schedule, Signature, TensorSp
 from motet.compiler.scheduling.arrangement import Options, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.errors import CompileError
-from motet.runtime.devices.host.loader import Code
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.loader import NativeCode
+from motet.runtime.drivers.host.threads import HostThreads
 
 
 @pytest.fixture(scope="module")
-def code() -> Code:
+def code() -> NativeCode:
     return load_code()
 
 
@@ -46,7 +46,7 @@ def plan(program: RandomProgram) -> Schedule:
     return tight
 
 
-def verify(seeds: range, code: Code) -> None:
+def verify(seeds: range, code: NativeCode) -> None:
     threads = HostThreads(4)
     for seed in seeds:
         program = RandomProgram(seed, dynamic=seed % 5 == 1)
@@ -60,12 +60,12 @@ def verify(seeds: range, code: Code) -> None:
             np.testing.assert_array_equal(result, expected, f"seed {seed}, host")
 
 
-def test_random_programs_give_serial_results_in_every_order_allowed(code: Code) -> None:
+def test_random_programs_give_serial_results_in_every_order_allowed(code: NativeCode) -> None:
     verify(range(300), code)
 
 
 @pytest.mark.slow
-def test_ten_thousand_random_programs_give_serial_results_in_every_order_allowed(code: Code) -> None:
+def test_ten_thousand_random_programs_give_serial_results_in_every_order_allowed(code: NativeCode) -> None:
     verify(range(10_000), code)
 
 

@@ -17,7 +17,7 @@ from motet.compiler.scheduling.arrangement import Options, Recorded, Storage, ar
 from motet.compiler.scheduling.checker import check_schedule
 from motet.compiler.tuning.candidates import PLANNED, make_candidates
 from motet.compiler.tuning.schedule import Times, fastest, measure
-from motet.runtime.devices.host.threads import HostThreads
+from motet.runtime.drivers.host.threads import HostThreads
 
 
 def candidates_of(recorded: list[Recorded], options: Options | None = None) -> dict[str, Schedule]:

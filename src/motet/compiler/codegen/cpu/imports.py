@@ -1,6 +1,6 @@
 """What objects import, and what there is to import where they are loaded.
 
-On hosts the loader looks in the C library, the mathematics library and libgcc (`runtime/devices/host/loader.py`); on
+On hosts the loader looks in the C library, the mathematics library and libgcc (`runtime/drivers/host/loader.py`); on
 the RISC-V accelerator, in the firmware's library. LLVM puts calls into code that nobody wrote: an object whose imports
 have not been checked may be one that no machine can load.
 """
@@ -11,8 +11,8 @@ import functools
 
 from motet.compiler.codegen.backend import UnloadableCode
 from motet.compiler.targets.cpu import CpuTarget
-from motet.runtime.devices.host import elf
-from motet.runtime.devices.riscv.installing import library_symbols
+from motet.runtime.drivers.host import elf
+from motet.runtime.drivers.riscv.installing import library_symbols
 
 _C = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort puts"
 # Functions of <math.h> and <complex.h>; those of float end in f.

@@ -14,7 +14,7 @@ from motet.compiler.codegen.cpu.imports import available, imported
 from motet.compiler.codegen.cpu.objects import Unit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3
 from motet.compiler.targets.families import families
-from motet.runtime.devices.host.loader import host_machine, load_objects
+from motet.runtime.drivers.host.loader import host_machine, load_objects
 
 TARGETS = {**CPU_TARGETS, **families()["riscv"].targets}
 QUICK = ("x86-64-v3", "x86-64-v4", "aarch64", "riscv64", "rv64gcv256")

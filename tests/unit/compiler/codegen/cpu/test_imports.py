@@ -15,7 +15,7 @@ from motet.compiler.codegen.cpu.imports import available, check_imports
 from motet.compiler.codegen.cpu.objects import Unit, compile_units
 from motet.compiler.targets.cpu import AARCH64, CPU_TARGETS, X86_64_V3
 from motet.compiler.targets.families import families
-from motet.runtime.devices.host.loader import host_machine
+from motet.runtime.drivers.host.loader import host_machine
 
 RV64GC = families()["riscv"].targets["rv64gc"]
 HOSTS = "host{cpu=x86-64-v3+aarch64+riscv64}"

@@ -1,0 +1,55 @@
+"""What a vendor's library gave and has to get back: from the device, and not when the owner happens to be collected."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+
+Destroy = Callable[[], None]
+
+
+class OwnedResources:
+    """Things of the library's that belong to one object, which keeps this alive."""
+
+    def __init__(self, garbage: deque[list[Destroy]]) -> None:
+        self._garbage = garbage
+        self._destroy: list[Destroy] = []
+
+    def add(self, destroy: Destroy) -> None:
+        """`destroy` must not refer to the owner."""
+        self._destroy.append(destroy)
+
+    def take(self) -> list[Destroy]:
+        """Everything, in the order in which it has to go."""
+        taken, self._destroy = self._destroy[::-1], []
+        return taken
+
+    def __del__(self) -> None:
+        if self._destroy:
+            self._garbage.append(self.take())
+
+
+class ResourceLifetimes:
+    """The resources of one device. What nobody owns any more goes when `collect` is called, with the device's context
+    current, and the rest with `close`."""
+
+    def __init__(self) -> None:
+        self._garbage: deque[list[Destroy]] = deque()
+        self._alive: weakref.WeakSet[OwnedResources] = weakref.WeakSet()
+
+    def new(self) -> OwnedResources:
+        resources = OwnedResources(self._garbage)
+        self._alive.add(resources)
+        return resources
+
+    def collect(self) -> None:
+        while self._garbage:
+            for destroy in self._garbage.popleft():
+                destroy()
+
+    def close(self) -> None:
+        self.collect()
+        for resources in list(self._alive):
+            for destroy in resources.take():
+                destroy()

@@ -1,0 +1,92 @@
+"""A device that this process drives: its memory is addressed here, and its queues are threads of this process."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from motet.runtime.device import DeviceInfo, Event
+from motet.runtime.drivers.common.base import Array, BaseDevice, BufferT, CodeT, WorkT
+from motet.runtime.drivers.common.recording import bytes_of
+from motet.runtime.drivers.common.work_queue import WorkQueue
+from motet.runtime.timeline import Point
+
+
+class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
+    """A device whose queues are `WorkQueue`s, which move bytes as numpy does. `_bytes` is where they are."""
+
+    def __init__(self, info: DeviceInfo, queues: int) -> None:
+        super().__init__(info, queues)
+        self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(queues)]
+        self._profiling = False
+        self._events: list[Event] = []
+
+    @abstractmethod
+    def _bytes(self, buffer: BufferT) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """A buffer's bytes in place, for the time of a transfer."""
+
+    # Each closure holds the buffers and arrays that it works with, so that their owners may drop them.
+
+    def _write(self, target: BufferT, source: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            self._bytes(target)[offset : offset + source.nbytes] = bytes_of(source)
+
+        return self._start("write", source.nbytes, work, waits, queue)
+
+    def _read(self, source: BufferT, target: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            bytes_of(target)[...] = self._bytes(source)[offset : offset + target.nbytes]
+
+        return self._start("read", target.nbytes, work, waits, queue)
+
+    def _copy(self, source: BufferT, target: BufferT, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            self._bytes(target)[: source.bytes] = self._bytes(source)
+
+        return self._start("copy", source.bytes, work, waits, queue)
+
+    def _fill(self, target: BufferT, byte: int, waits: Sequence[Point], queue: int) -> Point:
+        def work() -> None:
+            self._bytes(target)[...] = byte
+
+        return self._start("fill", target.bytes, work, waits, queue)
+
+    def _start(
+        self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
+    ) -> Point:
+        """Queues a move of `size` bytes; it runs in the caller's thread if nothing has to be waited for."""
+        return self._queues[queue].run(self._timed(kind, size, work, queue), waits)
+
+    def _timed(self, kind: str, size: int, work: Callable[[], None], queue: int) -> Callable[[], None]:
+        """`work`, noted as an event where the device is profiled."""
+
+        def timed() -> None:
+            begin = time.perf_counter()
+            work()
+            if self._profiling:
+                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
+
+        return timed
+
+    # -- time and life ---------------------------------------------------------------------------
+
+    def profile(self, on: bool) -> list[Event]:
+        events, self._events = self._events, []
+        self._profiling = on
+        return events
+
+    def abort(self) -> None:
+        """What is queued ends now; what a thread has begun goes on to its end, and its point is poisoned then."""
+        self._check_usable()
+        error = self._aborted()
+        for queue in self._queues:
+            queue.abort(error)
+
+    def close(self) -> None:
+        self._closed = True
+        for queue in self._queues:
+            queue.close()

@@ -1,0 +1,434 @@
+"""A queue that is a stream of a vendor's library: the stream, and the points of what was submitted to it.
+
+Work that waits for other work of such devices goes to the stream at once, with the events to wait for. What has to wait
+for the host, for another kind of device, or behind such work, is kept here, and a thread hands it on when its time has
+come. A point is reached when the event behind its work is; whoever asks first does what is left to do on the host.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeGuard
+
+from motet.errors import MotetError
+from motet.runtime.drivers.common.streams import ApiError, Handle, StreamApi, StreamOwner
+from motet.runtime.timeline import Point, Timeline, raisable
+
+_ABORT_LATENCY = 0.02  # seconds after which the thread that waits for a point sees that its work was aborted
+_SPIN = 1e-3  # seconds for which a wait asks again at once
+_PART = 0.02  # after that, it sleeps for this part of the time that it has waited
+_LONGEST_SLEEP = 1e-3
+_IDLE = 2.0  # seconds after which a thread without work ends
+_FEW = 64  # submissions in flight from which on each new one looks for those that have ended
+
+Finish = Callable[[], None]
+# Puts work on a stream; what it gives is left to do on the host once that work has ended.
+Issue = Callable[[Handle], Finish | None]
+
+
+class Progress(Enum):
+    KEPT = 0  # here, for the thread to hand on
+    ISSUED = 1  # on the stream
+    ENDED = 2
+
+
+@dataclass(eq=False, slots=True)
+class _Submission:
+    """One submission. `holds` is what it needs to be alive, `kernels` what it launches, `fills_host` says that there is
+    something in the host's memory once it has ended."""
+
+    value: int
+    holds: object
+    kernels: Sequence[str]
+    fills_host: bool = False
+    state: Progress = Progress.KEPT
+    event: Handle = None
+    error: MotetError | None = None
+    finish: Finish | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Deferred:
+    """What the thread has to do: wait, then issue or, for what works along with the host, do."""
+
+    entry: _Submission
+    issue: Issue
+    waits: list[Point]
+    for_host: bool
+    by_thread: bool
+    aborted: bool = False
+    begun: bool = False
+
+
+@dataclass
+class SortedWaits:
+    """What is to be waited for, by whom; `error` is that of a point that is poisoned."""
+
+    events: list[tuple[Handle, Point]] = field(default_factory=list[tuple[Handle, Point]])
+    points: list[Point] = field(default_factory=list[Point])
+    error: MotetError | None = None
+
+
+_NO_WAITS = SortedWaits()
+
+
+@dataclass(frozen=True)
+class StreamHandles:
+    """A queue's stream, and the events that are free."""
+
+    stream: Handle
+    events: list[Handle]
+
+    def destroy(self, api: StreamApi) -> None:
+        """Nothing uses them any more."""
+        for event in self.events:
+            api.event_destroy(event)
+        api.stream_destroy(self.stream)
+
+
+class StreamQueue:
+    """See `motet.runtime.timeline.Timeline`: values count submissions, from 1. A device's queues share its lock."""
+
+    def __init__(self, device: StreamOwner, number: int) -> None:
+        self.device = device
+        self.number = number
+        self._api = device.api
+        self.stream: Handle = self._api.stream_create()
+        self._lock = device.lock
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0  # threads that are to be told of changes
+        self._issued = 0
+        self._ended = 0
+        self._entries: deque[_Submission] = deque()  # in order; the first has value `_ended + 1`
+        self._errors: dict[int, MotetError] = {}
+        self._kept: deque[_Deferred] = deque()  # the first is in the thread's hands
+        self._events: list[Handle] = []  # that are free
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    # -- the timeline ----------------------------------------------------------------------------
+
+    def reached(self, value: int) -> bool:
+        if value <= self._ended:
+            return True
+        if os.getpid() != self.device.process:
+            return False
+        with self._lock:
+            self.advance()
+            return self._state(value) is Progress.ENDED
+
+    def error(self, value: int) -> MotetError | None:
+        return self._errors.get(value) if self.reached(value) else None
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        if value > self._ended and not self._wait(value, timeout):
+            return False
+        if self._errors and (error := self._errors.get(value)) is not None:
+            raise raisable(error)
+        return True
+
+    def _wait(self, value: int, timeout: float | None) -> bool:
+        self.device.check_process()
+        begin = time.monotonic()
+        while True:
+            with self._lock:
+                self.advance()
+                state = self._state(value)
+                if state is Progress.ENDED:
+                    return True
+                waited = time.monotonic() - begin
+                left = timeout - waited if timeout is not None else _IDLE
+                if left <= 0:
+                    return False
+                if state is Progress.KEPT:
+                    self._wait_for_change(left)
+                    continue
+            if waited > _SPIN:
+                time.sleep(min(_PART * waited, _LONGEST_SLEEP, left))
+
+    def is_kept(self, value: int) -> bool:
+        """Whether work is not on the stream yet."""
+        with self._lock:
+            return self._state(value) is Progress.KEPT
+
+    def wait_issued(self, value: int, timeout: float) -> bool:
+        """Blocks until work is on the stream or has ended; False if `timeout` seconds passed first."""
+        end = time.monotonic() + timeout
+        with self._lock:
+            while self._state(value) is Progress.KEPT:
+                if (left := end - time.monotonic()) <= 0:
+                    return False
+                self._wait_for_change(left)
+        return True
+
+    def _wait_for_change(self, timeout: float) -> None:
+        """With the lock held."""
+        self._waiting += 1
+        try:
+            self._changed.wait(timeout)
+        finally:
+            self._waiting -= 1
+
+    def _note_change(self) -> None:
+        """With the lock held. Nobody is there to be told, most of the time."""
+        if self._waiting:
+            self._changed.notify_all()
+
+    def event_of(self, value: int, for_host: bool) -> Handle | None:
+        """What a stream waits for in place of the host; None where there is no such thing yet, or any more."""
+        with self._lock:
+            entry = self._entry(value)
+            if entry is None or entry.state is not Progress.ISSUED or entry.error is not None:
+                return None
+            return None if for_host and entry.fills_host else entry.event
+
+    def _entry(self, value: int) -> _Submission | None:
+        index = value - self._ended - 1
+        return self._entries[index] if 0 <= index < len(self._entries) else None
+
+    def _state(self, value: int) -> Progress:
+        entry = self._entry(value)
+        return Progress.ENDED if entry is None else entry.state
+
+    def advance(self) -> None:
+        """Takes note of what has ended. Called with the lock held."""
+        while self._entries:
+            entry = self._entries[0]
+            if entry.state is Progress.ISSUED:
+                try:
+                    if not self._api.event_query(entry.event):
+                        return
+                except ApiError as error:
+                    self.device.lose(error)
+                    return
+                self._end(entry)
+            elif entry.state is Progress.KEPT:
+                return
+            self._entries.popleft()
+            self._ended = entry.value
+
+    def _end(self, entry: _Submission, error: MotetError | None = None) -> None:
+        """Nothing is done for a submission any more. Called with the lock held, also out of order."""
+        entry.error = error or entry.error
+        if entry.error is not None:
+            self._errors[entry.value] = entry.error
+        if entry.finish is not None and error is None:
+            entry.finish()
+        if entry.event is not None and error is None:
+            self._events.append(entry.event)
+        entry.event = entry.finish = entry.holds = None
+        entry.state = Progress.ENDED
+        self._note_change()
+
+    # -- submitting ------------------------------------------------------------------------------
+
+    def submit(
+        self, issue: Issue, waits: Sequence[Point], holds: object, kernels: Sequence[str] = (), *,
+        for_host: bool = False, fills_host: bool = False, by_thread: bool = False,
+    ) -> Point:
+        """Issues work now, or keeps it until it can be. `for_host` says that it touches the host's memory, so that
+        what it waits for must have ended there too; `fills_host`, that it writes there; `by_thread`, that it takes the
+        host's time."""
+        self.device.check_process()
+        sorted_waits = self._sort(waits, for_host) if waits else _NO_WAITS
+        with self._lock:
+            self.device.check_usable()
+            self._issued += 1
+            entry = _Submission(self._issued, holds, kernels, fills_host)
+            self._entries.append(entry)
+            if sorted_waits.error is not None:
+                self._end(entry, sorted_waits.error)
+            elif sorted_waits.points or self._kept or by_thread:
+                self._keep(_Deferred(entry, issue, list(waits), for_host, by_thread))
+            else:
+                self._issue(entry, issue, sorted_waits.events)
+            if len(self._entries) > _FEW:
+                self.advance()
+            return Point(self, entry.value)
+
+    def _sort(self, waits: Sequence[Point], for_host: bool) -> SortedWaits:
+        """Asks each timeline, with no lock of this device held."""
+        result = SortedWaits()
+        for point in waits:
+            timeline = point.timeline
+            event = timeline.event_of(point.value, for_host) if self._shares_events(timeline) else None
+            if event is not None:
+                if timeline is not self:
+                    result.events.append((event, point))
+            elif not point.reached:
+                result.points.append(point)
+            elif (error := point.error) is not None:
+                result.error = error
+        return result
+
+    def _shares_events(self, timeline: Timeline) -> TypeGuard[StreamQueue]:
+        """Whether a timeline is a queue whose events this one's stream can wait for."""
+        if not isinstance(timeline, StreamQueue):
+            return False
+        return timeline.device is self.device or self.device.shares_events(timeline.device)
+
+    def _issue(self, entry: _Submission, issue: Issue, events: Sequence[tuple[Handle, Point]]) -> None:
+        """Called with the lock held."""
+        device = self.device
+        try:
+            with device.current:
+                for event, point in events:
+                    self._let_stream_wait(event, point)
+                entry.state = Progress.ISSUED  # whatever goes wrong from here on may be this work's
+                try:
+                    entry.finish = issue(self.stream)
+                except MotetError as error:
+                    entry.error = error
+                self._record(entry)
+        except ApiError as error:
+            if not device.lose(error, entry.kernels):
+                entry.error = device.passing(error)
+                with device.current:
+                    self._record(entry)
+        self._note_change()
+
+    def _record(self, entry: _Submission) -> None:
+        if entry.state is Progress.ISSUED:
+            entry.event = self._events.pop() if self._events else self._api.event_create()
+            self._api.event_record(entry.event, self.stream)
+
+    def _let_stream_wait(self, event: Handle, point: Point) -> None:
+        try:
+            self._api.stream_wait(self.stream, event)
+        except ApiError as error:
+            if not error.is_invalid_handle or not point.reached:  # another device's, which was closed meanwhile
+                raise
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _keep(self, kept: _Deferred) -> None:
+        self._kept.append(kept)
+        if self._thread is None:
+            name = f"motet {self.device.info.uri} queue {self.number}"
+            self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._thread.start()
+        self._note_change()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._has_work():
+                    self._thread = None
+                    return
+                kept = self._kept[0]
+            waits = self._await(kept)
+            with self._lock:
+                kept.begun = not kept.aborted and waits.error is None and self.device.lost is None
+                if not kept.aborted and not kept.begun:
+                    self._end(kept.entry, waits.error or self.device.lost)
+                elif kept.begun and not kept.by_thread:
+                    self._issue(kept.entry, kept.issue, waits.events)
+            if kept.begun and kept.by_thread:
+                self._work(kept, waits.events)
+            with self._lock:
+                if self._kept and self._kept[0] is kept:
+                    self._kept.popleft()
+                self._note_change()
+            del kept, waits  # a thread at rest keeps no one's memory alive
+
+    def _has_work(self) -> bool:
+        """SortedWaits a while for something to be kept. With the lock held."""
+        end = time.monotonic() + _IDLE
+        while not self._kept and not self._closing and (left := end - time.monotonic()) > 0:
+            self._wait_for_change(left)
+        return bool(self._kept)
+
+    def _work(self, kept: _Deferred, events: Sequence[tuple[Handle, Point]]) -> None:
+        """What takes the host's time is done without the lock; only the thread uses the stream meanwhile."""
+        entry, device = kept.entry, self.device
+        error: ApiError | None = None
+        try:
+            with device.current:
+                for event, point in events:
+                    self._let_stream_wait(event, point)
+                kept.issue(self.stream)
+        except ApiError as raised:
+            error = raised
+        with self._lock:
+            if entry.state is Progress.ENDED:
+                return
+            if error is not None and not device.lose(error):
+                entry.error = device.passing(error)
+            if entry.state is Progress.KEPT:  # it is not, if the device is lost
+                self._issue(entry, lambda _: None, ())
+
+    def _await(self, kept: _Deferred) -> SortedWaits:
+        while True:
+            waits = self._sort(kept.waits, kept.for_host)
+            if waits.error is not None or not waits.points or kept.aborted:
+                return waits
+            point = waits.points[0]
+            timeline = point.timeline
+            if self._shares_events(timeline) and timeline.is_kept(point.value):
+                timeline.wait_issued(point.value, _ABORT_LATENCY)
+                continue
+            try:
+                point.wait(_ABORT_LATENCY)
+            except MotetError:
+                continue  # it is poisoned, which `_sort` finds
+
+    # -- its end ---------------------------------------------------------------------------------
+
+    def abort(self, error: MotetError) -> None:
+        """What is kept ends at once; what the device works at, with `error` when it has ended. With the lock held."""
+        for kept in list(self._kept):
+            if kept.begun:
+                kept.entry.error = error
+                continue
+            kept.aborted = True
+            self._end(kept.entry, error)
+        self._kept = deque(kept for kept in self._kept if kept.begun)
+        for entry in self._entries:
+            if entry.state is Progress.ISSUED:
+                entry.error = error
+        self._note_change()
+
+    def fail(self, error: MotetError) -> None:
+        """The device is lost: everything ends. With the lock held."""
+        for kept in self._kept:
+            kept.aborted = True
+        self._kept.clear()
+        for entry in self._entries:
+            if entry.state is not Progress.ENDED:
+                self._end(entry, error)
+        if self._entries:
+            self._ended = self._entries[-1].value
+        self._entries.clear()
+        self._note_change()
+
+    def kernels(self) -> list[str]:
+        """The kernels that may be at work. With the lock held."""
+        return [name for entry in self._entries if entry.state is Progress.ISSUED for name in entry.kernels]
+
+    @property
+    def handles(self) -> StreamHandles:
+        """What the vendor's library has of it."""
+        return StreamHandles(self.stream, self._events)
+
+    def drain(self) -> None:
+        """Blocks until everything has ended."""
+        while self._entries:
+            self._wait(self._ended + 1, None)
+        with self._lock:
+            while self._kept:
+                self._wait_for_change(_IDLE)
+
+    def stop(self) -> None:
+        """Ends the thread, which has nothing to do any more."""
+        with self._lock:
+            self._closing = True
+            thread = self._thread
+            self._note_change()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

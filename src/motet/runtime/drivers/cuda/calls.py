@@ -1,0 +1,432 @@
+"""Calls of functions with tensors on a GPU: of PyTorch, CuPy, or anything with DLPack or the CUDA array interface.
+
+    y = session(x)                      # x and y on the GPU, on PyTorch's current stream
+    session(x, out=y, stream=side)      # on another one
+
+A function whose work is all on one GPU is put on the caller's stream and nothing is waited for (`single_launch.py`).
+Where other devices take part, the call begins behind the stream's work and has ended when it returns.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+import motet.runtime.dlpack as dlpack
+import motet.runtime.tensors as tensors
+from motet.artifact.dtypes import DTYPES, spelling
+from motet.artifact.schema import Signature, TensorSpec
+from motet.errors import CallError
+from motet.runtime.device_array import DeviceArray
+from motet.runtime.drivers.cuda import external, libraries
+from motet.runtime.drivers.cuda.device import CudaDevice
+from motet.runtime.drivers.cuda.external import DLPACK_CUDA, LEGACY_STREAM
+from motet.runtime.drivers.cuda.libraries import Library
+from motet.runtime.drivers.cuda.single_launch import DirectWork
+from motet.runtime.drivers.cuda.torch_call import TorchCall, torch_call
+from motet.runtime.foreign import Callee
+from motet.runtime.instantiate import Shape
+from motet.runtime.plan_executor import PlacedInstance
+from motet.runtime.pointer import Pointer
+
+_ALIGNMENT = 16  # bytes, which kernels rely on
+_SHARED_STREAMS = (0, 1, 2)  # handles that every context has
+
+
+@dataclass(frozen=True)
+class GpuArgument:
+    """A tensor on GPU `ordinal`, contiguous. `tensor` keeps its memory; `producer` is a stream whose work it waits
+    for, where that is known."""
+
+    tensor: Any
+    ordinal: int
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read_only: bool = False
+    producer: int | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class HostArgument:
+    """An argument that does not lie on the GPU, which is sent there."""
+
+    array: np.ndarray[Any, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+
+Argument = GpuArgument | HostArgument
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Whether an argument lies on a GPU of NVIDIA's."""
+    if type(value) is DeviceArray:
+        return value.device.info.family == "cuda"
+    device = getattr(value, "__dlpack_device__", None)
+    if device is not None:
+        try:
+            return int(device()[0]) == DLPACK_CUDA
+        except (TypeError, ValueError, RuntimeError, BufferError, AttributeError):
+            return False
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def call(
+    callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any
+) -> tuple[Any, TorchCall | None]:
+    """See `motet.runtime.foreign.StreamCalls`."""
+    return _StreamCall(callee, arguments, out, stream).run()
+
+
+def current_stream(arguments: Sequence[Any]) -> int:
+    """The stream that a call with these arguments in this thread is put on."""
+    loaded = libraries.loaded()
+    there = [value for value in arguments if is_on_gpu(value)]
+    library = next((library for library in loaded if any(library.owns(value) for value in there)), None)
+    return 0 if library is None else library.current_stream(_home(there, loaded))
+
+
+def resident(callee: Callee, arguments: Sequence[Any]) -> list[Any]:
+    """The arguments of a call that is measured, those on a GPU as tensors of the session's, behind what is on their
+    stream. Raises CallError."""
+    return _StreamCall(callee, arguments, [None] * len(callee.signature.results), None).resident()
+
+
+def stream_handle(stream: Any) -> int | None:
+    """The handle of a stream: a number, one of PyTorch's or CuPy's, or an object with `__cuda_stream__`."""
+    if isinstance(stream, numbers.Integral):
+        return int(stream)
+    for attribute in ("cuda_stream", "ptr"):
+        if isinstance(found := getattr(stream, attribute, None), numbers.Integral):
+            return int(found)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        return None
+    pair = protocol() if callable(protocol) else protocol
+    return int(cast(Sequence[int], pair)[1])
+
+
+class _StreamCall:
+    def __init__(self, callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any) -> None:
+        self.callee = callee
+        self.signature = signature = callee.signature
+        self.where = callee.where
+        self.arguments = arguments
+        self.out = out
+        loaded = libraries.loaded()
+        there = [value for value in (*arguments, *out) if value is not None and is_on_gpu(value)]
+        owners = [library for library in loaded if any(library.owns(value) for value in there)]
+        self.library: Library | None = owners[0] if owners else None
+        self.loaded = loaded
+        self.home = _home(there, loaded)
+        self.is_given = stream is not None
+        self.stream = _handle(stream, signature.name) if stream is not None else self._current(self.home)
+        self.destinations = {spec.destination for spec in signature.results if spec.destination is not None}
+
+    def _current(self, ordinal: int) -> int:
+        return 0 if self.library is None else self.library.current_stream(ordinal)
+
+    def run(self) -> tuple[Any, TorchCall | None]:
+        inputs = [
+            self._adopt(value, spec, where, writable=index in self.destinations)
+            for index, (value, spec, where) in enumerate(
+                zip(self.arguments, self.signature.inputs, self.where, strict=True)
+            )
+        ]
+        instance, again = self.callee.find(inputs)
+        for argument, shape, where in zip(inputs, instance.inputs, self.where, strict=True):
+            tensors.check_shape(cast(Any, argument), shape.extents, where)
+        if not isinstance(instance, PlacedInstance):
+            raise CallError(f"{self._name_of(inputs)}: lies on cuda:{self.home}, and nothing of this session does; "
+                            f'load it with devices="cuda:{self.home}", or copy the tensor to the host')  # fmt: skip
+        device = _device_of(instance, self.home, self._name_of(inputs))
+        if self.is_given:
+            _check_stream(device, self.stream, self.signature.name)
+        direct = _direct(instance, device)
+        if direct is None:
+            return self._run_placed(instance, device, inputs), None
+        addresses = [self._ready(device, argument) for argument in inputs]
+        results, returned = self._results(device, inputs, instance.results)
+        direct([*(item.address for item in addresses), *(result.address for result in results)], self.stream)
+        value = _as_value(returned)
+        own = any(spec.state is not None for spec in (*self.signature.inputs, *self.signature.results))
+        if again and isinstance(self.library, libraries.Torch) and not own:
+            return value, torch_call(self.library, direct, self.signature, instance, self.home, self.callee.fallback)
+        return value, None
+
+    def resident(self) -> list[Any]:
+        inputs = [
+            self._adopt(value, spec, where, writable=False)
+            for value, spec, where in zip(self.arguments, self.signature.inputs, self.where, strict=True)
+        ]
+        instance, _ = self.callee.find(inputs)
+        if not isinstance(instance, PlacedInstance):
+            return list(self.arguments)
+        device = _device_of(instance, self.home, self._name_of(inputs))
+        device.let_queues_wait_for(self.stream)
+        return [_taken(device, item) if isinstance(item, GpuArgument) else item.array for item in inputs]
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def _name_of(self, inputs: Sequence[Argument]) -> str:
+        """The first argument on a GPU, for errors."""
+        found = [where for where, item in zip(self.where, inputs, strict=True) if isinstance(item, GpuArgument)]
+        return found[0] if found else self.signature.name
+
+    def _adopt(self, value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Argument:
+        if not is_on_gpu(value):
+            if writable:
+                raise CallError(f"{where}: a destination in the host's memory; expected a tensor on cuda:{self.home}")
+            return HostArgument(tensors.adopt(value, spec, where, writable=False))
+        found = self._described(value, where, writable)
+        expected = DTYPES[spec.dtype]
+        if found.dtype != expected and not _is_same_integer(found.dtype, expected, spec):
+            raise CallError(f"{where}: dtype {spelling(found.dtype)} given, {spec.dtype} expected")
+        if found.ordinal != self.home:
+            raise CallError(
+                f"{where}: lies on cuda:{found.ordinal}, other arguments on cuda:{self.home}; expected all on one GPU"
+            )
+        if writable and found.read_only:
+            raise CallError(f"{where}: read-only memory given, a destination must be writable")
+        return found
+
+    def _described(self, value: Any, where: str, writable: bool) -> GpuArgument:
+        """A tensor on a GPU, copied there where its library can, if it has gaps or lies askew."""
+        if type(value) is DeviceArray:
+            buffer, ordinal = cast(Any, value.buffer), value.device.info.ordinal
+            return GpuArgument(value, ordinal, buffer.address, value.shape, value.dtype, False, buffer.stream)
+        library = next((library for library in self.loaded if library.owns(value)), None)
+        if library is None:
+            return self._exported(value, where)
+        ordinal, address, shape, dtype, contiguous = library.describe(value)
+        if dtype is None:
+            raise CallError(f"{where}: dtype {value.dtype} given; expected one of {', '.join(DTYPES)}")
+        if contiguous and not address % _ALIGNMENT:
+            return GpuArgument(value, ordinal, address, shape, dtype)
+        if writable:
+            problem = f"it lies at {address:#x}" if contiguous else "it is not contiguous"
+            raise CallError(
+                f"{where}: {problem}; a destination must be contiguous and aligned to {_ALIGNMENT} bytes"
+            )
+        copy = library.contiguous(value, ordinal, self.stream)
+        return GpuArgument(copy, ordinal, library.describe(copy)[1], shape, dtype)
+
+    def _exported(self, value: Any, where: str) -> GpuArgument:
+        producer: int | None = None
+        if type(value) is Pointer:
+            ordinal, found = value.__dlpack_device__()[1], external.pointed(value)
+        elif hasattr(value, "__dlpack__"):
+            ordinal = int(value.__dlpack_device__()[1])
+            found = dlpack.export_from(value, where, self.stream or LEGACY_STREAM)
+        else:
+            interface = cast(Mapping[str, Any], value.__cuda_array_interface__)
+            ordinal = self.home
+            found = dlpack.read_cuda_interface(interface, value, where)
+            stream = interface.get("stream")
+            producer = int(stream) if stream is not None else None
+        if not dlpack.is_contiguous(found):
+            raise CallError(f"{where}: strides of {found.strides} bytes given; expected a contiguous tensor")
+        if found.address % _ALIGNMENT and 0 not in found.shape:
+            raise CallError(f"{where}: it lies at {found.address:#x}; expected a multiple of {_ALIGNMENT}; copy it")
+        return GpuArgument(found, ordinal, found.address, found.shape, found.dtype, found.read_only, producer)
+
+    def _ready(self, device: CudaDevice, argument: Argument) -> GpuArgument:
+        """An argument on the GPU, in the order of the stream."""
+        if isinstance(argument, HostArgument):
+            made = _sent(device, argument.array, self.stream)
+            return GpuArgument(made, self.home, made.buffer.address, made.shape, made.dtype)
+        if argument.producer is not None:
+            device.let_stream_wait(self.stream, argument.producer)
+        if type(argument.tensor) is DeviceArray:
+            cast(Any, argument.tensor.buffer).stream = self.stream
+        return argument
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def _results(
+        self, device: CudaDevice, inputs: Sequence[Argument], shapes: Sequence[Shape]
+    ) -> tuple[list[GpuArgument], list[Any]]:
+        results: list[GpuArgument] = []
+        returned: list[Any] = []
+        for index, (spec, shape, given) in enumerate(zip(self.signature.results, shapes, self.out, strict=True)):
+            where = f'{self.signature.name}: result {index}' + (f' ("{spec.name}")' if spec.name else "")
+            if spec.destination is not None:
+                value = self.arguments[spec.destination]
+                if given is not None and given is not value:
+                    raise CallError(f"{where}: is written to argument {spec.destination}; out must be that or None")
+                place = cast(GpuArgument, inputs[spec.destination])
+            elif given is not None:
+                value = given
+                if not is_on_gpu(given):
+                    raise CallError(f"{where}: out in the host's memory; expected a tensor on cuda:{self.home}")
+                place = cast(GpuArgument, self._adopt(given, spec, where, writable=True))
+                tensors.check_shape(cast(Any, place), shape.extents, where)
+                place = self._ready(device, place)
+            else:
+                value = self._made(device, shape, self.stream, spec)
+                place = self._described(value, where, writable=True)
+            results.append(place)
+            returned.append(value)
+        _check_overlaps(self.signature, inputs, results, self.out)
+        return results, returned
+
+    def _made(self, device: CudaDevice, shape: Shape, stream: int, spec: TensorSpec) -> Any:
+        """Memory for a result: the library's tensor, or the session's own, as of states."""
+        if spec.state is None and self.library is not None and libraries.has_dtype(self.library, shape.dtype):
+            return self.library.empty(shape.extents, shape.dtype, device.ordinal, stream)
+        return DeviceArray(device, device.allocate_for(shape.bytes, stream), shape.extents, shape.dtype)
+
+    # -- several devices -------------------------------------------------------------------------
+
+    def _run_placed(self, instance: PlacedInstance, device: CudaDevice, inputs: Sequence[Argument]) -> Any:
+        results: list[Any] = []
+        places: list[GpuArgument | None] = []
+        for index, (shape, given) in enumerate(zip(instance.results, self.out, strict=True)):
+            spec = self.signature.results[index]
+            if spec.destination is not None or given is not None:
+                value = self.arguments[spec.destination] if spec.destination is not None else given
+                own = self._adopt(value, spec, f"{self.signature.name}: result {index}", writable=True)
+                places.append(cast(GpuArgument, own))
+                results.append(value)
+                continue
+            home = instance.devices[instance.plan.result_devices[index]].device
+            value = np.empty(shape.extents, shape.dtype)
+            if isinstance(home, CudaDevice):
+                stream = self.stream if home is device or self.library is None else self._current(home.ordinal)
+                value = self._made(home, shape, stream, spec)
+                home.let_queues_wait_for(stream)
+            places.append(self._described(value, "", writable=True) if isinstance(home, CudaDevice) else None)
+            results.append(value)
+        device.let_queues_wait_for(self.stream)
+        taken: list[Any] = [_taken(device, item) if isinstance(item, GpuArgument) else item.array for item in inputs]
+        for value, place in zip(results, places, strict=True):
+            taken.append(value if place is None else _taken(_device_of(instance, place.ordinal, ""), place))
+        instance.run(taken)
+        torch = self.library.torch if isinstance(self.library, libraries.Torch) else None
+        returned = [
+            tensors.to_torch(value, torch) if torch is not None and isinstance(value, np.ndarray) and spec.state is None
+            else value
+            for value, spec in zip(results, self.signature.results, strict=True)
+        ]
+        return _as_value(returned)
+
+
+def _as_value(returned: Sequence[Any]) -> Any:
+    if len(returned) == 1:
+        return returned[0]
+    return tuple(returned) if returned else None
+
+
+def _home(there: Sequence[Any], loaded: Sequence[Library]) -> int:
+    """The GPU that the first tensor lies on."""
+    for value in there:
+        if type(value) is DeviceArray:
+            return value.device.info.ordinal
+        if hasattr(value, "__dlpack_device__"):
+            return int(value.__dlpack_device__()[1])
+        library = next((library for library in loaded if library.owns(value)), None)
+        if library is not None:
+            return library.describe(value)[0]
+    return 0
+
+
+def _is_same_integer(given: np.dtype[Any], expected: np.dtype[Any], spec: TensorSpec) -> bool:
+    """Whether a signless integer is given as one of the other sign."""
+    signless = spec.dtype.startswith("i") and expected.kind == "i"
+    return signless and given.kind in "iu" and given.itemsize == expected.itemsize
+
+
+def _handle(stream: Any, name: str) -> int:
+    """The handle of a caller's stream. Raises CallError for what is none."""
+    handle = stream_handle(stream)
+    if handle is not None:
+        return handle
+    raise CallError(
+        f"{name}: stream: {type(stream).__name__} given; expected a stream of PyTorch's or CuPy's, an object with "
+        "__cuda_stream__, or a handle"
+    )
+
+
+def _check_stream(device: CudaDevice, stream: int, name: str) -> None:
+    if stream in _SHARED_STREAMS:
+        return
+    if not device.has_stream(stream):
+        raise CallError(f"{name}: stream {stream:#x} is not one of {device.info.uri}; expected one of the GPU on which "
+                        "the arguments lie")  # fmt: skip
+
+
+def _device_of(instance: PlacedInstance, ordinal: int, where: str) -> CudaDevice:
+    """The device of an instance that is a GPU."""
+    found = [loaded.device for loaded in instance.devices if isinstance(loaded.device, CudaDevice)]
+    for device in found:
+        if device.info.ordinal == ordinal:
+            return device
+    here = ", ".join(dict.fromkeys(loaded.device.info.uri for loaded in instance.devices))
+    raise CallError(f"{where}: lies on cuda:{ordinal}; this session works on {here}; copy it there")
+
+
+def _direct(instance: PlacedInstance, device: CudaDevice) -> DirectWork | None:
+    """The whole instance as work of one GPU, made once."""
+    if not instance.direct:
+        alone = instance.alone()
+        made = None
+        if alone is not None and alone.loaded.device is device:
+            parameters = [alone.loaded.parameter(index) for index in alone.concrete.parameters]
+            concrete = alone.concrete
+            made = DirectWork(device, cast(Any, alone.commands), concrete.arena, parameters, concrete.statuses)
+        instance.direct.append(made)
+    return instance.direct[0]
+
+
+def _sent(device: CudaDevice, array: np.ndarray[Any, Any], stream: int) -> DeviceArray:
+    made = DeviceArray(device, device.allocate_for(array.nbytes, stream), array.shape, array.dtype)
+    device.write_on_stream(cast(Any, made.buffer), array, stream)
+    return made
+
+
+def _taken(device: CudaDevice, tensor: GpuArgument) -> DeviceArray:
+    """For a call that ends before it returns."""
+    if type(tensor.tensor) is DeviceArray:
+        return tensor.tensor
+    if tensor.producer is not None:
+        device.let_queues_wait_for(tensor.producer)
+    buffer = device.adopt_address(tensor.address, tensor.bytes, tensor.tensor)
+    return DeviceArray(device, buffer, tensor.shape, tensor.dtype)
+
+
+def _check_overlaps(
+    signature: Signature, inputs: Sequence[Argument], results: Sequence[GpuArgument], given: Sequence[Any]
+) -> None:
+    """Raises CallError if memory that is written is read, or written, through another tensor too."""
+    for index, spec in enumerate(signature.results):
+        own = spec.destination
+        if own is None and given[index] is None:
+            continue
+        there = [(i, item) for i, item in enumerate(inputs) if isinstance(item, GpuArgument)]
+        others = [(f"argument {i}", item) for i, item in there if i != own]
+        others += [(f"result {i}", item) for i, item in enumerate(results[:index])]
+        for name, other in others:
+            mine = results[index]
+            if mine.address < other.address + other.bytes and other.address < mine.address + mine.bytes:
+                place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
+                raise CallError(f"{signature.name}: {place} shares memory with {name}; give memory of its own")

@@ -1,0 +1,435 @@
+"""Recorded work: kernels and copies with their dependences, as a CUDA graph, or one after the other if they are few.
+
+The parameters of all commands lie in one array, where the addresses are the buffers' plus offsets; the memory that
+kernels work in is one buffer more, behind the others. A graph is made once, and *instantiated* a few times, each
+instance for the addresses it was last submitted with: the same ones again need one call, others update the nodes that
+they change. One or two commands become a graph when they come to the same addresses again. What a library puts on a
+stream is captured there, and is a graph within the graph. A kernel that itself waits for what it depends on is launched
+while that still runs (`overlaps`), where that is kernels alone. Source: CUDA C++ Programming Guide, sections on CUDA
+graphs and on programmatic dependent launch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from motet.errors import DeviceError
+from motet.runtime.device import Work
+from motet.runtime.drivers.common.lifetime import OwnedResources
+from motet.runtime.drivers.common.recording import check_work
+from motet.runtime.drivers.common.streams import Handle
+from motet.runtime.drivers.cuda.api import CudaError
+from motet.runtime.drivers.cuda.core import CudaCore
+from motet.runtime.drivers.cuda.cublaslt import CublasError, Matmul
+from motet.runtime.drivers.cuda.program import CudaExecutable, CudaKernel, alone, pack_size
+from motet.runtime.drivers.cuda.quick_calls import CudaLaunch, make_launch
+
+_FEW = 2  # commands that are not worth a graph
+_INSTANCES = 8  # of a graph
+_SMALL_INSTANCES = 64  # of a graph of so few
+_MOST_PROGRAMS = (1 << 31) - 1
+_SCRATCH_ALIGNMENT = 128
+_LIGHT = 48 << 10  # bytes of shared memory of blocks of which several fit on a processor, wherever they are placed
+_WORKSPACE_ALIGNMENT = 256  # of memory that a library works in
+_OTHER_GRAPH = (1, 910)  # codes: an invalid value, and that a graph cannot become the other
+
+# Puts a command on a stream by calling the last, between two events of which it gives the second.
+Around = Callable[["CudaCommand", Handle, Callable[[], None]], Handle]
+Numbers = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True)
+class CudaCommand:
+    """A launch, a product by a library, a copy of `bytes` bytes, or, where all are absent, nothing; `first` is where
+    its parameters begin. `kernel` is its name or `copy`; it `waits` for what it depends on by itself, and
+    may begin `early`, while the one kernel that this is still runs."""
+
+    launch: CudaLaunch | None
+    bytes: int
+    first: int
+    after: tuple[int, ...]
+    kernel: str
+    waits: bool = False
+    early: bool = False
+    product: _Product | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.launch is None and self.product is None and not self.bytes
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What a library does in the place of a kernel that has `buffers` buffers; the address of the memory that it works
+    in stands `space` behind them."""
+
+    matmul: Matmul
+    buffers: int
+    space: int
+
+
+@dataclass(eq=False)
+class _Graph:
+    """A graph, the places of its commands in it, and what each launch is set with."""
+
+    handle: Handle
+    places: list[Handle]
+    nodes: list[Handle]
+
+
+@dataclass(eq=False)
+class GraphInstance:
+    """A graph that can be launched, and the parameters it is set for. It is one for good: set for others, the graph is
+    another one's, and `handle` 0."""
+
+    handle: Handle
+    values: Numbers
+
+
+class CudaCommandBuffer:
+    """See `motet.runtime.device.CommandBuffer`. Run with the device's lock held, and its context current, on `bases`:
+    the addresses of the externals, then that of `scratch` bytes for the kernels to work in."""
+
+    def __init__(
+        self, device: CudaCore, resources: OwnedResources, executable: CudaExecutable, work: Sequence[Work],
+        externals: int, scratch: int,
+    ) -> None:
+        uri = device.info.uri
+        self.context = device.current.context
+        self.executable = executable
+        self.externals = externals
+        self.needed = check_work(uri, work, executable.by_name, externals)
+        self._api = device.api
+        self._lose = device.lose
+        self._overlaps = device.overlaps
+        self._resources = resources
+        self.scratch = 0
+        values: list[int] = []
+        moving: list[tuple[int, int, int]] = []  # where an address stands, of which external, at which offset
+        drafts: list[tuple[Work, CudaKernel | None, int]] = []
+        for index, item in enumerate(work):
+            kernel = executable.by_name[item.kernel] if item.op == "launch" else None
+            first = len(values)
+            for number, reference in enumerate(item.references):
+                moving.append((first + number, reference.external, reference.offset))
+                values.append(0)
+            if kernel is not None:
+                values += _sizes(f"device {uri}: command {index}", item, kernel)
+                _check_product(f"device {uri}: command {index}", item, kernel)
+                if own := _scratch_of(kernel, scratch, item.tasks):
+                    if kernel.matmul is not None:
+                        self.scratch = _up(self.scratch, _WORKSPACE_ALIGNMENT)
+                    moving.append((len(values), externals, self.scratch))
+                    self.scratch += own
+                values += [0, 0]  # the hidden ones: the scratch and that of profilers
+            drafts.append((item, kernel, first))
+        self._values: Numbers = np.array(values, np.uint64)
+        self._pointers: Numbers = self._values.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
+        self.commands = [self._command(item, kernel, first) for item, kernel, first in drafts]
+        self.commands = [self._begun_early(command) for command in self.commands]
+        self.kernels = tuple(dict.fromkeys(c.kernel for c in self.commands if c.launch is not None or c.product))
+        self._capturing: Handle | None = None  # a stream, for what libraries do
+        places, which, offsets = zip(*moving, strict=True) if moving else ((), (), ())
+        self._places = np.array(places, np.intp)
+        self._which = np.array(which, np.intp)
+        self._offsets: Numbers = np.array(offsets, np.uint64)
+        self._pointed: tuple[int, ...] = ()  # the buffers that the parameters are of now
+        self._command_of = np.repeat(
+            np.arange(len(drafts)), np.diff([*(first for *_, first in drafts), len(values)])
+        )
+        self._graph: _Graph | None = None
+        self._instances: dict[tuple[int, ...], GraphInstance] = {}  # the one that was set first, first
+        self._met: dict[tuple[int, ...], None] = {}  # what few commands ran on of late
+        self._is_graph = sum(not c.is_nothing for c in self.commands) > _FEW
+
+    def _command(self, item: Work, kernel: CudaKernel | None, first: int) -> CudaCommand:
+        if kernel is None:
+            return CudaCommand(None, item.references[0].bytes, first, item.after, "copy")
+        if item.tasks == 0:
+            return CudaCommand(None, 0, first, item.after, item.kernel)
+        if kernel.matmul is not None:
+            buffers = len(item.references)
+            product = _Product(kernel.matmul, buffers, buffers + len(item.sizes))
+            return CudaCommand(None, 0, first, item.after, item.kernel, product=product)
+        address = self._pointers.ctypes.data + 8 * first
+        launch = make_launch(kernel.function, item.tasks, kernel.threads, kernel.facts.shared, address)
+        return CudaCommand(launch, 0, first, item.after, item.kernel, kernel.facts.waits and self._overlaps)
+
+    # -- submitting ------------------------------------------------------------------------------
+
+    def run(self, bases: tuple[int, ...], stream: Handle) -> None:
+        """Puts all of it on a stream."""
+        instance = self.instance(bases)
+        if instance is None:
+            self.run_in_order(bases, stream)
+        else:
+            self._api.executable_launch(instance.handle, stream)
+
+    def instance(self, bases: tuple[int, ...]) -> GraphInstance | None:
+        """A graph set for `bases`; None where few commands, which were not run on them of late, are better launched as
+        they are."""
+        instance = self._instances.get(bases)
+        if instance is None and not self._is_graph and bases not in self._met:
+            if len(self._met) >= _SMALL_INSTANCES:
+                del self._met[next(iter(self._met))]
+            self._met[bases] = None
+            return None
+        return instance or self._instance_for(bases)
+
+    def run_checked(self, bases: tuple[int, ...], stream: Handle) -> None:
+        """Puts one command after the other on a stream, and waits for each. With the lock held."""
+
+        def after(command: CudaCommand) -> None:
+            try:
+                self._api.stream_synchronize(stream)
+            except CudaError as error:
+                if not self._lose(error, [command.kernel], alone=True):
+                    raise
+
+        self.run_in_order(bases, stream, after)
+
+    def run_in_order(
+        self, bases: tuple[int, ...], stream: Handle, after: Callable[[CudaCommand], None] | None = None
+    ) -> None:
+        """Puts one command after the other on a stream."""
+        self._point_to(bases)
+        for number, command in enumerate(self.commands):
+            self._put(command, stream, command.early and command.after == (number - 1,) and after is None)
+            if after is not None:
+                after(command)
+
+    def run_on(self, bases: tuple[int, ...], streams: Sequence[Handle], around: Around) -> None:
+        """Puts the commands on several streams, so that those that need nothing of one another may run at once as in
+        the graph. The first stream begins before all others, and has ended after them; `around` puts a command on its
+        stream between two events, and gives the second."""
+        api = self._api
+        self._point_to(bases)
+        lanes = spread([command.after for command in self.commands], len(streams))
+        begun = api.event_create()
+        api.event_record(begun, streams[0])
+        for stream in streams[1 : max(lanes, default=0) + 1]:
+            api.stream_wait(stream, begun)
+        ends: list[Handle] = []
+        for command, lane in zip(self.commands, lanes, strict=True):
+            for before in command.after:
+                if lanes[before] != lane:
+                    api.stream_wait(streams[lane], ends[before])
+            ends.append(around(command, streams[lane], functools.partial(self._put, command, streams[lane])))
+        for lane, end in zip(lanes, ends, strict=True):
+            if lane:
+                api.stream_wait(streams[0], end)
+        api.event_destroy(begun)
+
+    def _put(self, command: CudaCommand, stream: Handle, early: bool = False) -> None:
+        if command.launch is not None:
+            self._api.launch(command.launch, stream, early)
+        elif command.product is not None:
+            self._multiply(command, command.product, stream)
+        elif command.bytes:
+            source, target = (int(value) for value in self._values[command.first : command.first + 2])
+            self._api.copy(target, source, command.bytes, stream)
+
+    def _multiply(self, command: CudaCommand, product: _Product, stream: Handle) -> None:
+        """Raises DeviceError for what the library refuses after all."""
+        first, matmul = command.first, product.matmul
+        addresses: list[int] = self._values[first : first + product.buffers].tolist()
+        space = int(self._values[first + product.space]) if matmul.workspace else 0
+        try:
+            matmul.run(addresses, space, stream)
+        except CublasError as error:
+            where = f"device {self.executable.device.info.uri}: kernel {command.kernel}"
+            raise DeviceError(f"{where}: by cuBLASLt: {error}") from error
+
+    def single(self) -> tuple[CudaLaunch, list[int], list[tuple[int, int, int]]] | None:
+        """The work where it is one launch: its parameters, and which of them are addresses, each in an external at an
+        offset."""
+        if len(self.commands) != 1 or self.commands[0].launch is None:
+            return None
+        moving = zip(self._places, self._which, self._offsets, strict=True)
+        return self.commands[0].launch, self._values.tolist(), [(int(p), int(w), int(o)) for p, w, o in moving]
+
+    def _point_to(self, bases: tuple[int, ...]) -> None:
+        if bases != self._pointed:
+            self._pointed = bases
+            self._values[self._places] = np.array(bases, np.uint64)[self._which] + self._offsets
+
+    # -- graphs ----------------------------------------------------------------------------------
+
+    def _instance_for(self, bases: tuple[int, ...]) -> GraphInstance:
+        """An instance set for `bases`: a new one, or the one that was set first."""
+        self._point_to(bases)
+        if len(self._instances) < (_INSTANCES if self._is_graph else _SMALL_INSTANCES):
+            instance = self._instantiate()
+        else:
+            before = self._instances.pop(next(iter(self._instances)))
+            instance = GraphInstance(before.handle, before.values)
+            before.handle = 0
+            changed: list[int] = np.unique(self._command_of[self._values != instance.values]).tolist()
+            if self._set(instance.handle, changed):
+                instance.values[:] = self._values
+            else:
+                instance = self._instantiate()
+        self._instances[bases] = instance
+        return instance
+
+    def _instantiate(self) -> GraphInstance:
+        is_new = self._graph is None
+        if self._graph is None:
+            self._graph = self._build()
+        handle = self._api.graph_instantiate(self._graph.handle)
+        api = self._api
+        self._resources.add(lambda: api.executable_destroy(handle))
+        # It begins with the parameters that the graph was built with.
+        if not is_new and not self._set(handle, range(len(self.commands))):
+            for instance in self._instances.values():  # nothing of which can be set by another graph
+                instance.handle = 0
+            self._instances.clear()
+            self._graph = None
+            return self._instantiate()
+        return GraphInstance(handle, self._values.copy())
+
+    def _set(self, handle: Handle, numbers: Iterable[int]) -> bool:
+        """Sets commands of an instance to the parameters that there are now; False where what a library does for them
+        is another graph than it was."""
+        for number in numbers:
+            try:
+                self._update(handle, number)
+            except CudaError as error:
+                if self.commands[number].product is None or error.code not in _OTHER_GRAPH:
+                    raise
+                return False
+        return True
+
+    def _build(self) -> _Graph:
+        api = self._api
+        graph = _Graph(api.graph_create(), [], [])
+        handle = graph.handle
+        self._resources.add(lambda: api.graph_destroy(handle))
+        for command in self.commands:
+            after = [graph.places[index] for index in dict.fromkeys(command.after)]
+            node = None
+            if command.launch is not None:
+                node = api.kernel_node(command.launch)
+                place = api.graph_add_kernel(handle, after, node, command.early)
+            elif command.product is not None:
+                child = self._captured(command, command.product)
+                place = api.graph_add_child(handle, after, child)
+                api.graph_destroy(child)
+            elif command.bytes:
+                source, target = (int(value) for value in self._values[command.first : command.first + 2])
+                place = api.graph_add_copy(handle, after, target, source, command.bytes, self.context)
+            else:
+                place = api.graph_add_nothing(handle, after)
+            graph.places.append(place)
+            graph.nodes.append(node)
+        return graph
+
+    def _begun_early(self, command: CudaCommand) -> CudaCommand:
+        """A command that waits by itself for the one kernel that it comes after, launched so that it may begin early.
+        Its blocks are then placed while that kernel still runs, where there is room: those that come alone on a
+        processor, as blocks with much shared memory do, are as even as ever; a few with less would heap on processors
+        that have nothing to do. They ask for so much that they come alone, too. Others begin early where they are so
+        light that it does not matter, or so many that they fill the processors anyway."""
+        before = [self.commands[index] for index in set(command.after)]
+        launch, gpu = command.launch, self.executable.device.gpu
+        if launch is None or not command.waits or len(before) != 1 or before[0].launch is None:
+            return command
+        if _LIGHT < launch.shared < alone(gpu.shared) and launch.programs <= gpu.multiprocessors:
+            launch = make_launch(
+                launch.function, launch.programs, launch.threads, alone(gpu.shared), launch.parameters
+            )
+        many = min(launch.programs, before[0].launch.programs) >= gpu.multiprocessors
+        if launch.shared <= _LIGHT or launch.shared >= alone(gpu.shared) or many:
+            return replace(command, launch=launch, early=True)
+        return command
+
+    def _update(self, handle: Handle, number: int) -> None:
+        graph, command = self._graph, self.commands[number]
+        if graph is None:
+            return
+        if command.launch is not None:
+            self._api.executable_set_kernel(handle, graph.places[number], graph.nodes[number])
+        elif command.product is not None:
+            child = self._captured(command, command.product)
+            try:
+                self._api.executable_set_child(handle, graph.places[number], child)
+            finally:
+                self._api.graph_destroy(child)
+        elif command.bytes:
+            source, target = (int(value) for value in self._values[command.first : command.first + 2])
+            self._api.executable_set_copy(handle, graph.places[number], target, source, command.bytes, self.context)
+
+
+    def _captured(self, command: CudaCommand, product: _Product) -> Handle:
+        """What the library does for a command, with the parameters that there are now, as a graph."""
+        stream, api = self._capturing, self._api
+        if stream is None:
+            stream = self._capturing = api.stream_create()
+            self._resources.add(lambda: api.stream_destroy(stream))
+        return api.captured(stream, lambda: self._multiply(command, product, stream))
+
+
+def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
+    """Which of `count` streams each command runs on, by the commands that it has to come after: behind the last one of
+    a stream that it needs anyway, else on a stream of its own, else where the fewest are."""
+    tails: dict[int, int] = {}  # by stream
+    lanes: list[int] = []
+    for number, needed in enumerate(after):
+        behind = [lane for lane, tail in tails.items() if tail in needed]
+        if behind:
+            lane = behind[0]
+        elif len(tails) < count:
+            lane = len(tails)
+        else:
+            lane = min(range(count), key=lanes.count)
+        lanes.append(lane)
+        tails[lane] = number
+    return lanes
+
+
+def _scratch_of(kernel: CudaKernel, scratch: int, tasks: int) -> int:
+    """Bytes for all programs of a launch, or for what runs in its place."""
+    if kernel.matmul is not None:
+        return _up(kernel.matmul.workspace, _WORKSPACE_ALIGNMENT)
+    each = -(-max(kernel.facts.scratch, scratch) // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
+    return each * tasks
+
+
+def _up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def _check_product(where: str, item: Work, kernel: CudaKernel) -> None:
+    """Raises DeviceError for a library's call that reaches beyond its buffers."""
+    if kernel.matmul is None:
+        return
+    call = kernel.matmul.call
+    for name, operand, rows, columns in call.operands():
+        there = item.references[operand.buffer].bytes
+        if (needed := operand.end(rows, columns, call.batch)) > there:
+            raise DeviceError(
+                f"{where}: kernel {item.kernel}: library: {name}: {needed:,} bytes of a buffer of {there:,}"
+            )
+
+
+def _sizes(where: str, item: Work, kernel: CudaKernel) -> list[int]:
+    """The sizes of a launch as they are handed over. Raises DeviceError for a launch that does not fit its kernel."""
+    facts = kernel.facts
+    if len(item.references) != facts.buffers:
+        raise DeviceError(f"{where}: kernel {item.kernel}: {len(item.references)} buffers; expected {facts.buffers}")
+    if len(item.sizes) != len(facts.sizes):
+        raise DeviceError(f"{where}: kernel {item.kernel}: {len(item.sizes)} sizes; expected {len(facts.sizes)}")
+    if item.tasks > _MOST_PROGRAMS:
+        raise DeviceError(f"{where}: kernel {item.kernel}: {item.tasks:,} tasks; expected at most {_MOST_PROGRAMS:,}")
+    packed: list[int] = []
+    for value, kind in zip(item.sizes, facts.sizes, strict=True):
+        number = pack_size(value, kind)
+        if number is None:
+            raise DeviceError(f"{where}: kernel {item.kernel}: a size of {value:,}; expected {kind}")
+        packed.append(number)
+    return packed

@@ -1,0 +1,210 @@
+"""Reads relocatable ELF64 objects: sections, symbols and relocations, every offset checked.
+
+Source: System V ABI, chapter 4 (Object Files), and the `elf.h` of Linux for the constants.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from motet.errors import ArtifactError
+
+MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
+
+SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 4, 8, 9
+SHT_X86_64_UNWIND = 0x70000001
+SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS = 0x1, 0x2, 0x4, 0x400
+CONSTRUCTORS = {14: "SHT_INIT_ARRAY", 15: "SHT_FINI_ARRAY", 16: "SHT_PREINIT_ARRAY"}
+SHN_UNDEF, SHN_LORESERVE, SHN_ABS, SHN_COMMON = 0, 0xFF00, 0xFFF1, 0xFFF2
+STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = struct.Struct("<QQq")
+_MAX_ALIGNMENT = 1 << 16
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section that occupies memory. `data` is empty where `zero` (.bss), whose size is `size`."""
+
+    name: str
+    flags: int
+    size: int
+    alignment: int
+    data: memoryview
+    zero: bool
+
+
+@dataclass(frozen=True)
+class ElfSymbol:
+    """`section` is an index in `Object.sections`, or SHN_UNDEF, SHN_ABS, SHN_COMMON (`value` is then its
+    alignment). It may name a section that was left out."""
+
+    name: str
+    binding: int
+    section: int
+    value: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Relocation:
+    offset: int
+    type: int
+    symbol: int
+    addend: int
+
+
+@dataclass(frozen=True)
+class Object:
+    """`sections` and `relocations` are keyed by the section's number in the file."""
+
+    machine: str
+    sections: dict[int, Section]
+    symbols: list[ElfSymbol]
+    relocations: dict[int, list[Relocation]] = field(default_factory=dict[int, list[Relocation]])
+
+
+def read_object(data: bytes | memoryview, where: str) -> Object:
+    """The object in `data`. `where` names it in errors.
+
+    Unwind tables, notes and debug sections are left out.
+
+    Raises: ArtifactError: not a relocatable ELF64 object, or a damaged one.
+    """
+    return _ElfReader(memoryview(data).cast("B").toreadonly(), where).read()
+
+
+class _ElfReader:
+    def __init__(self, data: memoryview, where: str) -> None:
+        self.data = data
+        self.where = where
+
+    def fail(self, what: str) -> ArtifactError:
+        return ArtifactError(f"{self.where}: {what}; the file is damaged, build it again")
+
+    def slice(self, offset: int, size: int, what: str) -> memoryview:
+        if offset + size > len(self.data):
+            raise self.fail(
+                f"{what} lies outside the object: bytes {offset:,} to {offset + size:,}; "
+                f"it has {len(self.data):,}"
+            )
+        return self.data[offset : offset + size]
+
+    def read(self) -> Object:
+        machine, headers, names = self.read_header()
+        sections: dict[int, Section] = {}
+        symbols: list[ElfSymbol] | None = None
+        for number, header in enumerate(headers):
+            kind, flags = header[1], header[2]
+            if kind == SHT_SYMTAB:
+                if symbols is not None:
+                    raise self.fail("more than one symbol table")
+                symbols = self.read_symbols(header, headers)
+            elif flags & SHF_ALLOC:
+                section = self.read_section(number, header, names)
+                if section is not None:
+                    sections[number] = section
+        symbols = symbols or []
+        self.check_symbols(symbols, len(headers))
+        return Object(machine, sections, symbols, self.read_relocations(headers, sections, len(symbols)))
+
+    def read_header(self) -> tuple[str, list[tuple[int, ...]], bytes]:
+        if len(self.data) < _HEADER.size or bytes(self.data[:4]) != b"\x7fELF":
+            raise self.fail("not an ELF object")
+        fields = _HEADER.unpack_from(self.data)
+        ident, kind, number = fields[0], fields[1], fields[2]
+        if ident[4] != 2 or ident[5] != 1:
+            raise self.fail("not a 64-bit little-endian ELF object")
+        if kind != 1:
+            raise self.fail(f"ELF file of type {kind}; expected 1, a relocatable object")
+        if number not in MACHINES:
+            raise self.fail(f"ELF machine {number}; expected one of {', '.join(MACHINES.values())}")
+        offset, size, count, names = fields[6], fields[11], fields[12], fields[13]
+        if size != _SECTION.size or not count:
+            raise self.fail(f"section table: {count} entries of {size} bytes; expected {_SECTION.size} each")
+        headers = list(_SECTION.iter_unpack(self.slice(offset, size * count, "the section table")))
+        if names >= count:
+            raise self.fail(f"section names in section {names}; there are {count}")
+        name_table = self.slice(headers[names][4], headers[names][5], "the section names")
+        return MACHINES[number], headers, bytes(name_table)
+
+    def read_section(self, number: int, header: tuple[int, ...], names: bytes) -> Section | None:
+        name_at, kind, flags, _, offset, size, _, _, alignment, _ = header
+        name = self.string(names, name_at, f"the name of section {number}")
+        if kind == SHT_X86_64_UNWIND or name.startswith((".eh_frame", ".note", ".gcc_except_table")):
+            return None
+        if flags & SHF_TLS:
+            raise self.fail(f"section {name}: thread-local storage, which is not supported")
+        if kind in CONSTRUCTORS or name.startswith((".ctors", ".dtors")):
+            raise self.fail(f"section {name}: constructors, which are not supported")
+        if flags & SHF_WRITE and flags & SHF_EXECINSTR:
+            raise self.fail(f"section {name}: both writable and executable")
+        alignment = max(alignment, 1)
+        if alignment & (alignment - 1) or alignment > _MAX_ALIGNMENT:
+            raise self.fail(
+                f"section {name}: alignment {alignment:,}; expected a power of two up to {_MAX_ALIGNMENT:,}"
+            )
+        zero = kind == SHT_NOBITS
+        if zero and size > 1 << 40:
+            raise self.fail(f"section {name}: {size:,} bytes")
+        data = self.data[:0] if zero else self.slice(offset, size, f"section {name}")
+        return Section(name, flags, size, alignment, data, zero)
+
+    def read_symbols(self, header: tuple[int, ...], headers: list[tuple[int, ...]]) -> list[ElfSymbol]:
+        offset, size, link = header[4], header[5], header[6]
+        if size % _SYMBOL.size or header[9] != _SYMBOL.size:
+            raise self.fail(f"symbol table of {size:,} bytes; expected a multiple of {_SYMBOL.size}")
+        if link >= len(headers):
+            raise self.fail(f"symbol names in section {link}; there are {len(headers)}")
+        names = bytes(self.slice(headers[link][4], headers[link][5], "the symbol names"))
+        symbols: list[ElfSymbol] = []
+        table = self.slice(offset, size, "the symbol table")
+        for name_at, info, _, section, value, length in _SYMBOL.iter_unpack(table):
+            name = self.string(names, name_at, f"the name of symbol {len(symbols)}") if name_at else ""
+            symbols.append(ElfSymbol(name, info >> 4, section, value, length))
+        return symbols
+
+    def check_symbols(self, symbols: list[ElfSymbol], sections: int) -> None:
+        for symbol in symbols:
+            if symbol.section < SHN_LORESERVE:
+                if symbol.section >= sections:
+                    raise self.fail(
+                        f"symbol '{symbol.name}' in section {symbol.section}; there are {sections}"
+                    )
+            elif symbol.section not in (SHN_ABS, SHN_COMMON):
+                raise self.fail(f"symbol '{symbol.name}' in unsupported section {symbol.section:#x}")
+
+    def read_relocations(
+        self, headers: list[tuple[int, ...]], sections: dict[int, Section], symbols: int
+    ) -> dict[int, list[Relocation]]:
+        result: dict[int, list[Relocation]] = {}
+        for header in headers:
+            kind, offset, size, target = header[1], header[4], header[5], header[7]
+            if kind not in (SHT_RELA, SHT_REL) or target not in sections:
+                continue
+            if kind == SHT_REL or size % _RELOCATION.size:
+                name = sections[target].name
+                raise self.fail(f"relocations of section {name}: expected entries with addends")
+            entries = result.setdefault(target, [])
+            table = self.slice(offset, size, "a relocation table")
+            for place, info, addend in _RELOCATION.iter_unpack(table):
+                if info >> 32 >= symbols:
+                    raise self.fail(f"relocation of section {sections[target].name} to symbol {info >> 32}; "
+                                    f"there are {symbols}")
+                entries.append(Relocation(place, info & 0xFFFFFFFF, info >> 32, addend))
+        return result
+
+    def string(self, table: bytes, offset: int, what: str) -> str:
+        if offset >= len(table):
+            raise self.fail(f"{what} lies outside its table")
+        end = table.find(b"\0", offset)
+        if end < 0:
+            raise self.fail(f"{what} does not end")
+        try:
+            return table[offset:end].decode()
+        except UnicodeDecodeError:
+            raise self.fail(f"{what} is not UTF-8") from None

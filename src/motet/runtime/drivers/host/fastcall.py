@@ -1,0 +1,265 @@
+"""A prepared call as a Python builtin of native code: well under a microsecond from arguments to kernel.
+
+The builtin is a METH_FASTCALL function of the support code. It compares each argument's fields, in place, with
+what the program expects, and runs the program. Whatever differs (another class, dtype, shape, layout; overlapping
+destinations; keywords; no free arena) goes to a Python function that takes the same arguments.
+
+Reading numpy's structure in place depends on its layout. So there is a fast call only where that layout is the
+known one: CPython with the interpreter lock, 64 bits, numpy 2, and a self-test of the fields.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import struct
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from motet.errors import OutOfMemoryError
+from motet.runtime.checks import Statuses
+from motet.runtime.drivers.host import layout
+from motet.runtime.drivers.host.native import NativeProgram
+from motet.runtime.drivers.host.threads import support_code
+
+_METH_FASTCALL_KEYWORDS = 0x80 | 0x02
+_C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
+_PYARRAY_EMPTY = 184  # index in numpy's table of C functions, stable since numpy 1.0
+_PYTHON_FUNCTIONS = (
+    "PyTuple_GetItem", "PyLong_AsVoidPtr", "PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_Vectorcall",
+    "PyObject_CallNoArgs", "Py_IncRef", "Py_DecRef", "PyTuple_New", "PyTuple_SetItem", "PyLong_FromVoidPtr",
+)
+
+
+@dataclass(frozen=True)
+class FastInput:
+    """An argument: a C-contiguous, aligned array whose address is the program's external number `external`."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    external: int
+
+
+@dataclass(frozen=True)
+class FastResult:
+    """A result. It is a destination that the caller passes; or the array passed as input number `input`, written
+    in place; or what `factory` makes; or a new array of numpy's."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    external: int
+    input: int | None = None
+    factory: Callable[[], np.ndarray] | None = None
+
+
+class MoreArenas:
+    """Arenas that a fast call is given once it is there, for when several threads call it at once; at most `MOST`.
+
+    Native code takes and gives back bits of one word with atomic instructions. Python has none of those, but stores
+    of single bytes: each arena that is added has the lowest bit of a byte of its own, which nothing else in it changes.
+    """
+
+    MOST = 7
+
+    def __init__(self) -> None:
+        self._table = (ctypes.c_int64 * layout.ARENAS)()
+        self._free = 0  # address of the word
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def attach(self, call: int, arenas: Sequence[int]) -> None:
+        """Takes over the arenas of a Call, one at most."""
+        self._table[: len(arenas)] = arenas
+        self._free = call + layout.CallLayout.ARENAS_FREE
+        _store(call + layout.CallLayout.ARENAS, ctypes.addressof(self._table))
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether a call that came now would find no arena."""
+        return _word(self._free) == 0
+
+    def add(self, address: int) -> bool:
+        """One more arena, which has to live as long as the fast call; False if there are enough."""
+        with self._lock:
+            if self.count == self.MOST:
+                return False
+            self.count += 1
+            self._table[8 * self.count] = address
+            ctypes.c_uint8.from_address(self._free + self.count).value = 1
+            return True
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )
+
+
+def make_fast_call(
+    program: NativeProgram,
+    inputs: Sequence[FastInput],
+    results: Sequence[FastResult],
+    fallback: Callable[..., Any],
+    *,
+    fixed: Mapping[int, int] | None = None,
+    arena: int | None = None,
+    arenas: Sequence[int] = (),
+    release_lock: bool = True,
+    keep: object = None,
+    more: MoreArenas | None = None,
+    statuses: Statuses | None = None,
+) -> Callable[..., Any] | None:
+    """A builtin `f(*inputs)` or `f(*inputs, *destinations)` that runs `program`; None where it cannot be had.
+
+    It returns None, the result, or a tuple of results. Destinations may be passed where no result is written in
+    place. `fixed` maps externals to addresses that stay; external `arena` gets one of the addresses `arenas`, at
+    most 64, exclusively for the call, or one that was added to `more`, beside which `arenas` has one at most.
+    `release_lock` lets other Python threads run meanwhile, at a cost of about 20 ns. `keep` is held as long as the
+    builtin. After a run, a status of `statuses`, which are in the arena, that is not zero becomes an error. Safe to
+    call from several threads.
+    """
+    if not fast_calls_work() or program.externals > 512 or len(results) > 64:
+        return None
+    in_place = {result.input for result in results if result.input is not None}
+    specs: list[tuple[int, ...]] = []
+    held: list[object] = [program, fallback, keep]
+    for number, item in enumerate(inputs):
+        flags = _C_CONTIGUOUS | _ALIGNED | (_WRITEABLE if number in in_place else 0)
+        specs.append(_spec(item.dtype, item.shape, item.external, flags, -1, None, held))
+    for result in results:
+        flags = _C_CONTIGUOUS | _ALIGNED | _WRITEABLE
+        place = -1 if result.input is None else result.input
+        specs.append(_spec(result.dtype, result.shape, result.external, flags, place, result.factory, held))
+    spec_table = _words([word for spec in specs for word in spec], held)
+    failure = functools.partial(_raise_out_of_memory, program.scratch)
+    held.append(failure)
+    failed = None if statuses is None else statuses.raise_at
+    held.append(failed)
+    constants = dict(fixed or {})
+    arenas = arenas[: layout.ARENAS]
+    call = _words([0] * (layout.CallLayout.STRIDE // 8), held)
+    for field, value in (
+        (layout.CallLayout.PROGRAM, program.address),
+        (layout.CallLayout.INPUTS, len(inputs)),
+        (layout.CallLayout.RESULTS, len(results)),
+        (layout.CallLayout.EXTERNALS, program.externals),
+        (layout.CallLayout.FIXED, _words([constants.get(i, 0) for i in range(program.externals)], held)),
+        (layout.CallLayout.FALLBACK, id(fallback)),
+        (layout.CallLayout.FAILURE, id(failure)),
+        (layout.CallLayout.ARRAY_TYPE, id(np.ndarray)),
+        (layout.CallLayout.PYARRAY_EMPTY, _numpy_function(_PYARRAY_EMPTY)),
+        (layout.CallLayout.RELEASE, int(release_lock)),
+        (layout.CallLayout.DESTINATIONS, int(bool(results) and not in_place)),
+        (layout.CallLayout.ARENA_EXTERNAL, -1 if arena is None else arena),
+        (layout.CallLayout.ARENAS_FREE, (1 << len(arenas)) - 1),
+        (layout.CallLayout.ARENAS, _words(arenas, held)),
+        (layout.CallLayout.SPECS, spec_table),
+        (layout.CallLayout.NONE, id(None)),
+        (layout.CallLayout.STATUSES, 0 if statuses is None else len(statuses.checks)),
+        (layout.CallLayout.STATUS_OFFSET, 0 if statuses is None else statuses.offset),
+        (layout.CallLayout.FAILED, id(failed)),
+    ):
+        _store(call + field, value)
+    if more is not None:
+        more.attach(call, arenas)
+        held.append(more)
+    return _builtin(call, held)
+
+
+@functools.cache
+def fast_calls_work() -> bool:
+    """Whether this interpreter and numpy have the layout that the native code reads."""
+    known = (
+        sys.implementation.name == "cpython"
+        and not sysconfig.get_config_var("Py_GIL_DISABLED")
+        and not hasattr(sys, "getobjects")
+        and struct.calcsize("P") == 8
+        and np.lib.NumpyVersion(np.__version__) >= "2.0.0"
+        and np.__version__.split(".")[0] == "2"
+    )
+    if not known or not all(hasattr(ctypes.pythonapi, name) for name in _PYTHON_FUNCTIONS):
+        return False
+    return _fields_agree() and "motet_call" in support_code()
+
+
+def _fields_agree() -> bool:
+    """Compare the fields of arrays of several kinds, read in place, with what numpy says of them."""
+    whole = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    locked = np.zeros(5, np.int64)
+    locked.flags.writeable = False
+    for array in (whole, whole[:, ::2], whole.T, locked, np.zeros((), np.bool_), np.zeros((3, 0), np.int8)):
+        at = id(array)
+        shape = _word(at + layout.ArrayLayout.SHAPE)
+        flags = ctypes.c_int32.from_address(at + layout.ArrayLayout.FLAGS).value
+        if not (
+            _word(at + layout.ArrayLayout.TYPE) == id(np.ndarray)
+            and _word(at + layout.ArrayLayout.DATA) == array.ctypes.data
+            and ctypes.c_int32.from_address(at + layout.ArrayLayout.RANK).value == array.ndim
+            and tuple(_word(shape + 8 * axis) for axis in range(array.ndim)) == array.shape
+            and _word(at + layout.ArrayLayout.DESCRIPTOR) == id(array.dtype)
+            and bool(flags & _C_CONTIGUOUS) == array.flags.c_contiguous
+            and bool(flags & _ALIGNED) == array.flags.aligned
+            and bool(flags & _WRITEABLE) == array.flags.writeable
+        ):
+            return False
+    return True
+
+
+def _spec(
+    dtype: np.dtype[Any], shape: tuple[int, ...], external: int, flags: int, place: int,
+    factory: Callable[[], np.ndarray] | None, held: list[object],
+) -> tuple[int, ...]:
+    """A Spec of layout.py."""
+    # An array's dtype object is, but for rare cases that take the long way, the one that numpy makes itself.
+    descriptor = np.empty(0, dtype).dtype
+    held.extend((descriptor, factory))
+    size = math.prod(shape) * dtype.itemsize
+    rank_and_flags = len(shape) | flags << 32
+    extents = _words(shape, held)
+    return (id(descriptor), rank_and_flags, extents, external, size, place, id(factory) if factory else 0, 0)
+
+
+def _builtin(call: int, held: list[object]) -> Callable[..., Any]:
+    address = support_code().address("motet_call")
+    definition = _MethodDef(b"run", address, _METH_FASTCALL_KEYWORDS, b"Run a prepared program.")
+    held.append(definition)
+    new = ctypes.pythonapi["PyCFunction_NewEx"]
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return new(ctypes.addressof(definition), (call, support_code(), *held), None)
+
+
+def _words(values: Sequence[int], held: list[object]) -> int:
+    """Address of an array of 64-bit integers that lives as long as `held`."""
+    array = (ctypes.c_int64 * max(1, len(values)))(*values)
+    held.append(array)
+    return ctypes.addressof(array)
+
+
+@functools.cache
+def _numpy_function(index: int) -> int:
+    """Address of a function of numpy's C interface."""
+    pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = ctypes.pythonapi["PyCapsule_GetName"]
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    capsule = np._core.multiarray._ARRAY_API  # pyright: ignore
+    return _word(pointer(capsule, name(capsule)) + 8 * index)
+
+
+def _raise_out_of_memory(size: int) -> None:
+    raise OutOfMemoryError(size, "host")
+
+
+def _word(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
+def _store(address: int, value: int) -> None:
+    ctypes.c_int64.from_address(address).value = value

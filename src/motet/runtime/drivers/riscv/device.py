@@ -1,0 +1,241 @@
+"""The accelerator as a device: memory of its own, which the host addresses too, and work done by its cores.
+
+The threads of the queues wait for the device; of what is submitted, the caller's thread does small transfers alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from motet.artifact.schema import Variant
+from motet.errors import DeviceError
+from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
+from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.drivers.riscv.connection import Batch, BatchOutcome, Connection
+from motet.runtime.drivers.riscv.emulator import Emulator, check_version
+from motet.runtime.drivers.riscv.errata import FIXED
+from motet.runtime.drivers.riscv.faults import error_of
+from motet.runtime.drivers.riscv.installing import mailbox, open_protection_address
+from motet.runtime.drivers.riscv.memory import RiscvBuffer
+from motet.runtime.drivers.riscv.options import ARCHITECTURES, RiscvOptions
+from motet.runtime.drivers.riscv.program import BatchInstance, RiscvCommandBuffer, RiscvExecutable, load_riscv
+from motet.runtime.drivers.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
+from motet.runtime.drivers.riscv.window import MemoryWindow
+from motet.runtime.timeline import Point
+
+FAMILY = "riscv"
+QUEUES = 2
+_ALIGNMENT = 64  # of each core's memory
+_AT_ONCE = 64 << 10  # bytes that are moved in less time than another thread takes to wake
+_GAP = 4096  # bytes between the cores' memory and others'
+
+
+class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]):
+    """See `motet.runtime.device.Device`. `line` is a started device, whose cores `options` describe; `errata` says
+    that it is an emulator with errors that code must be kept from."""
+
+    def __init__(
+        self, info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection,
+        errata: bool = False,
+    ) -> None:
+        super().__init__(info, QUEUES)
+        self.options = options
+        self._line = line
+        self._errata = errata
+        self._connection = connection
+        self._memory = connection.memory
+        self._stride = STACK
+        self._private = self._cores_memory()
+        weakref.finalize(self, line.stop)
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of the heap that are taken."""
+        return self._memory.heap.used
+
+    @property
+    def emulator(self) -> Emulator | None:
+        """The process behind it, if it is one."""
+        return self._line if isinstance(self._line, Emulator) else None
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _allocate(self, size: int) -> RiscvBuffer:
+        return RiscvBuffer(self._memory, self._memory.heap, size)
+
+    def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
+        return self._own(buffer).lasting_array()
+
+    def _bytes(self, buffer: RiscvBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return buffer.array
+
+    def _start(
+        self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
+    ) -> Point:
+        """Queues a move of `size` bytes; a few are moved here and now, where nothing is in the way."""
+
+        def checked() -> None:
+            self._connection.check()
+            work()
+
+        lane, timed = self._queues[queue], self._timed(kind, size, checked, queue)
+        return lane.run(timed, waits) if size <= _AT_ONCE else lane.submit(timed, waits)
+
+    # -- code and work ---------------------------------------------------------------------------
+
+    def obstacle(self, variant: Variant) -> str | None:
+        if variant.family != FAMILY:
+            return f"for {variant.family} devices"
+        if (needed := variant.triple.split("-")[0]) != "riscv64":
+            return f"for {needed}"
+        missing = [feature for feature in variant.features if feature not in self.options.features]
+        if not missing:
+            return None
+        lack = f"needs {', '.join(missing)}, which its cores ({self.options.arch}) lack"
+        return f"{lack}; open it with arch={variant.target}" if variant.target in ARCHITECTURES else lack
+
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> RiscvExecutable:
+        given = [names[index] if index < len(names) else f"object {index}" for index in range(len(objects))]
+        return load_riscv(self._memory, objects, given, self._place, self._errata)
+
+    def _place(self, code: RiscvBuffer, content: bytes) -> None:
+        """Lets the device copy code to where it runs, since it alone can forget what stood there."""
+        source = RiscvBuffer(self._memory, self._memory.heap, len(content))
+        source.array[:] = np.frombuffer(content, np.uint8)
+        order = RiscvBuffer(self._memory, self._memory.control, COMMAND_TYPE.itemsize + 24)
+        table = order.address + COMMAND_TYPE.itemsize
+        command = np.zeros(1, COMMAND_TYPE)
+        command["op"], command["buffers"] = Op.LOAD, table
+        command["tasks"] = command["parts"] = max(1, -(-len(content) // COPY_CHUNK))
+        command["grain"], command["bytes"] = 1, len(content)
+        command["protection"] = open_protection_address()
+        order.array[: command.nbytes] = command.view(np.uint8)
+        order.array[command.nbytes :].view(np.uint64)[:] = source.address, code.address, 0
+        private = self._private.address + _GAP
+        outcome = self._connection.run(Batch(order.address, 1, table + 16, private, self._stride))
+        if outcome.status != Status.OK:
+            raise DeviceError(f"device {self.info.uri}: load: the device answered {outcome.status.name.lower()}")
+
+    def _record(
+        self, executable: RiscvExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> RiscvCommandBuffer:
+        private, stride = self._private_memory(scratch)
+        return RiscvCommandBuffer(
+            self._memory, executable, work, externals, self.options.harts, private, stride, self.options.guard
+        )
+
+    def _private_memory(self, scratch: int) -> tuple[RiscvBuffer, int]:
+        """A stack and `scratch` bytes for each core. One batch runs at a time: all share it."""
+        stride = -(-(STACK + scratch) // _ALIGNMENT) * _ALIGNMENT
+        if stride > self._stride:
+            self._stride = stride
+            self._private = self._cores_memory()
+        return self._private, self._stride
+
+    def _cores_memory(self) -> RiscvBuffer:
+        """`_stride` bytes for each core, between two gaps, which guards keep everybody from."""
+        return RiscvBuffer(self._memory, self._memory.heap, self.options.harts * self._stride + 2 * _GAP)
+
+    def _submit(
+        self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], waits: Sequence[Point], queue: int
+    ) -> Point:
+        return self._queues[queue].submit(lambda: self._run(work, buffers, queue), waits)
+
+    def _run(self, work: RiscvCommandBuffer, buffers: Sequence[RiscvBuffer], queue: int) -> None:
+        self._connection.check()
+        if not work.work:
+            return
+        instance = work.take()
+        instance.prepare(work, [buffer.address for buffer in buffers], self._profiling)
+        outcome = self._connection.run(
+            Batch(instance.memory.address, len(work.work), instance.ready, work.private.address + _GAP, work.stride)
+        )
+        error = error_of(self.info.uri, work, outcome, self.options.timeout)
+        if error is None and self._profiling:
+            self._note(work, instance, outcome, queue)
+        work.give_back(instance)
+        if error is not None:
+            raise error
+
+    def _note(self, work: RiscvCommandBuffer, instance: BatchInstance, outcome: BatchOutcome, queue: int) -> None:
+        """Events of a batch: the device's clock is laid on ours where both saw the batch end."""
+
+        def here(ticks: int) -> float:
+            return outcome.heard - (outcome.end - ticks) / TICKS
+
+        found = instance.pieces()
+        for place in work.places:
+            item, command = work.work[place], instance.commands[place]
+            pieces = tuple(Piece(hart, here(begin), here(end)) for hart, begin, end in found[place])
+            begin = min((piece.begin for piece in pieces), default=here(int(command["begin"])))
+            end = max((piece.end for piece in pieces), default=here(int(command["end"])))
+            size = item.references[0].bytes if item.op == "copy" else 0
+            retired = int(command["instructions"])
+            self._events.append(Event(item.kernel or item.op, item.op, queue, begin, end, size, retired, pieces))
+
+    # -- time and life ---------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Ends what is running, kernels among it, and what is queued."""
+        super().abort()
+        self._connection.abort()
+
+    def abandon(self) -> None:
+        """Gives the device up: who waits for it gets DeviceLost, and an emulator ends."""
+        self._connection.lose("it was given up")
+        self._line.stop()
+
+    def close(self) -> None:
+        super().close()
+        self._line.stop()
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        super()._check_usable()
+        self._connection.check()
+
+    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[RiscvBuffer]:
+        return isinstance(buffer, RiscvBuffer) and buffer.memory is self._memory
+
+    def _is_own_code(self, executable: Executable) -> TypeGuard[RiscvExecutable]:
+        return isinstance(executable, RiscvExecutable) and executable.code.memory is self._memory
+
+    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[RiscvCommandBuffer]:
+        return isinstance(work, RiscvCommandBuffer) and work.private.memory is self._memory
+
+
+def open_emulator(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
+    """Starts an emulator. Raises DeviceError if it is not installed, too old, or does not start."""
+    version = check_version(info.uri)
+    emulator = Emulator(info.uri, options)
+    connection = Connection(emulator.memory, emulator, options)
+    emulator.start(connection.heard, connection.lose)
+    return _checked(info, options, emulator, connection, errata=version < FIXED)
+
+
+def open_window(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
+    """A device that is there already. Raises DeviceError if its files cannot be opened or its firmware is not
+    found."""
+    window = MemoryWindow(info.uri, options)
+    window.start()
+    return _checked(info, options, window, Connection(window.memory, window, options))
+
+
+def _checked(
+    info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection, errata: bool = False
+) -> RiscvDevice:
+    """The device, if it has what its options say."""
+    box = mailbox(connection.memory)
+    harts, vector_bits = int(box["harts"][0]), 8 * int(box["vector_bytes"][0])
+    if harts != options.harts or vector_bits < options.vector_bits:
+        line.stop()
+        raise DeviceError(
+            f"device {info.uri}: {harts} harts with vectors of {vector_bits} bits; expected harts={options.harts} and "
+            f"arch={options.arch}"
+        )
+    return RiscvDevice(info, options, line, connection, errata)

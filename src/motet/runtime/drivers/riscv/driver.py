@@ -1,0 +1,70 @@
+"""Accelerators of RISC-V cores with a memory of their own: emulated ones, and a board that the environment describes.
+
+    riscv:qemu          an emulator, started when it is opened; riscv:qemu/1 is another one
+    riscv:iss           the same as a simulator of instructions: one core, whose clock they are, and which counts them
+    riscv:hw            what the variable MOTET_RISCV_HW describes
+
+`options.py` lists their options, `protocol.py` is what is said to their firmware.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from motet.errors import DeviceError
+from motet.runtime.device import API_VERSION, DeviceInfo
+from motet.runtime.drivers.riscv import options
+from motet.runtime.drivers.riscv.device import FAMILY, RiscvDevice, open_emulator, open_window
+from motet.runtime.drivers.riscv.emulator import MISSING, program
+from motet.runtime.uri import split_uri
+
+api = API_VERSION
+
+EMULATORS = 2
+_QEMU, _SIMULATOR, _HARDWARE = f"{FAMILY}:qemu", f"{FAMILY}:iss", f"{FAMILY}:hw"
+
+
+def probe() -> Sequence[DeviceInfo]:
+    emulators = [
+        _described("RISC-V cores, emulated by QEMU", _QEMU if not number else f"{_QEMU}/{number}",
+                   "" if program() else MISSING)
+        for number in range(EMULATORS)
+    ]
+    simulator = _described("a RISC-V core, simulated by QEMU", _SIMULATOR, "" if program() else MISSING)
+    found = [*emulators, simulator, _described("RISC-V cores in a window of memory", _HARDWARE, _hardware_obstacle())]
+    ordinals = iter(range(len(found)))
+    return [replace(info, ordinal=next(ordinals)) if info.available else info for info in found]
+
+
+def open(info: DeviceInfo) -> RiscvDevice:
+    """Raises DeviceError for options that there are not, and for what does not start."""
+    chosen = options.parse(info.uri)
+    is_emulator = split_uri(info.uri)[0] != _HARDWARE
+    described = replace(info, cores=chosen.harts, threads=chosen.harts, level=chosen.arch, memory=chosen.memory)
+    return open_emulator(described, chosen) if is_emulator else open_window(described, chosen)
+
+
+def _described(name: str, uri: str, reason: str) -> DeviceInfo:
+    try:
+        chosen = options.parse(uri)
+    except DeviceError as error:
+        return DeviceInfo(name, uri, available=False, reason=str(error), family=FAMILY)
+    return DeviceInfo(
+        name, uri, chosen.harts, chosen.harts, chosen.arch, chosen.memory, not reason, reason, FAMILY
+    )
+
+
+def _hardware_obstacle() -> str:
+    variable = options.VARIABLES["hw"]
+    if not os.environ.get(variable):
+        return f"not described; set {variable} to window=FILE and what else there is to say"
+    try:
+        window = options.parse(_HARDWARE).window
+    except DeviceError:
+        return ""  # whoever describes the device says so
+    if window is None:
+        return f"no window; add window=FILE to {variable}"
+    return "" if Path(window).exists() else f"no file {window}, the window that {variable} names"

@@ -1,0 +1,167 @@
+"""The device's memory: one shared mapping that the emulator and this process address, and who has which part of it."""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import functools
+import mmap
+import os
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from motet.errors import OutOfMemoryError
+from motet.runtime.drivers.riscv.protocol import CODE_FIRST, DRAM
+
+ALIGNMENT = 64
+_LARGE = 4096  # from this size on, to the page
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class Heap:
+    """Hands out ranges of `[begin, end)`, the smallest free one that fits. `free` may be called from a finalizer,
+    which can interrupt `allocate`, so that it only leaves a note."""
+
+    def __init__(self, begin: int, end: int, device: str) -> None:
+        self._starts = [begin]
+        self._ends = [end]
+        self._taken: dict[int, int] = {}
+        self._returned: deque[int] = deque()
+        self._lock = threading.Lock()
+        self._device = device
+        self.begin = begin
+        self.bytes = end - begin
+
+    def allocate(self, size: int) -> int:
+        """The beginning of `size` bytes, aligned to ALIGNMENT. Raises OutOfMemoryError."""
+        wanted = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        alignment = _LARGE if wanted >= _LARGE else ALIGNMENT
+        with self._lock:
+            self._take_back()
+            best, best_left = -1, 0
+            for index, (start, end) in enumerate(zip(self._starts, self._ends, strict=True)):
+                left = end - (-(-start // alignment) * alignment) - wanted
+                if left >= 0 and (best < 0 or left < best_left):
+                    best, best_left = index, left
+            if best < 0:
+                raise OutOfMemoryError(size, self._device)
+            return self._take(best, wanted, alignment)
+
+    def free(self, address: int) -> None:
+        self._returned.append(address)
+
+    @property
+    def used(self) -> int:
+        """Bytes handed out and not given back."""
+        with self._lock:
+            self._take_back()
+            return sum(self._taken.values())
+
+    def _take(self, index: int, size: int, alignment: int) -> int:
+        start, end = self._starts[index], self._ends[index]
+        address = -(-start // alignment) * alignment
+        pieces = [(a, b) for a, b in ((start, address), (address + size, end)) if a < b]
+        self._starts[index : index + 1] = [a for a, _ in pieces]
+        self._ends[index : index + 1] = [b for _, b in pieces]
+        self._taken[address] = size
+        return address
+
+    def _take_back(self) -> None:
+        while self._returned:
+            start = self._returned.popleft()
+            end = start + self._taken.pop(start)
+            index = bisect.bisect_left(self._starts, start)
+            if index < len(self._starts) and self._starts[index] == end:
+                end = self._ends[index]
+                del self._starts[index], self._ends[index]
+            if index and self._ends[index - 1] == start:
+                self._ends[index - 1] = end
+            else:
+                self._starts.insert(index, start)
+                self._ends.insert(index, end)
+
+
+class RiscvMemory:
+    """`size` bytes from `offset` of a file on, which are the device's memory. The mapping lasts as long as any
+    array of it; the file's descriptor stays its owner's."""
+
+    def __init__(self, descriptor: int, size: int, device: str, offset: int = 0) -> None:
+        self.device = device
+        self.size = size
+        self.bytes: np.ndarray[Any, np.dtype[np.uint8]] = np.asarray(_Mapping(descriptor, size, offset, device))
+        area = min(max(size // 32, 4 << 20), 64 << 20)
+        self.code_end = DRAM + CODE_FIRST + area
+        self.control_end = self.code_end + area
+        self.end = DRAM + size
+        self.code = Heap(DRAM + CODE_FIRST, self.code_end, f"{device}: code")
+        self.control = Heap(self.code_end, self.control_end, f"{device}: commands")
+        self.heap = Heap(self.control_end, self.end, device)
+
+    def part(self, address: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """`size` bytes from the device's `address` on, in place."""
+        return self.bytes[address - DRAM : address - DRAM + size]
+
+
+class _Mapping:
+    """Shared, writable bytes of a file, as numpy sees them. (An `mmap` object would keep the file open.)"""
+
+    def __init__(self, descriptor: int, size: int, offset: int, device: str) -> None:
+        libc = _libc()
+        address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, offset)
+        if address is None or address == _FAILED:
+            raise OutOfMemoryError(size, device)
+        weakref.finalize(self, libc.munmap, address, size).atexit = False
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+def anonymous_file(size: int, device: str) -> int:
+    """The descriptor of a file without a name, which is gone with its last user. Raises OutOfMemoryError."""
+    descriptor = os.memfd_create("motet-riscv")
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError:
+        os.close(descriptor)
+        raise OutOfMemoryError(size, device) from None
+    return descriptor
+
+
+class RiscvBuffer:
+    """Memory on the device; see `motet.runtime.device.Buffer`."""
+
+    def __init__(self, memory: RiscvMemory, heap: Heap, size: int) -> None:
+        self._address = heap.allocate(size)
+        self._bytes = size
+        self.memory = memory
+        weakref.finalize(self, heap.free, self._address).atexit = False
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def address(self) -> int:
+        return self._address
+
+    @property
+    def array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Its bytes in place. They do not keep it: for the time of a transfer."""
+        return self.memory.part(self._address, self._bytes)
+
+    def lasting_array(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Its bytes in place, which keep the buffer as long as any array of them lives."""
+        raw = (ctypes.c_ubyte * self._bytes).from_buffer(self.array.data) if self._bytes else (ctypes.c_ubyte * 0)()
+        raw.owner = self  # type: ignore[attr-defined]
+        return np.frombuffer(memoryview(raw), np.uint8)

@@ -1,0 +1,197 @@
+"""What an accelerator is made of, and how it is reached: the options of `riscv:qemu?harts=4&memory=512M`.
+
+The variables MOTET_RISCV_QEMU, MOTET_RISCV_ISS and MOTET_RISCV_HW hold options in the same spelling
+(`harts=2&guard=1`), for every device of that platform; those of the name win. `riscv:hw` is there only where
+MOTET_RISCV_HW says what it is.
+`riscv:iss` is `riscv:qemu` with `count=1`; what is marked qemu below is its too.
+
+    harts=2             cores
+    memory=512M         bytes of its memory
+    arch=rv64gcv128     what its cores can do, by the names of the compiler's targets
+    vlen=256            the same, by the bits of their vector registers alone; 0: they have none
+    guard=1             kernels reach nothing but the memory of their launch; what they touch beside it is a fault
+    timeout=600         seconds that a wave of launches may take; 0: any
+    answer=5            seconds after which a device that has stopped is lost: an emulator whose process is stopped, a
+                        device that was told to end its work and has not
+    spin=200            microseconds that idle cores look for work before they sleep; inf: they never sleep
+    boot=30             seconds that the firmware may take to start
+    firmware=FILE       an image to start instead of Motet's own
+    verbose=1           says on standard error how the device was started, and how it ended
+    count=1             (qemu) counts the instructions of kernels, exactly; needs harts=1
+    folder=FOLDER       (qemu) a folder in which each device leaves its files: memory, command line, log, trace
+    trace=in_asm+int    (qemu) what the emulator writes to FOLDER's trace.log: items of its option -d
+    window=FILE         (hw) a file or character device whose bytes are the device's memory, coherent with it
+    offset=0x80000000   (hw) where in that file
+    bell=FILE           (hw) its serial line, a byte of which wakes it; without one it is asked, and must not sleep
+    install=1           (hw) writes the firmware and waits for somebody to start the cores
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from motet.errors import DeviceError
+from motet.runtime.drivers.riscv import protocol
+from motet.runtime.uri import split_uri
+
+MOST_MEMORY = 1 << 40
+SCALAR = "rv64gc"
+VECTOR_BITS = (128, 256, 512, 1024)
+ARCHITECTURES = (SCALAR, *(f"{SCALAR}v{bits}" for bits in VECTOR_BITS))
+VARIABLES = {"qemu": "MOTET_RISCV_QEMU", "iss": "MOTET_RISCV_ISS", "hw": "MOTET_RISCV_HW"}
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SCALAR_FEATURES = frozenset({"i", "m", "a", "f", "d", "c", "zicsr", "zifencei"})
+_VECTOR_FEATURES = frozenset({"v", "zve32x", "zve32f", "zve64x", "zve64f", "zve64d"})
+
+
+@dataclass(frozen=True)
+class RiscvOptions:
+    """See above; times are in seconds."""
+
+    harts: int = 2
+    memory: int = 512 << 20
+    arch: str = "rv64gcv128"  # longer vectors leave QEMU on x86 in a state in which its arithmetic is slow
+    guard: bool = False
+    timeout: float = 600.0
+    answer: float = 5.0
+    spin: float = 200e-6
+    boot: float = 30.0
+    firmware: Path | None = None
+    verbose: bool = False
+    count: bool = False
+    folder: Path | None = None
+    trace: str = ""
+    window: Path | None = None
+    offset: int = 0
+    bell: Path | None = None
+    install: bool = False
+
+    @property
+    def vector_bits(self) -> int:
+        """Bits of a vector register; 0 where there are none."""
+        return int(self.arch.removeprefix(f"{SCALAR}v")) if self.arch != SCALAR else 0
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What its cores have, in LLVM's spelling."""
+        if not self.vector_bits:
+            return _SCALAR_FEATURES
+        lengths = {f"zvl{1 << bits}b" for bits in range(5, self.vector_bits.bit_length())}
+        return _SCALAR_FEATURES | _VECTOR_FEATURES | lengths
+
+
+def parse(uri: str, environment: Mapping[str, str] = os.environ) -> RiscvOptions:
+    """The options of a device's name, with those of the environment. Raises DeviceError for one that does not
+    exist, is of another platform or out of range."""
+    base, given = split_uri(uri)
+    platform = base.partition(":")[2].partition("/")[0]
+    variable = VARIABLES.get(platform, "")
+    _, general = split_uri(f"{base}?{environment[variable]}") if environment.get(variable) else ("", {})
+    options = RiscvOptions(harts=max(1, min(4, len(os.sched_getaffinity(0)))))
+    if platform == "iss" or (general | given).get("count") == "1":
+        options = replace(options, harts=1, count=True)
+    for where, pairs in ((f"environment variable {variable}", general), (f"device {uri}", given)):
+        for name, value in pairs.items():
+            options = _with(options, platform, name, value, where)
+    if platform == "iss" and not options.count:
+        raise DeviceError(f"device {uri}: count=0; expected count=1, which a simulator is for, or riscv:qemu")
+    _check(options, f"device {uri}")
+    return options
+
+
+def _with(options: RiscvOptions, platform: str, name: str, value: str, where: str) -> RiscvOptions:
+    if name == "vlen":
+        name, value = "arch", SCALAR if value == "0" else f"{SCALAR}v{value}"
+    own = "qemu" if platform == "iss" else platform
+    known = {key: entry for key, entry in _PARSERS.items() if entry[2] in ("", own)}
+    if name not in known:
+        raise DeviceError(f"{where}: no option {name!r}; there are: {', '.join(known)}")
+    parser, expected, _ = known[name]
+    try:
+        parsed = parser(value)
+    except ValueError:
+        parsed = None
+    if parsed is None:
+        raise DeviceError(f"{where}: option {name}={value}; expected {expected}")
+    return replace(options, **{name: parsed})
+
+
+def _check(options: RiscvOptions, where: str) -> None:
+    least = (32 << 20) + options.harts * (1 << 20)
+    if options.memory < least:
+        raise DeviceError(
+            f"{where}: memory of {options.memory:,} bytes; expected at least {least:,} for {options.harts} harts"
+        )
+    if options.count and options.harts != 1:
+        raise DeviceError(f"{where}: count=1 with harts={options.harts}; instructions are counted with harts=1 alone")
+    if options.trace and options.folder is None:
+        raise DeviceError(f"{where}: trace={options.trace} without a folder; expected folder=FOLDER to write it to")
+
+
+def _harts(text: str) -> int | None:
+    return value if 1 <= (value := int(text)) <= protocol.MOST_HARTS else None
+
+
+def _memory(text: str) -> int | None:
+    match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text)
+    if match is None:
+        return None
+    size = int(match[1]) * _UNITS[match[2]]
+    return size if size % (1 << 20) == 0 and 0 < size <= MOST_MEMORY else None
+
+
+def _arch(text: str) -> str | None:
+    return text if text in ARCHITECTURES else None
+
+
+def _switch(text: str) -> bool | None:
+    return {"0": False, "1": True}.get(text)
+
+
+def _seconds(text: str) -> float | None:
+    return value if 0 <= (value := float(text)) <= 1e9 else None
+
+
+def _microseconds(text: str) -> float | None:
+    value = float(text)
+    return value / 1e6 if 0 <= value <= 4e8 or value == math.inf else None
+
+
+def _offset(text: str) -> int | None:
+    return value if (value := int(text, 0)) >= 0 and value % 4096 == 0 else None
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _items(text: str) -> str | None:
+    return text if re.fullmatch(r"[a-z0-9_]+(\+[a-z0-9_]+)*", text) else None
+
+
+_PARSERS: dict[str, tuple[Callable[[str], Any], str, str]] = {
+    "harts": (_harts, f"a number of cores from 1 to {protocol.MOST_HARTS}", ""),
+    "memory": (_memory, "bytes, a multiple of 1M, as in 512M or 2G", ""),
+    "arch": (_arch, f"one of {', '.join(ARCHITECTURES)}", ""),
+    "guard": (_switch, "0 or 1", ""),
+    "timeout": (_seconds, "seconds, 0 for any", ""),
+    "answer": (_seconds, "seconds", ""),
+    "spin": (_microseconds, "microseconds, or inf", ""),
+    "boot": (_seconds, "seconds", ""),
+    "firmware": (_path, "a file", ""),
+    "verbose": (_switch, "0 or 1", ""),
+    "count": (_switch, "0 or 1", "qemu"),
+    "folder": (_path, "a folder", "qemu"),
+    "trace": (_items, "items of the emulator's option -d, joined by +", "qemu"),
+    "window": (_path, "a file", "hw"),
+    "offset": (_offset, "bytes, a multiple of 4096", "hw"),
+    "bell": (_path, "a file", "hw"),
+    "install": (_switch, "0 or 1", "hw"),
+}

@@ -1,0 +1,272 @@
+"""Code on a device, and work recorded for it: commands, ready but for the addresses of their buffers."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from motet.errors import ArtifactError, DeviceError
+from motet.runtime.device import Work
+from motet.runtime.drivers.common.recording import check_work
+from motet.runtime.drivers.host import elf, pages
+from motet.runtime.drivers.host.loader import Linker
+from motet.runtime.drivers.riscv.errata import STUB, divert, find_conversions
+from motet.runtime.drivers.riscv.installing import library_symbols, open_protection_address
+from motet.runtime.drivers.riscv.memory import Heap, RiscvBuffer, RiscvMemory
+from motet.runtime.drivers.riscv.ordering import order_by_ranks
+from motet.runtime.drivers.riscv.protection import guarded
+from motet.runtime.drivers.riscv.protocol import (
+    COMMAND_TYPE,
+    COPY_CHUNK,
+    DRAM,
+    PIECE_TYPE,
+    PROTECTION_TYPE,
+    TRAMPOLINE,
+    Op,
+)
+
+MACHINE = "riscv64"
+_CLAIMS = 4  # how often each core takes a part of a launch, if it has so many tasks
+
+_Words = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+class RiscvExecutable:
+    """Loaded objects, whose global symbols are kernels. `code` is where they lie."""
+
+    def __init__(self, code: RiscvBuffer, symbols: dict[str, int]) -> None:
+        self.code = code
+        self.addresses = {name: code.address + offset for name, offset in symbols.items()}
+
+    @property
+    def kernels(self) -> Sequence[str]:
+        return tuple(self.addresses)
+
+    def symbol_at(self, address: int) -> str:
+        """The function that an address is in, as name+offset; empty if it is in none."""
+        if self.code.address <= address < self.code.address + self.code.bytes:
+            return _nearest(self.addresses, address)
+        if DRAM + TRAMPOLINE < address < self.code.memory.code.begin:
+            return _nearest(library_symbols(), address)
+        return ""
+
+
+def _nearest(symbols: Any, address: int) -> str:
+    places = sorted((place, name) for name, place in symbols.items())
+    index = bisect.bisect_right(places, (address, "\U0010ffff")) - 1
+    return f"{places[index][1]}+{address - places[index][0]:#x}" if index >= 0 else ""
+
+
+def load_riscv(
+    memory: RiscvMemory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[RiscvBuffer, bytes], None],
+    errata: bool = False,
+) -> RiscvExecutable:
+    """Objects for these cores, linked where they will lie; `place` takes them there. `errata` keeps the code from
+    what old emulators cannot do (`errata.py`). Raises DeviceError for what cannot be loaded, and OutOfMemoryError."""
+    where = f"device {memory.device}"
+    try:
+        parsed = [elf.read_object(data, name) for data, name in zip(objects, names, strict=True)]
+        linker = Linker(parsed, names, MACHINE)
+        diverted = _conversions(parsed, linker) if errata else []
+        code = RiscvBuffer(memory, memory.code, linker.size + len(diverted) * STUB)
+        content = bytearray(code.bytes)
+        image = linker.link(memoryview(content)[: linker.size], code.address, library_symbols().get)
+    except ArtifactError as error:
+        raise DeviceError(f"{where}: {error}") from error
+    if any(protection & pages.WRITE for _, _, protection in image.regions):
+        raise DeviceError(f"{where}: {', '.join(names)}: code with variables of its own; expected constants alone")
+    divert(memoryview(content), diverted, linker.size, memory.device)
+    place(code, bytes(content))
+    return RiscvExecutable(code, image.symbols)
+
+
+def _conversions(objects: Sequence[elf.Object], linker: Linker) -> list[int]:
+    """Where in the linked image the instructions lie that must be diverted."""
+    return [
+        linker.offsets[index, number] + place
+        for index, item in enumerate(objects)
+        for number, section in item.sections.items()
+        if section.flags & elf.SHF_EXECINSTR
+        for place in find_conversions(section.data)
+    ]
+
+
+class RiscvCommandBuffer:
+    """Commands and what they wait for; `needed` is how many bytes each external must have. `private` is memory for
+    every core, `stride` bytes apart. Submissions that run at the same time each have an instance.
+
+    `work` is in the order in which the device has it; `places` says where each command of the caller's stands there."""
+
+    def __init__(
+        self, memory: RiscvMemory, executable: RiscvExecutable, work: Sequence[Work], externals: int, harts: int,
+        private: RiscvBuffer, stride: int, guard: bool,
+    ) -> None:
+        self.executable = executable
+        self.needed = check_work(memory.device, work, executable.addresses, externals)
+        self.externals = externals
+        self.private = private
+        self.stride = stride
+        self._memory = memory
+        self._guard = guard
+        divided = [_divide(item, harts) for item in work]
+        order = order_by_ranks(work, [parts for _, _, parts in divided], harts)
+        self.places = [0] * len(work)
+        for place, number in enumerate(order):
+            self.places[number] = place
+        self.work = [work[number] for number in order]
+        self._lay_out([divided[number] for number in order])
+        self._idle: list[BatchInstance] = []
+        self._lock = threading.Lock()
+
+    def _lay_out(self, divided: Sequence[tuple[int, int, int]]) -> None:
+        """What every instance begins as: commands, protections, sizes, the addresses of buffers, readers, and the words
+        of what is ready; the places of these are from the instance's beginning on."""
+        work, count = self.work, len(self.work)
+        references = [reference for item in work for reference in item.references]
+        sizes = [size for item in work for size in item.sizes]
+        readers = self._readers()
+        self.sizes_at = count * (COMMAND_TYPE.itemsize + (PROTECTION_TYPE.itemsize if self._guard else 0))
+        self.table_at = self.sizes_at + 8 * len(sizes)
+        self.readers_at = self.table_at + 8 * len(references)
+        self.ready_at = self.readers_at + -(-4 * sum(map(len, readers)) // 8) * 8
+        self.bytes = self.ready_at + 8 * -(-count // 64)
+        self._externals_of = np.array([reference.external for reference in references], np.intp)
+        self._offsets = np.array([reference.offset for reference in references], np.uint64)
+        self._sizes = np.array(sizes, np.int64)
+        self._all_readers = np.array([reader for each in readers for reader in each], np.uint32)
+        commands = self._commands = np.zeros(count, COMMAND_TYPE)
+        size_at, buffer_at, reader_at = self.sizes_at, self.table_at, self.readers_at
+        for index, (item, (tasks, grain, parts)) in enumerate(zip(work, divided, strict=True)):
+            launch = item.op == "launch"
+            command = commands[index]
+            command["op"], command["entry"] = (Op.LAUNCH, self.executable.addresses[item.kernel]) if launch \
+                else (Op.COPY, 0)
+            command["tasks"], command["grain"], command["parts"] = tasks, grain, parts
+            command["bytes"] = 0 if launch else item.references[0].bytes
+            command["buffers"], command["sizes"], command["readers"] = buffer_at, size_at, reader_at
+            command["reader_count"], command["needs"] = len(readers[index]), len(set(item.after))
+            if self._guard:
+                command["protection"] = count * COMMAND_TYPE.itemsize + index * PROTECTION_TYPE.itemsize
+            size_at += 8 * len(item.sizes)
+            buffer_at += 8 * len(item.references)
+            reader_at += 4 * len(readers[index])
+
+    def _readers(self) -> list[list[int]]:
+        """For each command, in the device's order, those that wait for it."""
+        readers: list[list[int]] = [[] for _ in self.work]
+        for place, item in enumerate(self.work):
+            for earlier in sorted(set(item.after)):
+                readers[self.places[earlier]].append(place)
+        return readers
+
+    def take(self) -> BatchInstance:
+        """An instance that nobody runs; `give_back` when its outcome was read."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return BatchInstance(self, RiscvBuffer(self._memory, self._memory.control, self.bytes))
+
+    def give_back(self, instance: BatchInstance) -> None:
+        with self._lock:
+            self._idle.append(instance)
+
+    def template(self, base: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The bytes of an instance that lies at `base`."""
+        commands = self._commands.copy()
+        for name in ("buffers", "sizes", "readers"):
+            commands[name] += base
+        commands["protection"] = commands["protection"] + base if self._guard else open_protection_address()
+        content = np.zeros(self.bytes, np.uint8)
+        content[: commands.nbytes] = commands.view(np.uint8)
+        content[self.sizes_at : self.table_at] = self._sizes.view(np.uint8)
+        content[self.readers_at : self.readers_at + self._all_readers.nbytes] = self._all_readers.view(np.uint8)
+        return content
+
+    def addresses(self, externals: Sequence[int]) -> _Words:
+        """Where every reference is, with the externals at these addresses."""
+        return np.array(externals, np.uint64)[self._externals_of] + self._offsets
+
+    def protections(self, externals: Sequence[int]) -> np.ndarray[Any, np.dtype[np.void]]:
+        """For every command, the guard around what it refers to."""
+        result = np.zeros(len(self.work), PROTECTION_TYPE)
+        for index, item in enumerate(self.work):
+            places = [(externals[r.external] + r.offset, r.bytes) for r in item.references]
+            result[index] = guarded(self._memory, [(begin, begin + size) for begin, size in places])[0]
+        return result
+
+    @property
+    def control(self) -> Heap:
+        """Memory for what the device reads of commands and writes of them."""
+        return self._memory.control
+
+    @property
+    def guard(self) -> bool:
+        return self._guard
+
+
+class BatchInstance:
+    """A command buffer's commands in the device's memory."""
+
+    def __init__(self, owner: RiscvCommandBuffer, memory: RiscvBuffer) -> None:
+        self.memory = memory
+        content = memory.array
+        content[:] = owner.template(memory.address)
+        commands = len(owner.work) * COMMAND_TYPE.itemsize
+        self.commands = content[:commands].view(COMMAND_TYPE)
+        self.ready = memory.address + owner.ready_at
+        self._protections = content[commands : owner.sizes_at].view(PROTECTION_TYPE)
+        self._table = content[owner.table_at : owner.readers_at].view(np.uint64)
+        self._notes: RiscvBuffer | None = None
+
+    def prepare(self, owner: RiscvCommandBuffer, externals: Sequence[int], noted: bool = False) -> None:
+        """Ready to run on externals at these addresses; `noted` says that cores are to note what they do when."""
+        self._table[:] = owner.addresses(externals)
+        self.commands["instructions"] = 0
+        self.commands["pieces"] = self._note(owner) if noted else 0
+        if owner.guard:
+            self._protections[:] = owner.protections(externals)
+
+    def pieces(self) -> list[list[tuple[int, int, int]]]:
+        """For each command what cores did of it, as core, begin and end by the device's clock. Parts that a core took
+        one after the other are one, unless it did something else between."""
+        if self._notes is None:
+            return [[] for _ in self.commands]
+        notes = self._notes.array.view(PIECE_TYPE)
+        of = np.repeat(np.arange(len(self.commands)), self.commands["parts"].astype(np.intp))
+        found: list[list[tuple[int, int, int]]] = [[] for _ in self.commands]
+        latest: dict[int, int] = {}  # which command each core did last
+        for index in np.argsort(notes["begin"], kind="stable"):
+            hart, begin, end = (int(notes[name][index]) for name in ("hart", "begin", "end"))
+            if not end:  # it did not run
+                continue
+            command = int(of[index])
+            own = found[command]
+            same = next((at for at in range(len(own) - 1, -1, -1) if own[at][0] == hart), -1)
+            if latest.get(hart) == command and same >= 0:
+                own[same] = hart, own[same][1], end
+            else:
+                own.append((hart, begin, end))
+            latest[hart] = command
+        return found
+
+    def _note(self, owner: RiscvCommandBuffer) -> _Words:
+        """Where each command's pieces are, all of them empty."""
+        parts = self.commands["parts"].astype(np.uint64)
+        if self._notes is None:
+            self._notes = RiscvBuffer(self.memory.memory, owner.control, int(parts.sum()) * PIECE_TYPE.itemsize)
+        self._notes.array[:] = 0
+        return self._notes.address + PIECE_TYPE.itemsize * (np.cumsum(parts) - parts)
+
+
+def _divide(item: Work, harts: int) -> tuple[int, int, int]:
+    """A command's tasks, how many of them a core takes at once, and how many such parts there are."""
+    if item.op == "copy":
+        tasks, grain = -(-item.references[0].bytes // COPY_CHUNK), 1
+    else:
+        tasks = item.tasks
+        grain = max(1, tasks // (harts * _CLAIMS) if harts > 1 else tasks)
+    return tasks, grain, max(1, -(-tasks // grain))

@@ -1,0 +1,169 @@
+"""A function over several devices, for one combination of extents: its plan, executed.
+
+A value lies on a device, or on several once it was moved; every copy has the point after which it may be read.
+Steps are submitted (`plans/steps.py`, in the order of `submission.py`) as soon as what they read is under way: a device
+that works by itself goes on while the next step is submitted, and what waits for another device waits for its point.
+Loops (`plans/loops.py`) wait for their condition. A call ends when all it submitted has ended; a poisoned point ends it
+with that point's error. Memory that nothing reads any more is used again (`lifetimes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from motet.artifact.schema import Plan, Schedule, Signature
+from motet.runtime.device import CommandBuffer, Device
+from motet.runtime.device_array import DeviceArray
+from motet.runtime.device_program import LoadedDevice
+from motet.runtime.drivers.host.memory import Pool
+from motet.runtime.instantiate import Concrete, Shape, check_constraints, shape_of
+from motet.runtime.lifetimes import Retired
+from motet.runtime.plans.frame import PlanFrame
+from motet.runtime.plans.loops import run_loop
+from motet.runtime.plans.recorded import PlanCode, RecordedPlan, RunStep
+from motet.runtime.plans.returning import return_results
+from motet.runtime.plans.steps import Timed, submit_steps
+from motet.runtime.plans.underway import Underway
+from motet.runtime.plans.values import PlacedCopy, PlacedValue, Tensor
+from motet.runtime.queues import Slots
+from motet.runtime.selection import HOST
+from motet.runtime.trace import Submissions, Traced
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A function as work of one device: its externals are the arguments, the results, an arena and parameters."""
+
+    loaded: LoadedDevice
+    concrete: Concrete
+    commands: CommandBuffer
+
+
+class PlacedInstance:
+    """Runs a plan on `devices`, one for each of the artifact's, equal where two of them are one device; `schedules`
+    has the regions of each. Safe to run from several threads."""
+
+    resident = True
+
+    def __init__(
+        self, signature: Signature, plan: Plan, regions: Mapping[str, Signature], devices: Sequence[LoadedDevice],
+        symbols: Mapping[str, int], schedules: Sequence[Mapping[str, Schedule]],
+    ) -> None:
+        self.signature = signature
+        self.plan = plan
+        self.devices = devices
+        self.prepared: Callable[..., Any] | None = None
+        self.direct: list[Any] = []  # at most one: what a device makes of `alone`
+        self.staging = Pool()  # the host's memory that values pass through on their way
+        where = signature.name
+        check_constraints(signature, symbols, where)
+        self.inputs = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.inputs]
+        self.results = [shape_of(spec, symbols, f"{where}: {spec.name}") for spec in signature.results]
+        self.slots = Slots()  # of the calls under way
+        self.recorded = RecordedPlan(plan, self.inputs, PlanCode(where, regions, devices, schedules))
+
+    def alone(self) -> Alone | None:
+        """The whole function as one piece of work, where it is one step on the function's own arguments and results."""
+        runs = [entry for entry in self.recorded.steps if isinstance(entry, RunStep)]
+        origin = {step.results[0]: step.operands[0] for step in self.plan.steps if step.op == "transfer"}
+
+        def resolved(value: int) -> int:
+            while value in origin:
+                value = origin[value]
+            return value
+
+        if len(runs) != 1 or any(step.op == "loop" for step in self.plan.steps):
+            return None
+        step = runs[0].step
+        is_whole = (
+            [resolved(value) for value in step.operands] == self.plan.inputs
+            and [resolved(value) for value in self.plan.results] == step.results
+        )
+        return Alone(self.devices[step.device], runs[0].concrete, runs[0].commands) if is_whole else None
+
+    def run(self, arrays: Sequence[Tensor]) -> None:
+        _Call(self, arrays).run(None)
+
+    def run_timed(self, arrays: Sequence[Tensor]) -> list[tuple[str, float]]:
+        """Seconds of each step of the plan, transfers included, one after the other."""
+        timed: list[tuple[str, float]] = []
+        _Call(self, arrays).run(timed)
+        return [entry for _, entry in sorted(zip(self.recorded.order, timed, strict=True))]
+
+    def run_traced(self, arrays: Sequence[Tensor]) -> list[Traced]:
+        """Every device's own record of the call, and what was noted when submitting to it."""
+        devices = list({id(loaded): loaded.device for loaded in self.devices}.values())
+        noted = Submissions({loaded.uri: loaded.parameter_total for loaded in self.devices})
+        for device in devices:
+            device.profile(True)
+        try:
+            _Call(self, arrays, noted).run(None)
+        finally:
+            recorded = {device.info.uri: device.profile(False) for device in devices}
+        return noted.attach(recorded)
+
+    def home(self, result: int) -> Device | None:
+        """The device that the program wants a result on; None where that is the host."""
+        device = self.devices[self.plan.result_devices[result]].device
+        return None if device.info.family == HOST else device
+
+    @property
+    def kept_bytes(self) -> int:
+        return 0
+
+    def prepare(self, fallback: Any) -> None:
+        return None
+
+
+class _Call:
+    """One execution of a function; what it submits goes into `noted` where that is given."""
+
+    def __init__(
+        self, instance: PlacedInstance, arrays: Sequence[Tensor], noted: Submissions | None = None
+    ) -> None:
+        self.slots = instance.slots
+        self.underway = Underway(instance.devices, instance.slots, instance.staging, noted)
+        count = len(instance.inputs)
+        self.results = list(arrays[count:])
+        plan = instance.plan
+        values = {
+            number: _given(shape, tensor, instance.devices)
+            for number, shape, tensor in zip(plan.inputs, instance.inputs, arrays[:count], strict=True)
+        }
+        direct: dict[int, Tensor] = {}
+        for number, spec, tensor in zip(plan.results, instance.signature.results, self.results, strict=True):
+            if spec.destination is None:
+                direct.setdefault(number, tensor)
+        recorded = instance.recorded
+        self.frame = PlanFrame(recorded, self.underway, values, Retired(recorded.lifetimes), direct)
+
+    def run(self, timed: Timed | None) -> None:
+        self.underway.slot = self.slots.take()
+        try:
+            try:
+                submit_steps(self.frame, run_loop, timed)
+                return_results(self.frame, self.results)
+            except Exception:
+                self.underway.settle()
+                raise
+            failure = self.underway.settle()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # the user's interrupt
+                self.underway.abandon()
+            raise
+        finally:
+            self.slots.give_back(self.underway.slot)
+        if failure is not None:
+            raise failure
+
+
+def _given(shape: Shape, tensor: Tensor, devices: Sequence[LoadedDevice]) -> PlacedValue:
+    """An argument: on the device that it is on, where that is one of the call's."""
+    if not isinstance(tensor, DeviceArray):
+        return PlacedValue(shape, array=tensor)
+    home = next((n for n, loaded in enumerate(devices) if loaded.device is tensor.device), None)
+    if home is None:
+        return PlacedValue(shape, array=tensor.numpy())
+    return PlacedValue(shape, {home: PlacedCopy(tensor.buffer, [])})
