@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from checks.structure import Check, Module, backend_imports, kernel_imports, read_modules
 
-CPU, KERNELS = "motet.compiler.codegen.cpu.rows", "motet.compiler.kernels.rows"
+CPU, KERNELS = "motet.compiler.codegen.cpu.rows.rows", "motet.compiler.kernels.rows"
 
 
 @pytest.mark.parametrize("check", [backend_imports, kernel_imports])
@@ -22,7 +22,7 @@ def test_packages_import_what_the_architecture_allows(check: Check) -> None:
         (backend_imports, CPU, "def late():\n    import motet.compiler.codegen.nvvm.emit"),
         (kernel_imports, KERNELS, "from llvmlite import ir"),
         (kernel_imports, KERNELS, "import triton.language"),
-        (kernel_imports, KERNELS, "from motet.compiler.codegen.cpu.micro import Frame"),
+        (kernel_imports, KERNELS, "from motet.compiler.codegen.cpu.gemm.microkernel import Frame"),
     ],
 )
 def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None:
@@ -33,7 +33,7 @@ def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None
     ("check", "name", "text"),
     [
         (backend_imports, CPU, "from motet.compiler.codegen.llvm.text import to_llvmlite"),
-        (backend_imports, CPU, "from motet.compiler.codegen.cpu.builder import Builder"),
+        (backend_imports, CPU, "from motet.compiler.codegen.cpu.emit.builder import Builder"),
         (kernel_imports, KERNELS, "from motet.compiler.ir._mlir import ir"),
     ],
 )

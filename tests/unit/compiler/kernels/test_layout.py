@@ -8,7 +8,7 @@ from tests.unit.compiler.codegen.cpu.harness import build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
 from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, with_stages
 
-from motet.compiler.codegen.cpu import loops
+from motet.compiler.codegen.cpu.rows import loops
 from motet.compiler.kernels.layout import order_temporaries
 from motet.compiler.targets.cpu import X86_64_V3
 

@@ -39,8 +39,8 @@ class CpuBackend:
         return generate(kernel, self.target)
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
-        from motet.compiler.codegen.cpu.generic import emit_generic
-        from motet.compiler.codegen.cpu.wholes import emit_whole
+        from motet.compiler.codegen.cpu.ext.whole_operations import emit_whole
+        from motet.compiler.codegen.cpu.generic.generic import emit_generic
         from motet.compiler.kernels.linalg_ext import is_whole
 
         if is_whole(function):

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 import llvmlite.binding as llvm
 
-from motet.compiler.codegen.cpu.half_precision import CONVERSIONS, likely_conversions, with_conversions
+from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
 from motet.compiler.codegen.cpu.imports import imported
 from motet.compiler.orphans import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from motet.compiler.codegen.cpu import contraction, convolution, depthwise, direct, dot_products, dot_reading, loops
+from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct
+from motet.compiler.codegen.cpu.gemm import contraction
+from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
+from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
 from motet.compiler.codegen.cpu.in_place import find_updates
+from motet.compiler.codegen.cpu.rows import loops
 from motet.compiler.kernels.kernel import Kernel, KernelCode
 from motet.compiler.targets.cpu import CpuTarget, base_of
 

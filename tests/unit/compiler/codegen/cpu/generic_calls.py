@@ -10,7 +10,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.generic import GenericCode, emit_generic
+from motet.compiler.codegen.cpu.generic.generic import GenericCode, emit_generic
 from motet.compiler.codegen.cpu.objects import Unit, compile_units, target_machine
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.native import native_target

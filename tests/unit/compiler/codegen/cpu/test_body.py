@@ -8,7 +8,7 @@ import pytest
 from tests.unit.compiler.codegen.cpu.harness import DTYPES, build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, stage, value
 
-from motet.compiler.codegen.cpu import loops
+from motet.compiler.codegen.cpu.rows import loops
 
 RNG = np.random.default_rng(11)
 INTEGERS = ["i8", "i16", "i32", "i64"]

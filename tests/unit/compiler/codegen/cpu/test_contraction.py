@@ -12,7 +12,7 @@ from tests.unit.compiler.codegen.cpu.harness import build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, stage, value
 from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, multiply_add, random, relu6, with_stages
 
-from motet.compiler.codegen.cpu import contraction
+from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.targets.cpu import X86_64_V3
 
 TARGETS = pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=lambda target: target.name)

@@ -21,7 +21,7 @@ from tests.unit.compiler.codegen.cpu.windows import (
     with_stages,
 )
 
-from motet.compiler.codegen.cpu import convolution
+from motet.compiler.codegen.cpu.conv import convolution
 from motet.compiler.targets.cpu import X86_64_V3
 
 TARGETS = pytest.mark.parametrize("target", [native_target(), X86_64_V3], ids=lambda target: target.name)

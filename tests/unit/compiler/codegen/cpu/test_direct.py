@@ -13,7 +13,7 @@ from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
 from tests.unit.compiler.codegen.cpu.test_convolution import SAME, conv_kernel, reference
 from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, Geometry, multiply_add, random, with_stages
 
-from motet.compiler.codegen.cpu import direct
+from motet.compiler.codegen.cpu.conv import direct
 from motet.compiler.codegen.cpu.select import generate
 from motet.compiler.targets.cpu import X86_64_V3, CpuTarget
 

@@ -22,9 +22,9 @@ from tests.unit.compiler.codegen.cpu.harness import (
 )
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, op, softmax, stage, value
 
-from motet.compiler.codegen.cpu import loops
-from motet.compiler.codegen.cpu.builder import F16, F32, I1, I8, I16, I32, I64, PTR, Builder
-from motet.compiler.codegen.cpu.carried import to_storage
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, I1, I8, I16, I32, I64, PTR, Builder
+from motet.compiler.codegen.cpu.emit.compute_types import to_storage
+from motet.compiler.codegen.cpu.rows import loops
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.targets.cpu import CpuTarget
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from motet.compiler.codegen.cpu.half_precision import CONVERSIONS
+from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS
 from motet.compiler.codegen.cpu.imports import available, imported
 from motet.compiler.codegen.cpu.objects import Unit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3

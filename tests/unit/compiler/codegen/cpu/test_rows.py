@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.compiler.codegen.cpu.harness import DTYPES, build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, kernel, layer_norm, op, softmax, stage, value
 
-from motet.compiler.codegen.cpu import loops, rows
+from motet.compiler.codegen.cpu.rows import loops, rows
 from motet.compiler.targets.cpu import X86_64_V3
 
 RNG = np.random.default_rng(5)

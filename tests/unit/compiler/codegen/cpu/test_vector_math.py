@@ -10,8 +10,8 @@ import pytest
 from llvmlite import ir
 from tests.unit.compiler.codegen.cpu.harness import compile_llvm, native_target
 
-from motet.compiler.codegen.cpu import vector_math
-from motet.compiler.codegen.cpu.builder import F32, F64, I64, PTR, Builder
+from motet.compiler.codegen.cpu.emit import vector_math
+from motet.compiler.codegen.cpu.emit.builder import F32, F64, I64, PTR, Builder
 
 BINARY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 

@@ -11,8 +11,8 @@ from tests.unit.compiler.codegen.cpu.harness import DTYPES, Executable, native_t
 from tests.unit.compiler.codegen.whole_texts import SCATTER, SCATTER_OF_NUMBERS, load, scan, sort
 
 from motet.compiler import pipeline
-from motet.compiler.codegen.cpu import sorts
-from motet.compiler.codegen.cpu.wholes import emit_whole
+from motet.compiler.codegen.cpu.ext import sorts
+from motet.compiler.codegen.cpu.ext.whole_operations import emit_whole
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.cpu import X86_64_V3, CpuTarget
 from motet.errors import CompileError

@@ -1,0 +1,248 @@
+"""Convolutions whose vectors run along filters; see `convolution.py`."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.conv.emitter import Emitter
+from motet.compiler.codegen.cpu.conv.plan import Plan
+from motet.compiler.codegen.cpu.emit.builder import I32, I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.epilogue import Views
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    Depth,
+    Factors,
+    Frame,
+    Lanes,
+    accumulate,
+    internal_function,
+    read_vector,
+    widen,
+    write_vector,
+)
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.strides import Extent, Place
+
+_MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
+
+
+class Channels(Emitter):
+    """Vectors along filters."""
+
+    def __init__(self, c: Convolution, plan: Plan) -> None:
+        super().__init__(c, plan)
+        self.panel_count = -(-c.filter_count // plan.width)
+        self.pitch = c.columns.reach * c.channels if plan.copies else 0
+
+    def splits(self) -> int:
+        return -(-self.panel_count // self.plan.panels)
+
+    def scratch_elements(self) -> int:
+        return self.c.rows.span(self.plan.block) * self.pitch + self.plan.lanes if self.plan.copies else 0
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        c, plan = self.c, self.plan
+        first = f.imul(block, plan.block)
+        image = self.image_at(f, at)
+        if plan.copies:
+            self._copy_rows(f, image, first, scratch)
+        filters = [self.filters_at(f, place, at) for place in c.filters]
+        p0 = f.imul(split, plan.panels)
+        p1 = f.imin(f.iadd(p0, plan.panels), self.panel_count)
+        whole = c.filter_count // plan.width
+        for tail, low, high in ((False, 0, whole), (True, whole, self.panel_count)):
+            if high <= low:
+                continue
+            begin = p0 if isinstance(p0, int) and p0 >= low else self._larger(f, p0, low)
+
+            def panel(p: Index, _: list[ir.Value], tail: bool = tail) -> None:
+                f.loop(0, plan.block, 1, lambda r, _: self._row(f, at, image, scratch, filters, p, first, r, tail))
+
+            f.loop(begin, f.imin(p1, high), 1, panel)
+
+    def _larger(self, f: Frame, a: Index, b: int) -> Index:
+        if isinstance(a, int):
+            return max(a, b)
+        return f.select(f.icmp_signed(">", a, f.index(b)), a, f.index(b))
+
+    def filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+        index: Index = 0
+        for size, dim in self.c.outer:
+            if place.strides[dim] != Extent(0):
+                index = f.iadd(f.imul(index, f.extent(size)), at[dim])
+        offset = f.imul(index, self.panel_count * self.c.depth * self.plan.width)
+        return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
+
+    def _copy_rows(self, f: Frame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
+        """Image rows as [row][column][channel], padding included."""
+        c = self.c
+        function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
+        f.call(function, [*f.arguments[:2], image, scratch, f.isub(f.imul(f.index(first), c.rows.stride), c.rows.low)])
+        g = Frame(c.kernel, function)
+        source, target, top = g.arguments[2:5]
+        low = min(c.columns.low, c.columns.reach)
+        high = min(c.columns.reach, c.columns.low + c.columns.image)
+
+        def row(r: Index, _: list[ir.Value]) -> None:
+            to = g.at(target, g.imul(r, self.pitch), self.element)
+            where = g.iadd(top, r)
+
+            def inside() -> None:
+                self.fill_run(g, to, low * c.channels)
+                self._copy_columns(
+                    g, g.at(source, g.imul(where, c.rows.step), self.image_element),
+                    g.at(to, low * c.channels, self.element), high - low,
+                )
+                rest = c.columns.reach - high
+                self.fill_run(g, g.at(to, high * c.channels, self.element), rest * c.channels)
+
+            self.guarded_row(g, where, inside, lambda: self.fill_run(g, to, self.pitch))
+
+        g.loop(0, c.rows.span(self.plan.block), 1, row)
+        g.ret_void()
+
+    def _copy_columns(self, f: Frame, source: ir.Value, target: ir.Value, count: int) -> None:
+        c = self.c
+        if count <= 0:
+            return
+        if c.channels == 1:
+            self.copy_run(f, source, c.columns.step, target, 1, count)
+        elif c.channel_step == 1 and c.columns.step == c.channels:
+            self.copy_run(f, source, 1, target, 1, count * c.channels)
+        elif c.channel_step == 1:
+            def column(w: Index, _: list[ir.Value]) -> None:
+                at = f.at(source, f.imul(w, c.columns.step), self.image_element)
+                self.copy_run(f, at, 1, f.at(target, f.imul(w, c.channels), self.element), 1, c.channels)
+
+            f.loop(0, count, 1, column)
+        elif c.columns.step == 1 and c.channels <= _MOST_INTERLEAVED:
+            self._interleave(f, source, target, count)
+        else:
+            def channel(k: Index, _: list[ir.Value]) -> None:
+                at = f.at(source, f.imul(k, c.channel_step), self.image_element)
+                self.copy_run(f, at, c.columns.step, f.at(target, k, self.element), c.channels, count)
+
+            f.loop(0, c.channels, 1, channel)
+
+    def _interleave(self, f: Frame, source: ir.Value, target: ir.Value, count: int) -> None:
+        """Channels that lie apart, each as [column], to [column][channel], by shuffles of whole vectors."""
+        c, lanes = self.c, self.plan.lanes
+
+        def some(i: Index, present: int) -> None:
+            vectors = [
+                widen(f, read_vector(
+                    f, f.at(source, f.iadd(k * c.channel_step, i), self.image_element), c.image.dtype, 1,
+                    Lanes(lanes, present if present < lanes else None),
+                ), c.image.dtype, c.product.lhs.casts, c.product.dtype)
+                for k in range(c.channels)
+            ]
+            for start in range(0, present * c.channels, lanes):
+                value = vectors[0]
+                for k in range(c.channels):
+                    # Lane l of the piece is element start + l of the row: channel modulo, pixel quotient.
+                    picks = [
+                        lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
+                        for lane in range(lanes)
+                    ]
+                    if k == 0:
+                        picks = [pick - lanes if pick >= lanes else 0 for pick in picks]
+                    value = f.shuffle_vector(value, vectors[k], ir.Constant(ir.VectorType(I32, lanes), picks))
+                left = present * c.channels - start
+                rest = Lanes(lanes, left if left < lanes else None)
+                to = f.at(target, f.iadd(f.imul(i, c.channels), start), self.element)
+                write_vector(f, value, to, c.product.dtype, 1, rest)
+
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: some(i, lanes))
+        if count > whole:
+            some(whole, count - whole)
+
+    def _row(
+        self, f: Frame, at: list[Index], image: ir.Value, scratch: ir.Value, filters: list[ir.Value], p: Index,
+        first: Index, r: Index, tail: bool,
+    ) -> None:
+        """One output row of one panel, in tiles as equal as can be."""
+        c, plan = self.c, self.plan
+        row = f.iadd(first, r)
+        if plan.copies:
+            start = f.at(scratch, f.imul(f.imul(r, c.rows.stride), self.pitch), self.element)
+            column_step = c.channels * c.columns.stride
+        else:
+            start = f.at(image, f.imul(f.imul(row, c.rows.stride), c.rows.step), self.image_element)
+            column_step = c.columns.step * c.columns.stride
+        tiles = -(-c.columns.size // plan.tile_rows)
+        size, longer = divmod(c.columns.size, tiles)
+        kind = self.element if plan.copies else self.image_element
+        offset = f.imul(p, c.depth * plan.width)
+        panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
+        outer = [f.index(at[dim]) for _, dim in c.outer]
+        begin = 0
+        for height, count in ((size + 1, longer), (size, tiles - longer)):
+            if not count:
+                continue
+
+            def one(t: Index, _: list[ir.Value], height: int = height, begin: int = begin) -> None:
+                w = f.iadd(begin, f.imul(t, height))
+                a = f.at(start, f.imul(w, column_step), kind)
+                f.call(
+                    self._tile(height, tail),
+                    [*f.arguments[:2], a, *panels, f.index(f.imul(p, plan.width)), f.index(row), f.index(w), *outer],
+                )
+
+            f.loop(0, count, 1, one)
+            begin += height * count
+
+    def _tile(self, height: int, tail: bool) -> ir.Value:
+        return self.tile_function(
+            f"tile{height}{'t' if tail else ''}", lambda f: self._write_tile(f, height, tail)
+        )
+
+    def _write_tile(self, f: Frame, height: int, tail: bool) -> None:
+        c, plan = self.c, self.plan
+        count = len(c.filters)
+        a, panels = f.arguments[2], f.arguments[3 : 3 + count]
+        column, row, w = f.arguments[3 + count : 6 + count]
+        views = Views(f, c.places, self.coordinates(f, column, row, w, count), c.columns.out, c.filter_dim)
+        lanes = self.tile_lanes(tail)
+        sums = self.begin_tile(f, views, height, lanes)
+        copied = plan.copies
+        factors = Factors(
+            c.product, c.product.dtype if copied else c.image.dtype, () if copied else c.product.lhs.casts,
+            c.columns.stride * (c.channels if copied else c.columns.step), c.filters[0].dtype, c.product.rhs.casts,
+            tuple(Lanes(plan.lanes) for _ in lanes),
+        )
+        for panel in panels:
+            sums = accumulate(f, factors, sums, a, panel, self._depth(), 224)
+        self.finish_tile(f, views, height, lanes, sums)
+
+    def coordinates(self, f: Frame, column: Index, row: Index, w: Index, count: int) -> list[Index]:
+        c = self.c
+        at: list[Index] = [0] * len(c.main.sizes)
+        for position, (_, dim) in enumerate(c.outer):
+            at[dim] = f.arguments[6 + count + position]
+        at[c.filter_dim] = column
+        for window, coordinate in ((c.rows, row), (c.columns, w)):
+            if window.out >= 0:
+                at[window.out] = coordinate
+        return at
+
+    def tile_lanes(self, tail: bool) -> list[Lanes]:
+        """The vectors of a panel; those of the last one that hold no filter at all are left out."""
+        plan = self.plan
+        left = self.c.filter_count % plan.width if tail else plan.width
+        result: list[Lanes] = []
+        for start in range(0, left, plan.lanes):
+            result.append(Lanes(plan.lanes, left - start if left - start < plan.lanes else None))
+        return result
+
+    def _depth(self) -> list[Depth]:
+        c, width = self.c, self.plan.width
+        per_column = c.channels * width
+        if self.plan.copies:
+            row, column, channel = c.rows.dilation * self.pitch, c.columns.dilation * c.channels, 1
+        else:
+            row, column, channel = c.rows.dilation * c.rows.step, c.columns.dilation * c.columns.step, c.channel_step
+        loops = [Depth(c.rows.taps, row, c.columns.taps * per_column)]
+        if column == c.channels * channel or c.columns.taps == 1:
+            return [*loops, Depth(c.columns.taps * c.channels, channel, width)]
+        return [*loops, Depth(c.columns.taps, column, per_column), Depth(c.channels, channel, width)]

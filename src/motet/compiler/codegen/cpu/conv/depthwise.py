@@ -1,0 +1,390 @@
+"""Depthwise convolutions of channels-last images: every channel has its own window, nothing is summed over channels.
+
+Vectors run along channels. A tile is some neighbouring output pixels by one or two vectors: it walks the window's
+rows in a loop, and along each reads every image vector once, for all the pixels and taps that look at it. Output
+columns whose windows reach past the image form segments of their own with the taps that exist, and a row's loop
+runs over the window rows that exist; so zero padding costs nothing, and nothing is copied. A tap that meets padding
+is left out, which differs from multiplying by zero only for filters that are infinite or not a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.conv.emitter import window_rows
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.compute_types import constant
+from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
+from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame, Lanes, balanced, narrow, read_vector, widen
+from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.convolution import Window, match_windows, window_of
+from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
+from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
+from motet.compiler.kernels.product import Product
+from motet.compiler.kernels.strides import ONE, Extent, Place, initial_of, memory_strides, place_of
+from motet.compiler.targets.cpu import CpuTarget
+
+_TASK_PRODUCTS = 64_000  # about ten microseconds of one core
+_MOST_TASKS = 64
+_LEAST_ROWS = 2  # of the result in one task: neighbours read the window's overlap again
+_MOST_SEGMENTS = 16  # each is code of its own
+_MOST_TAPS = 32  # of a window's row, which are written out
+_TILE_PRODUCTS = 320  # written out in one tile
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring output columns `begin … begin + count` that see the same `taps` of a window's row."""
+
+    taps: tuple[int, ...]
+    begin: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Depthwise:
+    """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share besides
+    the channel. `tap_steps` are the filter's strides along the window's rows and columns, as packed."""
+
+    kernel: Kernel
+    main: Stage
+    product: Product
+    image: Place
+    filters: Place
+    tap_steps: tuple[int, int]
+    packing: Packing | None
+    init: Place | float | int
+    output: Place
+    outer: tuple[tuple[Extent, int], ...]
+    channel_dim: int
+    channels: int
+    rows: Window
+    columns: Window
+    padded: bool
+    epilogue: Epilogue
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds of one outer iteration."""
+        return self.channels * self.rows.size * self.columns.size * self.rows.taps * self.columns.taps
+
+    def segments(self) -> list[Segment]:
+        """The output columns, grouped by the taps that meet the image."""
+        w = self.columns
+
+        def taps(column: int) -> tuple[int, ...]:
+            start = column * w.stride - w.low
+            return tuple(k for k in range(w.taps) if not self.padded or 0 <= start + k * w.dilation < w.image)
+
+        result: list[Segment] = []
+        for key, group in groupby(range(w.size), key=taps):
+            columns = list(group)
+            result.append(Segment(key, columns[0], len(columns)))
+        return result
+
+
+def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for `kernel` if it is a depthwise convolution of a channels-last image with element-wise stages after
+    it, else None. The padding must be zero."""
+    found = match(kernel)
+    if found is None:
+        return None
+    segments = found.segments()
+    if found.columns.taps > _MOST_TAPS or len(segments) > _MOST_SEGMENTS:
+        return None
+    return _Emitter(found, _plan(found, target), segments).run()
+
+
+# -- matching ------------------------------------------------------------------------------------
+
+
+def match(kernel: Kernel) -> Depthwise | None:
+    """Read `kernel` as a depthwise convolution, None if it is something else or of a form not taken here."""
+    opening = match_windows(kernel)
+    if opening is None or opening.image.padding not in (None, 0):
+        return None
+    stage, product, image, filters = opening.stage, opening.product, opening.image, opening.filters
+    rank = len(stage.sizes)
+    epilogue = match_epilogue(kernel, stage, kernel.stages[1:])
+    init = initial_of(kernel, stage)
+    places = [place_of(kernel, access, rank) for access in (image, filters, stage.outputs[0])]
+    image_place, filter_place, output = places
+    if epilogue is None or init is None or image_place is None or filter_place is None or output is None:
+        return None
+    if "temporary" in (kernel.values[access.value].role for access in (image, filters)):
+        return None
+    if any(place.dtype not in MEMORY_TYPES for place in (image_place, filter_place, output)):
+        return None
+    axes = _image_axes(kernel, stage, image, image_place)
+    if axes is None:
+        return None
+    outer, channel, windows = axes
+    taps = _filter_taps(kernel, stage, filters, filter_place, channel, windows)
+    if taps is None:
+        return None
+    steps, packing = taps
+    return Depthwise(
+        kernel, stage, product, replace(image_place, offset=()), filter_place, steps, packing, init, output, outer,
+        channel, int(stage.sizes[channel]), windows[0], windows[1], image.padding is not None, epilogue,
+    )
+
+
+def _image_axes(
+    kernel: Kernel, stage: Stage, image: Access, place: Place
+) -> tuple[tuple[tuple[Extent, int], ...], int, tuple[Window, Window]] | None:
+    """The image's dimensions as (outer ones, the channel, windows over rows and columns)."""
+    steps = [stride.known for stride in memory_strides(kernel.values[image.value])]
+    windows: list[Window] = []
+    plain: list[int] = []
+    for axis, entry in enumerate(image.map):
+        extent = kernel.values[image.value].shape[axis]
+        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+        straight = len(dims) <= 1 and entry.constant == 0 and all(
+            entry.coefficients[d] == 1 and stage.iterators[d] == "parallel" for d in dims
+        )
+        if straight and (image.padding is None or not dims or stage.sizes[dims[0]] == extent):
+            plain += dims
+            continue
+        window = window_of(stage, entry.coefficients, dims, entry.constant, extent, steps[axis])
+        if window is None:
+            return None
+        windows.append(window)
+    channels = [d for d in plain if place.strides[d] == ONE and isinstance(stage.sizes[d], int)]
+    if len(channels) != 1 or not 1 <= len(windows) <= 2:
+        return None
+    windows.sort(key=lambda w: -w.step)
+    if len(windows) == 1:
+        windows.insert(0, Window(-1, -1, 1, 1, 1, 1, 0, 1, 0))
+    seen = sorted([*plain, *(d for w in windows for d in (w.out, w.kernel) if d >= 0)])
+    if seen != [d for d, size in enumerate(stage.sizes) if size != 1]:
+        return None
+    outer = tuple((Extent.of(stage.sizes[d]), d) for d in plain if d != channels[0])
+    return outer, channels[0], (windows[0], windows[1])
+
+
+def _filter_taps(
+    kernel: Kernel, stage: Stage, access: Access, place: Place, channel: int, windows: tuple[Window, Window]
+) -> tuple[tuple[int, int], Packing | None] | None:
+    """The filter's steps along the window's rows and columns, and the layout that gives it those."""
+    value = kernel.values[access.value]
+    kernels = [w.kernel for w in windows]
+    axis_of: dict[int, int] = {}
+    for axis, entry in enumerate(access.map):
+        dims = [d for d, c in enumerate(entry.coefficients) if c and stage.sizes[d] != 1]
+        if entry.constant or len(dims) > 1 or any(entry.coefficients[d] != 1 or d in axis_of for d in dims):
+            return None
+        for d in dims:
+            axis_of[d] = axis
+    expected = sorted([channel, *(d for d in kernels if d >= 0)])
+    if sorted(axis_of) != expected or any(value.shape[a] != stage.sizes[d] for d, a in axis_of.items()):
+        return None
+    if value.role == "constant" and value.order == tuple(range(value.rank)):
+        axes = [axis_of[d] for d in (*(d for d in kernels if d >= 0), channel)]
+        rest = [axis for axis in range(value.rank) if axis not in axes]
+        if any(value.shape[axis] != 1 for axis in rest):
+            return None
+        channels = int(stage.sizes[channel])
+        split = (*range(0, 2 * value.rank, 2), *range(1, 2 * value.rank, 2))
+        return (windows[1].taps * channels, channels), Packing((*rest, *axes), (1,) * value.rank, split)
+    steps = [place.strides[d].known if d >= 0 else 0 for d in kernels]
+    if place.strides[channel] != ONE or steps[0] is None or steps[1] is None:
+        return None
+    return (steps[0], steps[1]), None
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tiles of at most `pixels` by `vectors` vectors of `lanes`; tasks of `block` output rows and `panels` panels
+    of `width` channels."""
+
+    lanes: int
+    vectors: int
+    pixels: int
+    block: int
+    panels: int
+
+    @property
+    def width(self) -> int:
+        return self.lanes * self.vectors
+
+
+def _plan(c: Depthwise, target: CpuTarget) -> Plan:
+    lanes = max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
+    vectors = min(-(-c.channels // lanes), 2 if target.vector_registers > 16 else 1)
+    held = min(c.columns.taps, 3) * vectors  # taps that stay in registers
+    pixels = min(8, (target.vector_registers - held - vectors) // vectors)
+    pixels = max(1, min(pixels, _TILE_PRODUCTS // (c.columns.taps * vectors)))
+    outer = math.prod(size.known or 1 for size, _ in c.outer)
+    wanted = max(1, -(-min(_MOST_TASKS, c.products * outer // _TASK_PRODUCTS) // outer))
+    block = max(min(_LEAST_ROWS, c.rows.size), -(-c.rows.size // wanted))
+    panels = -(-c.channels // (lanes * vectors))
+    splits = max(1, min(panels, -(-wanted // -(-c.rows.size // block))))
+    return Plan(lanes, vectors, pixels, block, -(-panels // splits))
+
+
+# -- emission ------------------------------------------------------------------------------------
+
+
+class _Emitter:
+    def __init__(self, c: Depthwise, plan: Plan, segments: list[Segment]) -> None:
+        self.c = c
+        self.plan = plan
+        self.segments = segments
+        self.module = ir.Module(c.kernel.name)
+        self.blocks = -(-c.rows.size // plan.block)
+        self.panel_count = -(-c.channels // plan.width)
+        self.splits = -(-self.panel_count // plan.panels)
+
+    def run(self) -> KernelCode:
+        c, kernel = self.c, self.c.kernel
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
+        function.attributes.add("nounwind")
+        f = Frame(kernel, function)
+
+        def task(index: Index, _: list[ir.Value]) -> None:
+            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
+            split, rest = f.irem(rest, self.splits), f.idiv(rest, self.splits)
+            at: list[Index] = [0] * len(c.main.sizes)
+            for position, (size, dim) in enumerate(reversed(c.outer)):
+                last = position == len(c.outer) - 1
+                at[dim] = rest if last else f.irem(rest, f.extent(size))
+                rest = rest if last else f.idiv(rest, f.extent(size))
+            self._task(f, at, block, split)
+
+        f.loop(function.args[2], function.args[3], 1, task)
+        f.ret_void()
+        tasks = product((self.blocks * self.splits, *(size.expression for size, _ in c.outer)))
+        return KernelCode(
+            "depthwise", str(self.module), (Phase(kernel.name, tasks),),
+            packings={} if c.packing is None else {c.filters.value: c.packing},
+            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer),
+            bytes=sum(
+                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
+                * item_bytes(kernel.values[i].dtype)
+                for i in kernel.externals
+            ),
+        )
+
+    def _task(self, f: Frame, at: list[Index], block: Index, split: Index) -> None:
+        plan, c = self.plan, self.c
+        first = f.imul(block, plan.block)
+        p0 = f.imul(split, plan.panels)
+        p1 = f.imin(f.iadd(p0, plan.panels), self.panel_count)
+        offset: Index = 0
+        for _, dim in c.outer:
+            offset = f.iadd(offset, f.imul(f.extent(c.image.strides[dim]), at[dim]))
+        image = f.at(f.pointer(c.image.value), offset, MEMORY_TYPES[c.image.dtype])
+
+        def line(row: Index, _: list[ir.Value]) -> None:
+            present = window_rows(f, c.rows, c.padded, row)
+            for segment in self.segments:
+                begin = segment.begin
+                pieces, size, longer = balanced(segment.count, plan.pixels)
+                for pixels, count in ((size + 1, longer), (size, pieces - longer)):
+
+                    def tile(
+                        t: Index, _: list[ir.Value], taps: tuple[int, ...] = segment.taps, pixels: int = pixels,
+                        begin: int = begin,
+                    ) -> None:
+                        column = f.iadd(begin, f.imul(t, pixels))
+                        self._panels(f, p0, p1, lambda channel, lanes: self._tile(
+                            f, image, at, taps, pixels, row, column, channel, lanes, present))
+
+                    f.loop(0, count, 1, tile)
+                    begin += pixels * count
+
+        f.loop(first, f.imin(f.iadd(first, plan.block), c.rows.size), 1, line)
+
+    def _panels(self, f: Frame, p0: Index, p1: Index, tile: Callable[[Index, list[Lanes]], None]) -> None:
+        """Emit `tile` for the panels `p0 … p1`, the incomplete last one apart."""
+        plan = self.plan
+        whole, left = divmod(self.c.channels, plan.width)
+        full = [Lanes(plan.lanes) for _ in range(plan.vectors)]
+        f.loop(p0, f.imin(p1, whole), 1, lambda p, _: tile(f.imul(p, plan.width), full))
+        if not left:
+            return
+        rest = [Lanes(plan.lanes, left - at if left - at < plan.lanes else None) for at in range(0, left, plan.lanes)]
+        if self.splits == 1:
+            tile(whole * plan.width, rest)
+            return
+        with f.if_then(f.icmp_signed(">", f.index(p1), f.index(whole))):
+            tile(whole * plan.width, rest)
+
+    def _tile(
+        self, f: Frame, image: ir.Value, at: list[Index], taps: tuple[int, ...], pixels: int, row: Index,
+        column: Index, channel: Index, lanes: list[Lanes], present: tuple[Index, Index],
+    ) -> None:
+        """`pixels` neighbouring results of output row `row` from `column` on, the channels of one panel."""
+        c = self.c
+        here = list(at)
+        here[c.channel_dim] = channel
+        for window, coordinate in ((c.rows, row), (c.columns, column)):
+            if window.out >= 0:
+                here[window.out] = coordinate
+        places = [*c.epilogue.places, *([c.init] if isinstance(c.init, Place) else [])]
+        views = Views(f, places, here, c.columns.out if c.columns.out >= 0 else None, c.channel_dim)
+        sums = [self._initial(f, views, t, v, lane) for t in range(pixels) for v, lane in enumerate(lanes)]
+        filters = f.at(f.pointer(c.filters.value), channel, MEMORY_TYPES[c.filters.dtype])
+        top = f.isub(f.imul(row, c.rows.stride), c.rows.low)
+        left = f.iadd(f.imul(f.isub(f.imul(column, c.columns.stride), c.columns.low), c.columns.step), channel)
+
+        def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
+            where = f.imul(f.iadd(top, f.imul(k, c.rows.dilation)), c.rows.step)
+            tap_row = f.at(filters, f.imul(k, c.tap_steps[0]), MEMORY_TYPES[c.filters.dtype])
+            return self._products(f, image, f.iadd(where, left), tap_row, taps, pixels, lanes, values)
+
+        sums = f.loop(*present, 1, window_row, sums)
+        for t in range(pixels):
+            for v, lane in enumerate(lanes):
+                value = narrow(f, sums[t * len(lanes) + v], c.output.dtype)
+                finish(f, c.epilogue, views, value, t, v * self.plan.lanes, lane, share=True)
+
+    def _products(
+        self, f: Frame, image: ir.Value, offset: Index, filters: ir.Value, taps: tuple[int, ...], pixels: int,
+        lanes: list[Lanes], sums: list[ir.Value],
+    ) -> list[ir.Value]:
+        """The sums after one row of the window: each image vector is read once, at `image[offset …]`."""
+        c, lhs, rhs = self.c, self.c.product.lhs, self.c.product.rhs
+        result = list(sums)
+        weights: dict[tuple[int, int], ir.Value] = {}
+        users: dict[int, list[tuple[int, int]]] = {}
+        for t in range(pixels):
+            for k in taps:
+                users.setdefault(t * c.columns.stride + k * c.columns.dilation, []).append((t, k))
+        for k in taps:
+            for v, lane in enumerate(lanes):
+                weights[k, v] = self._read(
+                    f, filters, k * c.tap_steps[1] + v * self.plan.lanes, c.filters.dtype, rhs.casts, lane
+                )
+        for position in sorted(users):
+            for v, lane in enumerate(lanes):
+                where = f.iadd(offset, position * c.columns.step + v * self.plan.lanes)
+                pixel = self._read(f, image, where, c.image.dtype, lhs.casts, lane)
+                for t, k in users[position]:
+                    number = t * len(lanes) + v
+                    if c.product.is_float:
+                        result[number] = f.multiply_add(pixel, weights[k, v], result[number])
+                    else:
+                        result[number] = f.add(f.mul(pixel, weights[k, v]), result[number])
+        return result
+
+    def _read(
+        self, f: Frame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: Lanes
+    ) -> ir.Value:
+        raw = read_vector(f, f.at(base, offset, MEMORY_TYPES[dtype]), dtype, 1, lanes)
+        return widen(f, raw, dtype, casts, self.c.product.dtype)
+
+    def _initial(self, f: Frame, views: Views, pixel: int, vector: int, lanes: Lanes) -> ir.Value:
+        init = self.c.init
+        if not isinstance(init, Place):
+            return constant(self.c.product.dtype, init, lanes.lanes)
+        raw = views.read(init, pixel, vector * self.plan.lanes, lanes, share=True)
+        return widen(f, raw, init.dtype, (), self.c.product.dtype)

@@ -1,0 +1,434 @@
+"""Convolutions of channels-last images that are read where they lie: vectors along filters, nothing is copied.
+
+A tile is neighbouring pixels of one row of the result, by some vectors of filters. It walks the rows of the window
+that meet the image, and in each its columns and channels, which lie side by side. Tiles at the ends of a row, whose
+windows reach past the image, are code of their own, which at each column of the window counts the pixels alone that
+see the image there; so padding costs nothing, and small images take less work than their windows have taps. A tap
+that meets padding is left out, which differs from multiplying by zero only for filters that are infinite or not a
+number.
+
+Tasks that use the same filters are neighbours. Where filters are more than the second cache keeps, every tile fetches
+a piece of those that come next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.balance import unevenness
+from motet.compiler.codegen.cpu.conv.channels import Channels
+from motet.compiler.codegen.cpu.conv.emitter import window_rows
+from motet.compiler.codegen.cpu.conv.plan import Plan, filter_packing, lanes_of
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    AHEAD_STEPS,
+    LINE,
+    MEMORY_TYPES,
+    Ahead,
+    Depth,
+    Factors,
+    Frame,
+    Lanes,
+    accumulate,
+    balanced,
+    narrow,
+    register_tile,
+    shared_function,
+)
+from motet.compiler.kernels.convolution import Convolution, Window, match
+from motet.compiler.kernels.kernel import Kernel, KernelCode, item_bytes
+from motet.compiler.kernels.strides import ONE
+from motet.compiler.targets.cpu import CpuTarget
+
+_TASK_FLOPS = 1_500_000  # some ten microseconds of one core
+_MOST_TASKS = 128
+_MOST_EDGES = 6  # kinds of tiles, each code of its own
+_FUSED_STEPS = 224
+
+Seen = tuple[tuple[int, int], ...]  # for each column of the window the tile's pixels that see the image there
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` neighbouring tiles of `height` pixels, the first at column `begin`, that see the same of the image."""
+
+    begin: int
+    count: int
+    height: int
+    seen: Seen
+
+
+def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for `kernel` if it is a convolution with constant filters of an image whose channels lie side by side,
+    padded with zeros or not at all, with element-wise stages after it; else None."""
+    c = match(kernel)
+    if c is None or c.stored.strides[c.filter_dim] != ONE or c.padding not in (None, 0):
+        return None
+    if any(kernel.values[p.value].role != "constant" for p in c.filters):
+        return None
+    if c.channel_step != 1 or c.channels * item_bytes(c.image.dtype) < LINE or c.image.dtype != c.product.dtype:
+        return None
+    lanes = lanes_of(c, target)
+    height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
+    stays = _stays(c, lanes * vectors, target)
+    if stays:
+        # Tasks are panels: their number counts.
+        outer = math.prod(size.known or 1 for size, _ in c.outer)
+        height, vectors = register_tile(
+            c.columns.size, c.filter_count, lanes, target, lambda panels: unevenness(panels * outer) ** 0.5)
+    packing = filter_packing(c, lanes * vectors)
+    runs = _runs(c, height)
+    if packing is None or len({(run.height, run.seen) for run in runs}) > _MOST_EDGES:
+        return None
+    plan = Plan(lanes, height, vectors, c.rows.size, 1, False, packing)
+    if stays:
+        return _Stationary(c, plan, runs, target).run()
+    return _Direct(c, replace(plan, block=_rows_per_task(c, -(-c.filter_count // plan.width))), runs, target).run()
+
+
+def _stays(c: Convolution, width: int, target: CpuTarget) -> bool:
+    """Whether filters come from beyond the second cache for so few pixels that these had better come to them."""
+    filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
+    sums = c.rows.size * c.columns.size * width * item_bytes(c.product.dtype)
+    return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
+
+
+def _runs(c: Convolution, most: int) -> list[Run]:
+    """One row of the result in tiles of at most `most` pixels, as equal as can be."""
+    count = -(-c.columns.size // most)
+    size, longer = divmod(c.columns.size, count)
+    heights = [size + 1] * longer + [size] * (count - longer)
+    begins = [sum(heights[:i]) for i in range(count)]
+    tiles = [(height, _seen(c, begin, height)) for begin, height in zip(begins, heights, strict=True)]
+    runs: list[Run] = []
+    for (height, seen), group in groupby(range(count), key=lambda i: tiles[i]):
+        members = list(group)
+        runs.append(Run(begins[members[0]], len(members), height, seen))
+    return runs
+
+
+def _seen(c: Convolution, begin: int, height: int) -> Seen:
+    w = c.columns
+    result: list[tuple[int, int]] = []
+    for tap in range(w.taps):
+        positions = [(begin + i) * w.stride - w.low + tap * w.dilation for i in range(height)]
+        inside = [i for i, at in enumerate(positions) if c.padding is None or 0 <= at < w.image]
+        result.append((inside[0], inside[-1] + 1) if inside else (0, 0))
+    return tuple(result)
+
+
+def _rows_per_task(c: Convolution, panels: int) -> int:
+    """A divisor of the result's rows that makes tasks of some size, which few or many threads share evenly."""
+    outer = math.prod(size.known or 1 for size, _ in c.outer)
+    row_flops = 2 * c.filter_count * c.columns.size * c.depth * len(c.filters) // panels
+
+    def loss(rows: int) -> float:
+        tasks = outer * panels * (c.rows.size // rows)
+        size = rows * row_flops / _TASK_FLOPS
+        return unevenness(tasks) + 0.02 / size + 0.006 * size + max(0, tasks - _MOST_TASKS) / 1000
+
+    return min((rows for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0), key=loss)
+
+
+class _Direct(Channels):
+    """The tasks and tiles of a convolution read in place."""
+
+    def __init__(self, c: Convolution, plan: Plan, runs: Sequence[Run], target: CpuTarget) -> None:
+        super().__init__(c, plan)
+        self.runs = runs
+        self.tiles = sum(run.count for run in runs)  # of one row
+        self.column_step = c.columns.dilation * c.columns.step
+        panel = c.depth * plan.width * item_bytes(c.filters[0].dtype)
+        self.ahead = self.panel_count > 1 and len(c.filters) == 1 and self.panel_count * panel > target.l2 // 2
+        self.stride = self.ahead_stride(c.rows.size * self.tiles)
+        self.share = c.depth // AHEAD_STEPS * self.stride
+
+    def ahead_stride(self, tiles: int) -> int:
+        """The bytes that every one of `tiles` tiles is to fetch in four steps of the depth, so that together they
+        fetch as many filters as they use."""
+        return -(-AHEAD_STEPS * self.plan.width * item_bytes(self.c.filters[0].dtype) // tiles)
+
+    def soon(self, address: ir.Value) -> Ahead | None:
+        return Ahead(address, -(-self.stride // LINE), self.stride) if self.ahead else None
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        c, plan = self.c, self.plan
+        image = self.image_at(f, at)
+        filters = [self.filters_at(f, place, at) for place in c.filters]
+        offset = f.imul(split, c.depth * plan.width)
+        panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
+        outer = [f.index(at[dim]) for _, dim in c.outer]
+        column = f.index(f.imul(split, plan.width))
+        first = f.imul(block, plan.block)
+
+        whole = c.filter_count // plan.width
+        if isinstance(split, int) or whole in (0, self.panel_count):
+            self.emit_panel(f, image, panels, column, first, outer, scratch, whole == 0)
+            return
+        with f.if_else(f.icmp_signed("<", split, f.index(whole))) as (then, otherwise):
+            with then:
+                self.emit_panel(f, image, panels, column, first, outer, scratch, False)
+            with otherwise:
+                self.emit_panel(f, image, panels, column, first, outer, scratch, True)
+
+    def emit_panel(
+        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
+        outer: list[ir.Value], scratch: ir.Value, tail: bool,
+    ) -> None:
+        """The task's rows of the result from `first` on, filters of one panel, the first of them `column`."""
+        f.loop(first, f.iadd(first, self.plan.block), 1, lambda row, _: self._line(
+            f, image, panels, column, row, outer, tail))
+
+    def _line(
+        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, row: Index, outer: list[ir.Value],
+        tail: bool,
+    ) -> None:
+        """One row of the result, filters of one panel."""
+        c, plan = self.c, self.plan
+        low, high = window_rows(f, c.rows, c.padding is not None, row)
+        top = f.iadd(f.isub(f.imul(row, c.rows.stride), c.rows.low), f.imul(low, c.rows.dilation))
+        left = f.isub(f.imul(top, c.rows.step), c.columns.low * c.columns.step)
+        window_row = f.imul(low, c.columns.taps * c.channels * plan.width)
+        filters = [f.at(b, window_row, MEMORY_TYPES[p.dtype]) for b, p in zip(panels, c.filters, strict=True)]
+        count = f.index(f.isub(high, low))
+        done = 0
+        for run in self.runs:
+
+            def one(t: Index, _: list[ir.Value], run: Run = run, done: int = done) -> None:
+                w = f.iadd(run.begin, f.imul(t, run.height))
+                a = f.at(image, f.iadd(left, f.imul(w, c.columns.stride * c.columns.step)), self.image_element)
+                number = f.iadd(f.iadd(f.imul(row, self.tiles), done), t)
+                f.call(
+                    self._run_tile(run, tail),
+                    [*f.arguments[:2], a, *filters, self._next(f, panels[0], number), column, f.index(row), f.index(w),
+                     count, *outer],
+                )
+
+            f.loop(0, run.count, 1, one)
+            done += run.count
+
+    def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
+        """The coordinates, one for each dimension of the convolution."""
+        c = self.c
+        at: list[Index] = [0] * len(c.main.sizes)
+        for value, (_, dim) in zip(outer, c.outer, strict=True):
+            at[dim] = value
+        at[c.filter_dim] = column
+        for window, coordinate in ((c.rows, row), (c.columns, w)):
+            if window.out >= 0:
+                at[window.out] = coordinate
+        return at
+
+    def _next(self, f: Frame, panel: ir.Value, number: Index) -> ir.Value:
+        """Where in the next panel tile `number` of this one begins to fetch."""
+        if not self.ahead:
+            return panel
+        after = self.c.depth * self.plan.width * item_bytes(self.c.filters[0].dtype)
+        return f.at(panel, f.iadd(after, f.imul(number, self.share)), ir.IntType(8))
+
+    def _run_tile(self, run: Run, tail: bool) -> ir.Value:
+        """`(buffers, sizes, image, panels…, ahead, first filter, row, column, window rows, outer…)`: the pixels of a
+        tile of `run`, their window's rows counted from the first that meets the image."""
+        c = self.c
+        kind = [(r.height, r.seen) for r in self.runs].index((run.height, run.seen))
+        arguments = [PTR] * (4 + len(c.filters)) + [I64] * (4 + len(c.outer))
+        return shared_function(
+            self.module, f"{c.kernel.name}.tile{kind}{'t' if tail else ''}", arguments, c.kernel,
+            lambda f: self._write_tile_of_run(f, run, tail),
+        )
+
+    def _write_tile_of_run(self, f: Frame, run: Run, tail: bool) -> None:
+        c = self.c
+        n = len(c.filters)
+        a, panels, ahead = f.arguments[2], f.arguments[3 : 3 + n], f.arguments[3 + n]
+        column, row, w, count = f.arguments[4 + n : 8 + n]
+        at = self.place_in_space(f.arguments[8 + n :], column, row, w)
+        views = Views(f, c.places, at, c.columns.out, c.filter_dim)
+        lanes = self.tile_lanes(tail)
+        sums = self.begin_tile(f, views, run.height, lanes)
+        for panel in panels:
+            sums = self._window(f, run.seen, lanes, sums, a, panel, count, ahead)
+        self.finish_tile(f, views, run.height, lanes, sums)
+
+    def _window(
+        self, f: Frame, seen: Seen, lanes: Sequence[Lanes], sums: list[ir.Value], a: ir.Value, panel: ir.Value,
+        count: Index, ahead: ir.Value,
+    ) -> list[ir.Value]:
+        """The sums after `count` rows of the window; neighbouring columns that the same pixels see are one loop."""
+        c, width = self.c, self.plan.width
+        per_column = c.channels * width
+        fetched = c.channels // AHEAD_STEPS * self.stride  # bytes, in one column of the window
+        b_type = MEMORY_TYPES[c.filters[0].dtype]
+        factors = self.factors(len(lanes))
+        parts = [(low, high, [tap for tap, _ in group]) for (low, high), group in groupby(
+            enumerate(seen), key=lambda entry: entry[1])]
+
+        def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
+            a_row = f.at(a, f.imul(k, c.rows.dilation * c.rows.step), self.image_element)
+            b_row = f.at(panel, f.imul(k, c.columns.taps * per_column), b_type)
+            there = f.at(ahead, f.imul(k, c.columns.taps * fetched), ir.IntType(8))
+            result = list(values)
+            for low, high, taps in parts:
+                if high <= low:
+                    continue
+                some = slice(low * len(lanes), high * len(lanes))
+                soon = self.soon(f.at(there, taps[0] * fetched, ir.IntType(8)))
+                result[some] = accumulate(
+                    f, factors, result[some], f.at(a_row, taps[0] * self.column_step + low * int(factors.row),
+                    self.image_element), f.at(b_row, taps[0] * per_column, b_type), self._columns(len(taps)),
+                    _FUSED_STEPS, soon,
+                )
+            return result
+
+        return f.loop(0, count, 1, window_row, sums)
+
+    def factors(self, vectors: int) -> Factors:
+        c = self.c
+        return Factors(
+            c.product, c.image.dtype, c.product.lhs.casts, c.columns.stride * c.columns.step, c.filters[0].dtype,
+            c.product.rhs.casts, (Lanes(self.plan.lanes),) * vectors,
+        )
+
+    def _columns(self, taps: int) -> list[Depth]:
+        c, width = self.c, self.plan.width
+        if taps == 1 or self.column_step == c.channels:
+            return [Depth(taps * c.channels, 1, width)]
+        return [Depth(taps, self.column_step, c.channels * width), Depth(c.channels, 1, width)]
+
+
+class _Stationary(_Direct):
+    """The same where filters are many and pixels few: some filters stay in the first cache for all pixels, whose sums
+    stand in scratch as [pixel][filter], and are taken up again for the next ones."""
+
+    def __init__(self, c: Convolution, plan: Plan, runs: Sequence[Run], target: CpuTarget) -> None:
+        super().__init__(c, plan, runs, target)
+        # Half of the first cache for filters.
+        most = max(AHEAD_STEPS, target.l1 // 2 // (plan.width * item_bytes(c.filters[0].dtype)))
+        pieces = -(-c.channels // most)
+        self.deep = -(-c.channels // (pieces * AHEAD_STEPS)) * AHEAD_STEPS
+        self.stride = self.ahead_stride(c.rows.size * self.tiles)
+        self.share = self.deep // AHEAD_STEPS * self.stride
+
+    def scratch_elements(self) -> int:
+        return self.c.rows.size * self.c.columns.size * self.plan.width
+
+    def emit_panel(
+        self, f: Frame, image: ir.Value, panels: list[ir.Value], column: ir.Value, first: Index,
+        outer: list[ir.Value], scratch: ir.Value, tail: bool,
+    ) -> None:
+        c, plan = self.c, self.plan
+        panel = panels[0]
+        arguments = [*f.arguments[:2], scratch, column, *outer]
+        f.call(self._pass("start", tail), arguments)
+        vectors = len(self.tile_lanes(tail))
+        for i in range(c.rows.taps):
+            r0, r1 = _seen_outputs(c.rows, i, c.padding is not None)
+            for j in range(c.columns.taps):
+                w0, w1 = _seen_outputs(c.columns, j, c.padding is not None)
+                if r1 <= r0 or w1 <= w0:
+                    continue
+                at = (i * c.rows.dilation - c.rows.low) * c.rows.step
+                at += (j * c.columns.dilation - c.columns.low) * c.columns.step
+                b = f.at(panel, (i * c.columns.taps + j) * c.channels * plan.width, MEMORY_TYPES[c.filters[0].dtype])
+
+                def some(k: Index, _: list[ir.Value], at: int = at, b: ir.Value = b, r0: int = r0, r1: int = r1,
+                         w0: int = w0, w1: int = w1) -> None:
+                    deep = f.imin(f.isub(c.channels, k), self.deep)
+                    a = f.iadd(k, at)
+                    here = f.at(b, f.imul(k, plan.width), MEMORY_TYPES[c.filters[0].dtype])
+                    f.loop(r0, r1, 1, lambda row, _: self._pixels(
+                        f, image, a, here, scratch, row, f.isub(row, r0), (w0, w1), deep, vectors))
+
+                f.loop(0, c.channels, self.deep, some)
+        f.call(self._pass("finish", tail), arguments)
+
+    def _pixels(
+        self, f: Frame, image: ir.Value, offset: Index, panel: ir.Value, sums: ir.Value, row: Index, number: Index,
+        columns: tuple[int, int], deep: Index, vectors: int,
+    ) -> None:
+        """Pixels `columns` of `row`, the `number`th that sees these filters, `deep` steps of the depth."""
+        c, plan = self.c, self.plan
+        begin = columns[0]
+        count, size, longer = balanced(columns[1] - begin, plan.tile_rows)
+        after = f.imul(deep, plan.width * item_bytes(c.filters[0].dtype))
+        done = 0
+        for height, tiles in ((size + 1, longer), (size, count - longer)):
+
+            def one(t: Index, _: list[ir.Value], height: int = height, begin: int = begin, done: int = done) -> None:
+                w = f.iadd(begin, f.imul(t, height))
+                pixel = f.iadd(f.imul(row, c.rows.stride * c.rows.step), f.imul(w, c.columns.stride * c.columns.step))
+                tile = f.iadd(f.iadd(f.imul(number, count), done), t)
+                f.call(self._sum(height, vectors), [
+                    *f.arguments[:2],
+                    f.at(image, f.iadd(offset, pixel), self.image_element), panel,
+                    f.at(sums, f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width), self.element),
+                    f.at(panel, 0, self.element) if not self.ahead else
+                    f.at(panel, f.iadd(after, f.imul(tile, self.share)), ir.IntType(8)),
+                    f.index(deep),
+                ])
+
+            f.loop(0, tiles, 1, one)
+            begin += height * tiles
+            done += tiles
+
+    def _sum(self, height: int, vectors: int) -> ir.Value:
+        """`(buffers, sizes, image, panel, sums, ahead, depth)`: adds to the sums of a tile."""
+        return shared_function(
+            self.module, f"{self.c.kernel.name}.sum{height}x{vectors}", [PTR] * 6 + [I64], self.c.kernel,
+            lambda f: self._write_sum(f, height, vectors),
+        )
+
+    def _write_sum(self, f: Frame, height: int, vectors: int) -> None:
+        plan = self.plan
+        a, panel, sums, ahead, deep = f.arguments[2:]
+        places = [
+            f.at(sums, r * plan.width + v * plan.lanes, self.element) for r in range(height) for v in range(vectors)
+        ]
+        values = [f.load_vector(place, self.element, plan.lanes) for place in places]
+        values = accumulate(
+            f, self.factors(vectors), values, a, panel, [Depth(deep, 1, plan.width)], _FUSED_STEPS, self.soon(ahead)
+        )
+        for value, place in zip(values, places, strict=True):
+            f.store_vector(value, place, self.element)
+
+    def _pass(self, what: Literal["start", "finish"], tail: bool) -> ir.Value:
+        """`(buffers, sizes, sums, first filter, outer…)`: what the sums of all pixels start from, or what follows."""
+        name = f"{self.c.kernel.name}.{what}{'t' if tail else ''}"
+        arguments = [PTR] * 3 + [I64] * (1 + len(self.c.outer))
+        return shared_function(
+            self.module, name, arguments, self.c.kernel, lambda f: self._write_pass(f, what, tail)
+        )
+
+    def _write_pass(self, f: Frame, what: Literal["start", "finish"], tail: bool) -> None:
+        c, plan = self.c, self.plan
+        sums, column, *outer = f.arguments[2:]
+
+        def pixel(row: Index, w: Index) -> None:
+            views = Views(f, c.places, self.place_in_space(outer, column, row, w), c.columns.out, c.filter_dim)
+            for v, lane in enumerate(self.tile_lanes(tail)):
+                index = f.iadd(f.imul(f.iadd(f.imul(row, c.columns.size), w), plan.width), v * plan.lanes)
+                place = f.at(sums, index, self.element)
+                if what == "start":
+                    f.store_vector(self.initial(f, views, 0, v * plan.lanes, lane), place, self.element)
+                else:
+                    value = narrow(f, f.load_vector(place, self.element, plan.lanes), c.output.dtype)
+                    finish(f, c.epilogue, views, value, 0, v * plan.lanes, lane, share=True)
+
+        f.loop(0, c.rows.size, 1, lambda row, _: f.loop(
+            0, c.columns.size, 1, lambda w, _: pixel(row, w)) and None)
+
+
+def _seen_outputs(w: Window, tap: int, padded: bool) -> tuple[int, int]:
+    """The outputs that see the image through `tap`, as a range that may be empty."""
+    if not padded:
+        return 0, w.size
+    shift = tap * w.dilation - w.low
+    low = max(0, -(shift // w.stride))
+    return low, min(w.size, -(-(w.image - shift) // w.stride))

@@ -1,0 +1,187 @@
+"""What convolutions along channels and along pixels have in common: tasks, copies of the image, initial sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.conv.plan import Plan
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.compute_types import constant
+from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    Frame,
+    Lanes,
+    narrow,
+    read_vector,
+    shared_function,
+    widen,
+    write_vector,
+)
+from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.convolution import Convolution, Window
+from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
+from motet.compiler.kernels.strides import Place
+
+
+class Emitter:
+    """The task loop, and what both ways share."""
+
+    def __init__(self, c: Convolution, plan: Plan) -> None:
+        self.c = c
+        self.plan = plan
+        self.module = ir.Module(c.kernel.name)
+        self.element = MEMORY_TYPES[c.product.dtype]
+        self.image_element = MEMORY_TYPES[c.image.dtype]
+        self.blocks = c.rows.size // plan.block
+
+    def splits(self) -> int:
+        """Tasks along the filters."""
+        raise NotImplementedError
+
+    def scratch_elements(self) -> int:
+        raise NotImplementedError
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        raise NotImplementedError
+
+    def run(self) -> KernelCode:
+        c, kernel = self.c, self.c.kernel
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name)
+        function.attributes.add("nounwind")
+        f = Frame(kernel, function)
+        begin, end, scratch = function.args[2:]
+
+        def task(index: Index, _: list[ir.Value]) -> None:
+            block, rest = f.irem(index, self.blocks), f.idiv(index, self.blocks)
+            split, rest = f.irem(rest, self.splits()), f.idiv(rest, self.splits())
+            at: list[Index] = [0] * len(c.main.sizes)
+            for position, (size, dim) in enumerate(reversed(c.outer)):
+                last = position == len(c.outer) - 1
+                at[dim] = rest if last else f.irem(rest, f.extent(size))
+                rest = rest if last else f.idiv(rest, f.extent(size))
+            self.emit_task(f, at, block, split, scratch)
+
+        f.loop(begin, end, 1, task)
+        f.ret_void()
+        tasks = product((self.blocks * self.splits(), *(size.expression for size, _ in c.outer)))
+        outer = math.prod(size.known or 1 for size, _ in c.outer)
+        flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
+        packings = {p.value: self.plan.packing for p in c.filters} if self.plan.packing is not None else {}
+        return KernelCode(
+            "convolution", str(self.module), (Phase(kernel.name, tasks),),
+            self.scratch_elements() * item_bytes(c.product.dtype), (), packings, flops,
+            sum(
+                math.prod(s if isinstance(s, int) else 1 for s in kernel.values[i].shape)
+                * item_bytes(kernel.values[i].dtype)
+                for i in kernel.externals
+            ),
+        )
+
+    # -- copying the image -----------------------------------------------------------------------
+
+    def image_at(self, f: Frame, at: list[Index]) -> ir.Value:
+        """The image at outer coordinates `at`, channel 0, row 0, column 0."""
+        offset: Index = 0
+        for _, dim in self.c.outer:
+            offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
+        return f.at(f.pointer(self.c.image.value), offset, self.image_element)
+
+    def copy_run(self, f: Frame, source: ir.Value, step: int, target: ir.Value, to: int, count: int) -> None:
+        """`target[i * to] = source[i * step]`, widened, for `count` elements."""
+        lanes = self.plan.lanes
+
+        def vector(i: Index, width: Lanes) -> None:
+            raw = read_vector(
+                f, f.at(source, f.imul(i, step), self.image_element), self.c.image.dtype, step, width
+            )
+            value = widen(f, raw, self.c.image.dtype, self.c.product.lhs.casts, self.c.product.dtype)
+            write_vector(f, value, f.at(target, f.imul(i, to), self.element), self.c.product.dtype, to, width)
+
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: vector(i, Lanes(lanes)))
+        if count > whole:
+            vector(whole, Lanes(lanes, count - whole))
+
+    def fill_run(self, f: Frame, target: ir.Value, count: int) -> None:
+        """`count` elements of padding."""
+        lanes = self.plan.lanes
+        value = constant(self.c.product.dtype, self.c.padding or 0, lanes)
+        whole = count // lanes * lanes
+        f.loop(0, whole, lanes, lambda i, _: f.store_vector(value, f.at(target, i, self.element), self.element))
+        if count > whole:
+            rest = Lanes(lanes, count - whole)
+            write_vector(f, value, f.at(target, whole, self.element), self.c.product.dtype, 1, rest)
+
+    def guarded_row(self, f: Frame, row: Index, inside: Callable[[], None], outside: Callable[[], None]) -> None:
+        """Run one emitter where image row `row` exists and the other where it is padding."""
+        if self.c.padding is None:
+            inside()
+            return
+        exists = f.and_(
+            f.icmp_signed(">=", f.index(row), f.index(0)), f.icmp_signed("<", f.index(row), f.index(self.c.rows.image))
+        )
+        with f.if_else(exists) as (then, otherwise):
+            with then:
+                inside()
+            with otherwise:
+                outside()
+
+    # -- tiles -----------------------------------------------------------------------------------
+
+    def tile_function(self, name: str, write: Callable[[Frame], None]) -> ir.Value:
+        """The function `(buffers, sizes, image, filters…, three coordinates, outer…)` of this name: a tile."""
+        arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
+        return shared_function(self.module, f"{self.c.kernel.name}.{name}", arguments, self.c.kernel, write)
+
+    def begin_tile(self, f: Frame, views: Views, height: int, lanes: Sequence[Lanes]) -> list[ir.Value]:
+        """What the sums of a tile start from."""
+        return [
+            self.initial(f, views, row, v * self.plan.lanes, lane)
+            for row in range(height) for v, lane in enumerate(lanes)
+        ]
+
+    def finish_tile(
+        self, f: Frame, views: Views, height: int, lanes: Sequence[Lanes], sums: Sequence[ir.Value]
+    ) -> None:
+        """What follows on the sums of a tile."""
+        for row in range(height):
+            for v, lane in enumerate(lanes):
+                value = narrow(f, sums[row * len(lanes) + v], self.c.output.dtype)
+                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane, share=True)
+
+    def initial(self, f: Frame, views: Views, row: Index, column: Index, lanes: Lanes) -> ir.Value:
+        """What the sum starts from."""
+        c = self.c
+        total: ir.Value | None = None
+        for init in c.inits:
+            if isinstance(init, Place):
+                raw = views.read(init, row, column, lanes, share=True)
+                value = widen(f, raw, init.dtype, (), c.product.dtype)
+            else:
+                value = constant(c.product.dtype, init, lanes.lanes)
+            add = f.fadd if c.product.is_float else f.add
+            total = value if total is None else add(total, value)
+        assert total is not None
+        return total
+
+
+def window_rows(f: Frame, w: Window, padded: bool, row: Index) -> tuple[Index, Index]:
+    """The rows of the window that meet the image for output row `row`, as a range that may be empty."""
+    if not padded:
+        return 0, w.taps
+    top = f.isub(f.imul(row, w.stride), w.low)
+    above = _at_least_zero(f, f.isub(0, top))
+    below = _at_least_zero(f, f.isub(w.image, top))
+    low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
+    high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
+    return low, high
+
+
+def _at_least_zero(f: Frame, value: Index) -> Index:
+    if isinstance(value, int):
+        return max(0, value)
+    return f.select(f.icmp_signed(">", value, f.index(0)), value, f.index(0))

@@ -1,0 +1,211 @@
+"""Convolutions whose vectors run along output pixels; see `convolution.py`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.conv.emitter import Emitter
+from motet.compiler.codegen.cpu.conv.plan import Plan
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.epilogue import Views
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    Depth,
+    Factors,
+    Frame,
+    Lanes,
+    accumulate,
+    internal_function,
+)
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.strides import ONE, Place
+
+_STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
+
+
+class Pixels(Emitter):
+    """Vectors along the pixels of the result, which are walked as one dimension."""
+
+    def __init__(self, c: Convolution, plan: Plan) -> None:
+        super().__init__(c, plan)
+        self.pixels = plan.block * c.columns.size
+        self.shared_rows = c.rows.stride == 1
+        self.copied_rows = c.rows.span(plan.block) if self.shared_rows else c.rows.taps * plan.block
+        self.plane = self.copied_rows * c.columns.size  # one channel, one window column
+        self.tiles = -(-c.filter_count // plan.tile_rows)
+
+    def splits(self) -> int:
+        return -(-self.tiles // self.plan.panels)
+
+    def scratch_elements(self) -> int:
+        return self.c.channels * self.c.columns.taps * self.plane + self.plan.width
+
+    def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
+        c, plan = self.c, self.plan
+        first = f.imul(block, plan.block)
+        self._copy_rows(f, self.image_at(f, at), first, scratch)
+        filters = [self.filters_at(f, place, at) for place in c.filters]
+        aligned = self._aligned(f)
+        outer = [f.index(at[dim]) for _, dim in c.outer]
+        vectors = -(-self.pixels // plan.lanes)
+        whole = vectors // plan.vectors
+        t0 = f.imul(split, plan.panels)
+        t1 = f.imin(f.iadd(t0, plan.panels), self.tiles)
+
+        def strip(s: Index, count: int) -> None:
+            """All filters of the task over one strip of pixels."""
+            pixel = f.imul(s, plan.width)
+            size, longer = divmod(c.filter_count, self.tiles)
+
+            def tile(t: Index, height: int) -> None:
+                row = f.iadd(f.imul(t, size), f.imin(t, longer))
+                function = self._tile(height, count, streaming=False)
+                if aligned is not None:
+                    function = f.select(aligned, self._tile(height, count, streaming=True), function)
+                f.call(
+                    function,
+                    [*f.arguments[:2], f.at(scratch, pixel, self.element), *self._rows_at(f, filters, row),
+                     f.index(row), f.index(first), f.index(pixel), *outer],
+                )
+
+            for height, low, high in ((size + 1, 0, longer), (size, longer, self.tiles)):
+                if high > low:
+                    begin = max(t0, low) if isinstance(t0, int) else f.select(
+                        f.icmp_signed(">", t0, f.index(low)), t0, f.index(low))
+                    f.loop(begin, f.imin(t1, high), 1, lambda t, _, height=height: tile(t, height))
+
+        exact = self.pixels % plan.width == 0
+        full = whole if exact or vectors % plan.vectors else whole - 1
+        f.loop(0, full, 1, lambda s, _: strip(s, plan.width))
+        if self.pixels > full * plan.width:
+            strip(full, self.pixels - full * plan.width)
+        if aligned is not None:
+            f.fence("seq_cst")  # streamed stores are not ordered with those that tell others of the task's end
+
+    def filters_at(self, f: Frame, place: Place, at: list[Index]) -> ir.Value:
+        offset: Index = 0
+        for _, dim in self.c.outer:
+            offset = f.iadd(offset, f.imul(f.extent(place.strides[dim]), at[dim]))
+        return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
+
+    def _rows_at(self, f: Frame, filters: list[ir.Value], row: Index) -> list[ir.Value]:
+        return [
+            f.at(b, f.imul(f.extent(place.strides[self.c.filter_dim]), row), MEMORY_TYPES[place.dtype])
+            for b, place in zip(filters, self.c.filters, strict=True)
+        ]
+
+    def _copy_rows(self, f: Frame, image: ir.Value, first: Index, scratch: ir.Value) -> None:
+        """Image rows as [channel][window column][row][output column]."""
+        c, plan = self.c, self.plan
+        function = internal_function(self.module, f"{c.kernel.name}.copy", [PTR, PTR, PTR, PTR, I64])
+        f.call(function, [*f.arguments[:2], image, scratch, f.index(first)])
+        g = Frame(c.kernel, function)
+        source, target, top = g.arguments[2:5]
+
+        def copied(channel: Index, r: Index) -> None:
+            if self.shared_rows:
+                where = g.isub(g.iadd(top, r), c.rows.low)
+            else:
+                tap, inner = g.idiv(r, plan.block), g.irem(r, plan.block)
+                where = g.iadd(g.imul(g.iadd(top, inner), c.rows.stride), g.imul(tap, c.rows.dilation))
+                where = g.isub(where, c.rows.low)
+            plane = g.imul(channel, c.columns.taps * self.plane)
+            to = g.at(target, g.iadd(plane, g.imul(r, c.columns.size)), self.element)
+            at = g.at(
+                source, g.iadd(g.imul(channel, c.channel_step), g.imul(where, c.rows.step)), self.image_element
+            )
+
+            def inside() -> None:
+                for k in range(c.columns.taps):
+                    self._copy_shifted(g, at, g.at(to, k * self.plane, self.element), k)
+
+            def outside() -> None:
+                for k in range(c.columns.taps):
+                    self.fill_run(g, g.at(to, k * self.plane, self.element), c.columns.size)
+
+            self.guarded_row(g, where, inside, outside)
+
+        g.loop(0, c.channels, 1, lambda channel, _: g.loop(
+            0, self.copied_rows, 1, lambda r, _: copied(channel, r)) and None)
+        g.ret_void()
+
+    def _copy_shifted(self, f: Frame, row: ir.Value, target: ir.Value, tap: int) -> None:
+        """The image row as output columns see it through window column `tap`."""
+        w = self.c.columns
+        shift = tap * w.dilation - w.low
+        low = min(w.size, max(0, -(shift // w.stride)))  # the first output column inside
+        high = max(low, min(w.size, -(-(w.image - shift) // w.stride)))
+        self.fill_run(f, target, low)
+        if high > low:
+            source = f.at(row, (low * w.stride + shift) * w.step, self.image_element)
+            self.copy_run(f, source, w.stride * w.step, f.at(target, low, self.element), 1, high - low)
+        self.fill_run(f, f.at(target, high, self.element), w.size - high)
+
+    def _aligned(self, f: Frame) -> ir.Value | None:
+        """Whether large results lie so that every whole vector may go past the caches; None if they never may."""
+        c, plan = self.c, self.plan
+        bits: ir.Value | None = None
+        for place in {p for step in c.epilogue.steps for _, p in step.writes} | {c.epilogue.place}:
+            if place is None:
+                continue
+            size = item_bytes(place.dtype)
+            steps = [place.strides[d].known for _, d in (*c.outer, (ONE, c.filter_dim))]
+            apart = [step is not None and step * size % 64 == 0 for step in steps]
+            elements = math.prod(s if isinstance(s, int) else 0 for s in c.kernel.values[place.value].shape)
+            if not all(apart) or place.offset or elements * size < _STREAM or plan.lanes * size != 64:
+                return None
+            if self.pixels * size % 64 and self.blocks > 1:
+                return None
+            address = f.ptrtoint(f.pointer(place.value), I64)
+            bits = address if bits is None else f.or_(bits, address)
+        return None if bits is None else f.icmp_unsigned("==", f.and_(bits, ir.Constant(I64, 63)), ir.Constant(I64, 0))
+
+    def _tile(self, height: int, pixels: int, streaming: bool) -> ir.Value:
+        return self.tile_function(
+            f"tile{height}x{pixels}{'s' if streaming else ''}",
+            lambda f: self._write_tile(f, height, pixels, streaming),
+        )
+
+    def _write_tile(self, f: Frame, height: int, pixels: int, streaming: bool) -> None:
+        c, plan = self.c, self.plan
+        count = len(c.filters)
+        b, filters = f.arguments[2], f.arguments[3 : 3 + count]
+        filter_, row, pixel = f.arguments[3 + count : 6 + count]
+        at: list[Index] = [0] * len(c.main.sizes)
+        for position, (_, dim) in enumerate(c.outer):
+            at[dim] = f.arguments[6 + count + position]
+        at[c.filter_dim] = filter_
+        at[c.columns.out] = pixel
+        if c.rows.out >= 0:
+            at[c.rows.out] = row
+        views = Views(f, c.places, at, c.filter_dim, c.columns.out)
+        views.streaming = streaming
+        lanes = [
+            Lanes(plan.lanes, pixels - start if pixels - start < plan.lanes else None)
+            for start in range(0, pixels, plan.lanes)
+        ]
+        sums = self.begin_tile(f, views, height, lanes)
+        for a, place in zip(filters, c.filters, strict=True):
+            factors = Factors(
+                replace(c.product, lhs=c.product.rhs, rhs=c.product.lhs), place.dtype, c.product.rhs.casts,
+                f.extent(place.strides[c.filter_dim]), c.product.dtype, (), tuple(Lanes(plan.lanes) for _ in lanes),
+            )
+            sums = accumulate(f, factors, sums, a, b, self._depth(f, place), 224)
+        self.finish_tile(f, views, height, lanes, sums)
+
+    def _depth(self, f: Frame, place: Place) -> list[Depth]:
+        c = self.c
+
+        def step(dim: int) -> Index:
+            return f.extent(place.strides[dim]) if dim >= 0 else 0
+
+        tap_rows = c.rows.dilation if self.shared_rows else self.plan.block
+        return [
+            Depth(c.channels, step(c.channel_dim), c.columns.taps * self.plane),
+            Depth(c.columns.taps, step(c.columns.kernel), self.plane),
+            Depth(c.rows.taps, step(c.rows.kernel), tap_rows * c.columns.size),
+        ]

@@ -1,0 +1,62 @@
+"""Stage bodies as LLVM IR, on one point or on a vector of points of carried values (`carried.py`).
+
+Where an operation meets scalars and vectors, a scalar counts for every lane. A body value that depends on scalars
+alone stays a scalar, so that what is uniform over a loop is computed once, outside (see `evaluate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from motet.compiler.codegen.cpu.emit.builder import Builder
+from motet.compiler.codegen.cpu.emit.compute_types import widen
+from motet.compiler.codegen.cpu.emit.operations import emit_operation
+from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.kernels.kernel import Scalar, dependencies
+
+IndexOf = Callable[[int], Value]
+
+
+def emit_body(
+    b: Builder, body: Sequence[Scalar], values: Sequence[Value], lanes: int, index: IndexOf
+) -> list[Value]:
+    """All values of the body, each in `lanes`: `values` (inputs, then the outputs' running values, carried),
+    then one per operation. `index(d)` gives dimension `d` of the points as i64, a scalar or a vector.
+
+    Raises `Unsupported` for an operation or dtype without code.
+    """
+    results = evaluate(b, body, len(values), dict(enumerate(values)), index)
+    return [widen(b, results[i], lanes) for i in range(len(values) + len(body))]
+
+
+def evaluate(
+    b: Builder,
+    body: Sequence[Scalar],
+    inputs: int,
+    known: Mapping[int, Value],
+    index: IndexOf | None,
+    wanted: Collection[int] | None = None,
+) -> dict[int, Value]:
+    """`known` and all body values that follow from it: `inputs` counts the body's inputs and running values,
+    `known` holds those that are there and whatever was computed before. Without `index`, indices are unknown.
+    `wanted` limits the work to those values and what they need.
+    """
+    values = dict(known)
+    needed = range(inputs + len(body)) if wanted is None else dependencies(body, inputs, wanted)
+    for position, scalar in enumerate(body, start=inputs):
+        if position in values or position not in needed:
+            continue
+        if scalar.op == "linalg.index":
+            if index is not None:
+                values[position] = index(int(scalar.value or 0))
+            continue
+        if all(operand in values for operand in scalar.operands):
+            constants = [_constant_of(body, inputs, operand) for operand in scalar.operands]
+            values[position] = emit_operation(b, scalar, [values[i] for i in scalar.operands], constants)
+    return values
+
+
+def _constant_of(body: Sequence[Scalar], inputs: int, value: int) -> float | int | None:
+    if value < inputs or body[value - inputs].op != "arith.constant":
+        return None
+    return body[value - inputs].value

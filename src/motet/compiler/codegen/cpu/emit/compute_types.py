@@ -1,0 +1,118 @@
+"""Numbers as they stand in memory and as they are computed with.
+
+What a value is *carried* as, against what stands in memory:
+
+| dtype | in memory | carried |
+|---|---|---|
+| i1 | i8, 0 or 1 | i1 |
+| i8 … i64, ui8 … ui64, index | the same width | the same width |
+| f16, f32, f64 | half, float, double | the same |
+| bf16 | i16 | float, rounded to bf16 (to nearest, ties to even) after every operation |
+
+A carried value is a scalar or a vector of `lanes`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I8, I16, I32, Builder
+from motet.compiler.codegen.cpu.emit.vector_math import Value, like, same_lanes, scalar_type
+from motet.compiler.kernels.kernel import ITEM_BITS
+
+
+class Unsupported(Exception):
+    """A kernel that this generator has no code for; `emit` functions answer it with None."""
+
+
+FLOATS = ("f16", "bf16", "f32", "f64")
+_STORAGE: dict[str, Any] = {"i1": I8, "bf16": I16, "f16": F16, "f32": F32, "f64": F64}
+_CARRIED: dict[str, Any] = {"i1": I1, "bf16": F32, "f16": F16, "f32": F32, "f64": F64}
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in FLOATS
+
+
+def storage_type(dtype: str) -> Any:
+    """The LLVM type of one element of `dtype` in memory."""
+    return _STORAGE.get(dtype) or _integer_type(dtype)
+
+
+def carried_type(dtype: str, lanes: int = 1) -> Any:
+    """The LLVM type in which a body computes with `dtype`."""
+    kind = _CARRIED.get(dtype) or _integer_type(dtype)
+    return ir.VectorType(kind, lanes) if lanes > 1 else kind
+
+
+def _integer_type(dtype: str) -> Any:
+    if dtype.startswith("f") or dtype not in ITEM_BITS:
+        raise Unsupported(f"dtype {dtype}")
+    return ir.IntType(ITEM_BITS[dtype])
+
+
+def from_storage(b: Builder, value: Value, dtype: str) -> Value:
+    """What was loaded, as it is carried."""
+    if dtype == "i1":
+        return b.icmp_unsigned("!=", value, like(value.type, 0))
+    if dtype == "bf16":
+        bits = b.shl(b.zext(value, same_lanes(value.type, I32)), like(same_lanes(value.type, I32), 16))
+        return b.bitcast(bits, same_lanes(value.type, F32))
+    return value
+
+
+def to_storage(b: Builder, value: Value, dtype: str) -> Value:
+    """A carried value, as it stands in memory. A bf16 value is rounded already: every operation does."""
+    if dtype == "i1":
+        return b.zext(value, same_lanes(value.type, I8))
+    if dtype == "bf16":
+        bits: Value = b.bitcast(value, same_lanes(value.type, I32))
+        return b.trunc(b.lshr(bits, like(bits.type, 16)), same_lanes(value.type, I16))
+    return value
+
+
+def round_bf16(b: Builder, value: Value) -> Value:
+    """A float rounded to the nearest bf16, ties to even; a NaN stays one."""
+    bits: Value = b.bitcast(value, same_lanes(value.type, I32))
+    kind = bits.type
+    odd = b.and_(b.lshr(bits, like(kind, 16)), like(kind, 1))
+    rounded = b.add(bits, b.add(odd, like(kind, 0x7FFF)))
+    quiet = b.or_(bits, like(kind, 0x400000))
+    chosen = b.select(b.fcmp_unordered("uno", value, value), quiet, rounded)
+    return b.bitcast(b.and_(chosen, like(kind, -0x10000)), value.type)
+
+
+def constant(dtype: str, value: float | int, lanes: int = 1) -> ir.Constant:
+    """`value` as a carried constant, rounded to `dtype`."""
+    kind = carried_type(dtype, lanes)
+    if not is_float(dtype):
+        bits = scalar_type(kind).width
+        number = int(value) & ((1 << bits) - 1)
+        return like(kind, number - (1 << bits) if bits > 1 and number >> (bits - 1) else number)
+    return like(kind, _rounded(dtype, float(value)))
+
+
+def _rounded(dtype: str, value: float) -> float:
+    if dtype == "f64" or value != value:
+        return value
+    try:
+        if dtype == "f16":
+            return struct.unpack("<e", struct.pack("<e", value))[0]
+        bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    if dtype == "bf16":
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+def widen(b: Builder, value: Value, lanes: int) -> Value:
+    """`value` in every lane, if it is a scalar."""
+    if lanes == 1 or isinstance(value.type, ir.VectorType):
+        return value
+    if isinstance(value, ir.Constant) and not isinstance(value.constant, str):
+        return ir.Constant(ir.VectorType(value.type, lanes), [value.constant] * lanes)
+    return b.splat(value, lanes)

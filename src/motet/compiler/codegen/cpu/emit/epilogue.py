@@ -1,0 +1,97 @@
+"""Emits the element-wise stages that are fused on tiles while they are in registers (`kernels/epilogue.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.emit.body import emit_body
+from motet.compiler.codegen.cpu.emit.builder import Index
+from motet.compiler.codegen.cpu.emit.compute_types import constant, from_storage, to_storage
+from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame, Lanes, read_vector, write_vector
+from motet.compiler.kernels.epilogue import Epilogue
+from motet.compiler.kernels.strides import Extent, Place
+
+
+@dataclass(frozen=True)
+class View:
+    """A place seen from a tile's first element."""
+
+    dtype: str
+    address: ir.Value
+    row: Index
+    column: Index
+
+    def at(self, f: Frame, row: Index, column: Index) -> ir.Value:
+        offset = f.iadd(f.imul(row, self.row), f.imul(column, self.column))
+        return f.at(self.address, offset, MEMORY_TYPES[self.dtype])
+
+
+class Views:
+    """The places of an epilogue (and of an initial value) seen from one tile; vectors that all rows share are
+    read once."""
+
+    def __init__(
+        self, f: Frame, places: Sequence[Place], coordinates: Sequence[Index], row: int | None, column: int | None
+    ) -> None:
+        self.f = f
+        self.streaming = False  # whether results go past the caches
+        self._views: dict[Place, View] = {}
+        self._shared: dict[tuple[Place, int, Index | None], ir.Value] = {}
+        for place in places:
+            self._views[place] = View(
+                place.dtype, f.address(place, coordinates), _stride(f, place, row), _stride(f, place, column)
+            )
+
+    def read(self, place: Place, row: Index, column: Index, lanes: Lanes, share: bool) -> ir.Value:
+        """The vector at (`row`, `column`) as stored; with `share`, once for all rows of a straight-line tile."""
+        view = self._views[place]
+        key = None
+        if share and isinstance(view.row, int) and view.row == 0 and isinstance(column, int):
+            key = (place, column, lanes.count)
+            if key in self._shared:
+                return self._shared[key]
+        value = read_vector(self.f, view.at(self.f, row, column), place.dtype, view.column, lanes)
+        if key is not None:
+            self._shared[key] = value
+        return value
+
+    def write(self, place: Place, value: ir.Value, row: Index, column: Index, lanes: Lanes) -> None:
+        view = self._views[place]
+        write_vector(self.f, value, view.at(self.f, row, column), place.dtype, view.column, lanes, self.streaming)
+
+
+def _stride(f: Frame, place: Place, dim: int | None) -> Index:
+    return f.extent(place.strides[dim]) if dim is not None else f.extent(Extent(0))
+
+
+def finish(
+    f: Frame, epilogue: Epilogue, views: Views, value: ir.Value, row: Index, column: Index, lanes: Lanes, share: bool
+) -> None:
+    """Run every step on `value` (as bodies carry the main stage's dtype) at (`row`, `column`); store the results."""
+    made = {epilogue.value: value}
+    if epilogue.place is not None:
+        dtype = epilogue.place.dtype
+        views.write(epilogue.place, to_storage(f, value, dtype), row, column, lanes)
+    for step in epilogue.steps:
+        operands: list[ir.Value] = []
+        count = len(step.stage.inputs)
+        for position, (read, known) in enumerate(zip(step.reads, step.known, strict=True)):
+            if known is not None:
+                operands.append(made[known])
+            elif isinstance(read, Place):
+                operands.append(from_storage(f, views.read(read, row, column, lanes, share), read.dtype))
+            else:
+                output = step.stage.outputs[position - count].value
+                operands.append(constant(f.kernel.values[output].dtype, read or 0, lanes.lanes))
+        values = emit_body(f, step.stage.body, operands, lanes.lanes, _no_index)
+        for (output, place), number in zip(step.writes, step.stage.yields, strict=True):
+            made[output] = values[number]
+            if place is not None:
+                views.write(place, to_storage(f, values[number], place.dtype), row, column, lanes)
+
+
+def _no_index(dim: int) -> ir.Value:
+    raise AssertionError(f"dimension {dim}: bodies that look at indices are not fused here")

@@ -1,0 +1,164 @@
+"""Contractions: sums of products of two tensors, in any order of dimensions, with what follows fused.
+
+`contraction_reading.py` says which kernels are some, `contraction_plan.py` how the work is cut;
+`contraction_packing.py` packs factors, `contraction_tiles.py` has the register tiles, and here is the loop over tasks.
+Constant right-hand factors are packed when compiling; others are packed panel by panel by the task that reads them,
+read in place where few rows use them, or, where K lies side by side and rows are few, multiplied along K.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, Frame
+from motet.compiler.codegen.cpu.gemm.packing import Packing
+from motet.compiler.codegen.cpu.gemm.plan import make_plan
+from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks
+from motet.compiler.codegen.cpu.gemm.tiles import Tiles
+from motet.compiler.kernels.contraction import match
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.strides import product_of
+from motet.compiler.targets.cpu import CpuTarget
+
+
+def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for `kernel` if it is a contraction with element-wise stages after it, else None."""
+    contraction = match(kernel)
+    if contraction is None:
+        return None
+    plan = make_plan(contraction, target)
+    if plan is None:
+        return None
+    return _Emitter(contraction, plan).run()
+
+
+class _Emitter(Packing, Tiles):
+    """Emits one module: internal functions for each register tile, and the task loop that calls them."""
+
+    def run(self) -> KernelCode:
+        kernel, plan = self.c.kernel, self.plan
+        tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
+        function = ir.Function(
+            self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), kernel.name
+        )
+        function.attributes.add("nounwind")
+        f = Frame(kernel, function)
+        begin, end, scratch = function.args[2:]
+
+        def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
+            self.kept = kept[0] if kept else None
+            tasks.walk(f, index, lambda at, tiles, panels: self._block(f, at, tiles, panels, scratch))
+            each = f.iceil(f.iceil(f.extent(self.m), plan.rows), plan.tile_rows)
+            return [f.index(f.idiv(index, each))] if kept else []
+
+        f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
+        f.ret_void()
+        flops = 2 * guess(product_of([*self.c.outer, *self.c.depth])) * guess(self.m * self.n)
+        packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
+        phases, workspaces = (Phase(kernel.name, tasks.count),), ()
+        if plan.shared:
+            phases, workspaces = (self.pack_phase(), *phases), (self.shared_elements() * self.bytes,)
+        return KernelCode(
+            "contraction", str(self.module), phases, self.scratch_bytes, workspaces, packings, flops,
+            traffic(kernel),
+        )
+
+    def _block(
+        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
+    ) -> None:
+        """All the work of one task at one outer iteration."""
+        c, plan = self.c, self.plan
+        depth = f.extent(product_of(c.depth))
+        tile = f.at(scratch, self.scratch_tile, ir.IntType(8))
+        if plan.depth_block is None:
+            self._depth_block(f, outer, tiles, panels, scratch, tile, 0, depth)
+            return
+        self.tile_pass(f, "start", outer, tiles, panels, tile)
+
+        def block(k: Index, _: list[ir.Value]) -> None:
+            size = plan.depth_block or 1
+            if not isinstance(depth, int) or depth % size:
+                self._depth_block(f, outer, tiles, panels, scratch, tile, k, f.imin(f.isub(depth, k), size))
+            else:
+                self._depth_block(f, outer, tiles, panels, scratch, tile, k, size)
+
+        f.loop(0, depth, plan.depth_block, block)
+        self.tile_pass(f, "finish", outer, tiles, panels, tile)
+
+    def _depth_block(
+        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index],
+        scratch: ir.Value, tile: ir.Value, k: Index, deep: Index,
+    ) -> None:
+        """Every register tile of the task over `deep` steps of the depth from `k` on (from 0 where not blocked)."""
+        c, plan = self.c, self.plan
+        at = list(outer)
+        if plan.depth_block is not None:
+            at[c.depth[0][1]] = k
+        b_scratch = f.at(scratch, self.scratch_b, ir.IntType(8))
+        a_base = f.address(c.a, at)
+        row0 = self.row(f, tiles[0])[0]
+        if plan.pack_a:
+            a_scratch = f.at(scratch, self.scratch_a, ir.IntType(8))
+            rows = f.isub(self.row(f, tiles[1])[0], row0)
+            source = f.at(a_base, f.imul(self.stride(f, c.a), row0), MEMORY_TYPES[c.a.dtype])
+            self.pack_a(f, source, a_scratch, rows, deep)
+            a_base = a_scratch
+
+        def panel(p: Index, tail: bool) -> None:
+            n = f.imul(p, plan.width)
+            left = f.isub(f.extent(self.n), n)
+            if plan.b_mode == "packed":
+                b = self.packed_panel(f, at, p, k)
+            elif plan.shared:
+                offset = f.imul(f.iadd(f.imul(p, f.extent(product_of(c.depth))), k), plan.width)
+                b = f.at(self.shared_panels(f), offset, self.element)
+            else:
+                at_n = list(at)
+                at_n[c.column] = n
+                b = f.address(c.b, at_n)
+                if self.kept is not None:
+                    with f.if_then(f.icmp_signed("!=", f.index(p), self.kept)):
+                        self.pack_b(f, b, b_scratch, deep, left, tail)
+                elif plan.b_mode == "scratch":
+                    self.pack_b(f, b, b_scratch, deep, left, tail)
+                if plan.b_mode == "scratch":
+                    b = b_scratch
+            acc = f.at(tile, f.imul(f.isub(p, panels[0]), plan.width), self.element) if plan.depth_block else tile
+            self._rows(f, outer, tiles, row0, n, left, tail, a_base, b, acc, deep)
+
+        self.panels_of(f, panels, panel)
+
+    def _rows(
+        self, f: Frame, outer: list[Index], tiles: tuple[Index, Index], row0: Index, n: Index, left: Index, tail: bool,
+        a_base: ir.Value, b: ir.Value, acc: ir.Value, deep: Index,
+    ) -> None:
+        """Register tiles down a panel."""
+        c, plan = self.c, self.plan
+        a_element = self.element if plan.pack_a else MEMORY_TYPES[c.a.dtype]
+
+        def one(t: Index, rows: int, m: Index) -> None:
+            local = f.isub(m, row0)
+            a_row = self.a_steps(f)[0]
+            a = f.at(a_base, f.imul(local if plan.pack_a else m, a_row), a_element)
+            at = acc
+            if plan.depth_block:
+                at = f.at(acc, f.imul(local, self.tile_width), self.element)
+            function = self.tile(rows, tail)
+            coordinates = [f.index(outer[dim]) for _, dim in c.outer]
+            extents = [f.index(m), f.index(n), f.index(left), f.index(deep)]
+            ahead = self._next_panel(f, b, deep, f.isub(t, tiles[0])) if plan.ahead else b
+            f.call(function, [*f.arguments[:2], a, b, at, *extents, *coordinates, ahead])
+
+        self.row_tiles(f, tiles, one)
+
+    def _next_panel(self, f: Frame, b: ir.Value, deep: Index, number: Index) -> ir.Value:
+        """Where in the panel after `b` tile `number` of a panel begins to fetch."""
+        plan = self.plan
+        stride = f.imul(deep, plan.width)
+        if plan.depth_block is not None and plan.panels > 1:
+            stride = f.imul(f.extent(product_of(self.c.depth)), plan.width)
+        element = MEMORY_TYPES[self.c.b.dtype] if plan.b_mode == "packed" else self.element
+        share = f.imul(f.idiv(deep, AHEAD_STEPS), plan.ahead * LINE)
+        return f.at(f.at(b, stride, element), f.imul(number, share), ir.IntType(8))

@@ -1,0 +1,205 @@
+"""Packs factors of contractions: panels of B, by the task that reads them or once for all tasks, and blocks of A."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    Frame,
+    Lanes,
+    read_vector,
+    shared_function,
+    transpose,
+    widen,
+)
+from motet.compiler.codegen.cpu.gemm.space import Space
+from motet.compiler.kernels.kernel import Phase
+from motet.compiler.kernels.strides import ONE, ZERO, product_of
+
+_PACK_ROWS = 8  # of B that are read before the next panel of a group
+
+
+class Packing(Space):
+    """Copies of factors in the order in which tiles read them."""
+
+    def packed_panel(self, f: Frame, at: list[Index], p: Index, k: Index) -> ir.Value:
+        """The address of panel `p` (from depth `k` on) of a constant packed when compiling."""
+        c, plan = self.c, self.plan
+        index: Index = 0
+        for size, dim in c.outer:
+            if c.b.strides[dim] != ZERO:
+                index = f.iadd(f.imul(index, f.extent(size)), at[dim])
+        index = f.iadd(f.imul(index, f.iceil(f.extent(self.n), plan.width)), p)
+        deep = f.extent(product_of(c.depth))
+        offset = f.imul(f.iadd(f.imul(index, deep), k), plan.width)
+        return f.at(f.pointer(c.b.value), offset, MEMORY_TYPES[c.b.dtype])
+
+    def shared_elements(self) -> int:
+        depth, n = product_of(self.c.depth).known, self.n.known
+        assert depth is not None and n is not None
+        return -(-n // self.plan.width) * self.plan.width * depth
+
+    def shared_panels(self, f: Frame) -> ir.Value:
+        """The workspace: all panels of B, [panel][depth][width]."""
+        with f.goto_entry_block():
+            address = f.at(f.arguments[0], len(self.c.kernel.externals), PTR)
+            return f.load(address, typ=PTR, align=8)
+
+    def pack_phase(self) -> Phase:
+        """Packs the panels of B, groups of them in pieces of the depth."""
+        plan, c = self.plan, self.c
+        name = f"{c.kernel.name}_pack"
+        function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64, I64, PTR]), name)
+        function.attributes.add("nounwind")
+        f = Frame(c.kernel, function)
+        depth, n = product_of(c.depth).known, self.n.known
+        assert depth is not None and n is not None
+        pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
+        rows = _PACK_ROWS if c.b.strides[c.column] == ONE and plan.pack_panels > 1 else plan.pack_steps
+        workspace = self.shared_panels(f)
+
+        def pack(p: Index, tail: bool, k: Index, steps: Index) -> None:
+            at: list[Index] = [0] * c.rank
+            at[c.column] = f.imul(p, plan.width)
+            at[c.depth[0][1]] = k
+            target = f.at(workspace, f.imul(f.iadd(f.imul(p, depth), k), plan.width), self.element)
+            self.pack_b(f, f.address(c.b, at), target, steps, f.isub(n, at[c.column]), tail)
+
+        def task(index: Index, _: list[ir.Value]) -> None:
+            first = f.imul(f.idiv(index, pieces), plan.pack_panels)
+            group = (first, f.imin(f.iadd(first, plan.pack_panels), panels))
+            begin = f.imul(f.irem(index, pieces), plan.pack_steps)
+            end = f.imin(f.iadd(begin, plan.pack_steps), depth)
+
+            def some(k: Index, _: list[ir.Value]) -> None:
+                steps = f.imin(f.isub(end, k), rows)
+                self.panels_of(f, group, lambda p, tail: pack(p, tail, k, steps))
+
+            f.loop(begin, end, rows, some)
+
+        f.loop(function.args[2], function.args[3], 1, task)
+        f.ret_void()
+        return Phase(name, -(-panels // plan.pack_panels) * pieces)
+
+    def pack_b(self, f: Frame, source: ir.Value, target: ir.Value, deep: Index, left: Index, tail: bool) -> None:
+        """Copy a panel of B (of a `tail` its first `left` columns) to `target` as [depth][width]."""
+        c = self.c
+        name = f"{c.kernel.name}.pack_b{'_tail' if tail else ''}"
+        arguments = [PTR, PTR, PTR, PTR, I64, I64]
+        function = shared_function(self.module, name, arguments, c.kernel, lambda g: self._emit_pack_b(g, tail))
+        f.call(function, [*f.arguments[:2], source, target, f.index(deep), f.index(left)])
+
+    def _emit_pack_b(self, g: Frame, tail: bool) -> None:
+        c, plan = self.c, self.plan
+        source, target, deep, count = g.arguments[2:6]
+        columns: Index = count if self.n.known is None else self.n.known % plan.width
+        known_deep: Index = deep
+        loops = list(c.depth)
+        if len(loops) > 1 or (plan.depth_block is None and not plan.shared and loops[0][0].known is not None):
+            known_deep = g.extent(loops[-1][0])
+        step_n = g.extent(c.b.strides[c.column])
+
+        def nest(level: int, at: ir.Value, base: Index) -> None:
+            size, dim = loops[level]
+            step = g.extent(c.b.strides[dim]) if dim >= 0 else 0
+            if level + 1 < len(loops):
+                inner = g.extent(product_of(loops[level + 1:]))
+                g.loop(0, g.extent(size), 1, lambda i, _: nest(
+                    level + 1, g.at(at, g.imul(i, step), MEMORY_TYPES[c.b.dtype]), g.iadd(base, g.imul(i, inner))))
+                return
+            length = known_deep
+            destination = g.at(target, g.imul(base, plan.width), self.element)
+            if step == 1 and step_n != 1 and not tail:
+                self._pack_transposed(g, at, destination, length, step_n)
+            else:
+                self._pack_rows(g, at, destination, length, step, step_n, columns if tail else None)
+
+        nest(0, source, 0)
+
+    def _pack_rows(
+        self, g: Frame, source: ir.Value, target: ir.Value, deep: Index, step: Index, step_n: Index, left: Index | None,
+        begin: Index = 0,
+    ) -> None:
+        c, plan = self.c, self.plan
+        element = MEMORY_TYPES[c.b.dtype]
+
+        def row(k: Index, _: list[ir.Value]) -> None:
+            at = g.at(source, g.imul(k, step), element)
+            to = g.at(target, g.imul(k, plan.width), self.element)
+            for v in range(plan.vectors):
+                lanes = Lanes(plan.lanes, None if left is None else g.isub(left, v * plan.lanes))
+                if isinstance(lanes.count, int) and lanes.count >= plan.lanes:
+                    lanes = Lanes(plan.lanes)
+                if isinstance(lanes.count, int) and lanes.count <= 0:
+                    vector = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
+                else:
+                    raw = read_vector(g, g.at(at, g.imul(v * plan.lanes, step_n), element), c.b.dtype, step_n, lanes)
+                    vector = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
+                g.store_vector(vector, g.at(to, v * plan.lanes, self.element), self.element)
+
+        g.loop(begin, deep, 1, row)
+
+    def _pack_transposed(self, g: Frame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
+        """Squares of `lanes x lanes` turned in registers, then what is left of the depth by single elements."""
+        c, plan = self.c, self.plan
+        element, lanes = MEMORY_TYPES[c.b.dtype], plan.lanes
+        whole = g.imul(g.idiv(deep, lanes), lanes)
+
+        def square(k: Index, _: list[ir.Value]) -> None:
+            for v in range(plan.vectors):
+                columns = [
+                    g.load_vector(g.at(source, g.iadd(g.imul(v * lanes + i, step_n), k), element), element, lanes)
+                    for i in range(lanes)
+                ]
+                wide = [widen(g, column, c.b.dtype, c.product.rhs.casts, c.product.dtype) for column in columns]
+                for i, vector in enumerate(transpose(g, wide)):
+                    to = g.iadd(g.imul(g.iadd(k, i), plan.width), v * lanes)
+                    g.store_vector(vector, g.at(target, to, self.element), self.element)
+
+        g.loop(0, whole, lanes, square)
+        self._pack_rows(g, source, target, deep, 1, step_n, None, whole)
+
+    def pack_a(self, f: Frame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
+        """Copy a block of A to `target`, widened, in the order of its memory: rows or depth outermost."""
+        c = self.c
+        name = f"{c.kernel.name}.pack_a"
+
+        def write(g: Frame) -> None:
+            to_row, to_step = self.a_steps(g)
+            row, step = self.stride(g, c.a), g.extent(c.a.strides[c.depth[0][1]])
+            if to_row == 1:
+                self._copy(g, (g.arguments[5], step, to_step), (g.arguments[4], row, to_row))
+            else:
+                self._copy(g, (g.arguments[4], row, to_row), (g.arguments[5], step, to_step))
+
+        function = shared_function(self.module, name, [PTR, PTR, PTR, PTR, I64, I64], c.kernel, write)
+        f.call(function, [*f.arguments[:2], source, target, f.index(rows), f.index(deep)])
+
+    def _copy(
+        self, g: Frame, outer: tuple[Index, Index, Index], inner: tuple[Index, Index, Index]
+    ) -> None:
+        """(extent, step in the source, step in the target) of two loops; the inner one by vectors."""
+        c, lanes = self.c, self.plan.lanes
+        source, target = g.arguments[2:4]
+        element = MEMORY_TYPES[c.a.dtype]
+
+        def line(i: Index, _: list[ir.Value]) -> None:
+            at = g.at(source, g.imul(i, outer[1]), element)
+            to = g.at(target, g.imul(i, outer[2]), self.element)
+
+            def piece(lanes_here: int) -> Callable[[Index, list[ir.Value]], None]:
+                def body(j: Index, _: list[ir.Value]) -> None:
+                    raw = read_vector(g, g.at(at, g.imul(j, inner[1]), element), c.a.dtype, inner[1], Lanes(lanes_here))
+                    wide = widen(g, raw, c.a.dtype, c.product.lhs.casts, c.product.dtype)
+                    g.store_vector(wide, g.at(to, j, self.element), self.element)
+                return body
+
+            whole = g.imul(g.idiv(inner[0], lanes), lanes)
+            g.loop(0, whole, lanes, piece(lanes))
+            g.loop(whole, inner[0], 1, piece(1))
+
+        g.loop(0, outer[0], 1, line)

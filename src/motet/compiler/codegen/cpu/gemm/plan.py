@@ -1,0 +1,313 @@
+"""How the work of a contraction is cut: register tiles, panels, blocks of the depth, tasks, and how its right factor is
+packed.
+
+Source of the blocking: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from motet.compiler.codegen.cpu.balance import unevenness
+from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile, registers
+from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.kernel import Packing, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, product_of
+from motet.compiler.targets.cpu import CpuTarget
+
+_TASK_FLOPS = 500_000  # some microseconds of one core
+_TASK_BYTES = 128 << 10  # of B, likewise
+_MOST_TASKS = 64
+_KEPT_ROWS = 128  # at the least, of a task that may have to pack a panel
+_HIDING_TILES = 8  # of one panel, that fetch the next one while they work
+_FEW_TILES = 256  # rows, for which it matters how the last tile is filled
+_ROWS_AT_ONCE = 16  # of B where it is read in place for few rows of A: each is one stream of memory
+_STREAMED_COLUMNS = 1024  # of each of them in one task
+_STREAMING_TASKS = 4  # at the least, that share the columns
+_PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
+_PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the work is cut. A task has `tile_rows` register tiles of rows and `panels` panels of columns (of
+    `vectors` vectors each); `depth_block` steps of the depth at a time, None for all at once.
+
+    `b_mode`: `packed` when compiling, `scratch` packed by the task, `place` read where it is, `along_k` multiplied
+    along the depth. `group` outer iterations make one task.
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    tile_rows: int
+    panels: int
+    depth_block: int | None
+    b_mode: Literal["packed", "scratch", "place", "along_k"]
+    pack_a: bool
+    group: int
+    packing: Packing | None = None
+    keeps: bool = False  # a `scratch` panel stays for the tasks after this one that a thread takes at once
+    shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
+    pack_panels: int = 1  # in a task of that phase,
+    pack_steps: int = 0  # and how much of their depth
+    ahead: int = 0  # cache lines of the next panel that a tile fetches in four steps of the depth
+
+    @property
+    def width(self) -> int:
+        """Columns of one panel."""
+        return self.vectors if self.b_mode == "along_k" else self.vectors * self.lanes
+
+
+def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
+    """Choose register tile, blocking and grid from the extents; None where no static scratch would do, and for results
+    without elements, which have no tile."""
+    bits = 64 if c.product.dtype in ("f64", "i64") else 32
+    lanes = max(2, target.lanes(bits))
+    m = c.m[0] if c.m else ONE
+    n, k = c.n[0], c.depth[0][0] if len(c.depth) == 1 else None
+    if 0 in (m.known, n.known):
+        return None
+    mode = _b_mode(c, m, n, target)
+    if mode == "along_k":
+        return _plan_along_k(c, lanes, m, n)
+    most = {16: 3, 32: 4}.get(target.vector_registers, 2)
+    if target.vector_registers <= 16:
+        most = 2
+    if m.known is not None and m.known <= 4:
+        most = 4
+    vectors = most
+    if n.known is not None:
+        needed = -(-n.known // lanes)
+        vectors = -(-needed // -(-needed // most))
+    if mode == "packed" and m.known is not None and n.known is not None and 16 < m.known <= _FEW_TILES:
+        vectors = register_tile(m.known, n.known, lanes, target, lambda panels: unevenness(panels) ** 0.25)[1]
+    if mode == "place" and m.known is not None and 4 < m.known <= 8 and target.vector_registers > 16:
+        vectors = min(vectors, 2)  # so that all rows are one tile, and B is read once
+    rows = registers(target, vectors)
+    if m.known is not None:
+        rows = min(rows, -(-m.known // -(-m.known // rows)))
+    plan = Plan(lanes, rows, vectors, 1, 1, None, mode, False, 1)
+    if mode == "packed":
+        packing = _packing(c, plan.width)
+        plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
+    if plan.b_mode == "scratch" and k is not None and k.known is not None and _has_many_rows(c, m, n, k.known):
+        keeps = k.known <= _most_depth(plan, c, target)
+        plan = replace(plan, keeps=True) if keeps else _with_pack_tasks(c, plan, n, k)
+    return _plan_blocks(c, plan, m, n, k, target)
+
+
+def _has_many_rows(c: Contraction, m: Extent, n: Extent, k: int) -> bool:
+    """Whether so many rows use each panel that packing it for every task of rows would cost too much."""
+    return not c.outer and m.known is not None and n.known is not None and m.known >= 48 and (
+        2 * m.known * n.known * k >= 8 * _TASK_FLOPS)
+
+
+def _most_depth(plan: Plan, c: Contraction, target: CpuTarget) -> int:
+    """The depth of a panel that leaves half of the second cache to A."""
+    return max(512, target.l2 // 2 // (plan.width * item_bytes(c.product.dtype)))
+
+
+def _with_pack_tasks(c: Contraction, plan: Plan, n: Extent, k: Extent | None) -> Plan:
+    """`plan` with panels that are packed once, by tasks of enough bytes that are not too many.
+
+    A panel's tasks are neighbours, as those are that multiply by it, so that it is packed where it is used."""
+    assert n.known is not None and k is not None and k.known is not None
+    panels = -(-n.known // plan.width)
+    together = max(1, panels // _PACK_GROUPS)
+    groups = -(-panels // together)
+    group_bytes = k.known * together * plan.width * item_bytes(c.product.dtype)
+    pieces = min(-(-_MOST_TASKS // groups), -(-group_bytes // _PACK_BYTES))
+    steps = -(-k.known // (pieces * plan.lanes)) * plan.lanes  # whole vectors, where packing turns squares
+    return replace(plan, shared=True, pack_panels=together, pack_steps=steps)
+
+
+def _b_mode(
+    c: Contraction, m: Extent, n: Extent, target: CpuTarget
+) -> Literal["packed", "scratch", "place", "along_k"]:
+    role = c.kernel.values[c.b.value].role
+    along_n = c.b.strides[c.column] == ONE
+    few = m.known is not None and m.known <= 16
+    inner = c.depth[-1][1]
+    if inner < 0:
+        return "place" if along_n else "scratch"
+    contiguous_k = len(c.depth) == 1 and c.b.strides[inner] == ONE and c.a.strides[inner] == ONE
+    if role == "constant" and not (m.known is not None and m.known <= 2 and contiguous_k):
+        return "packed"
+    if contiguous_k and few and not along_n and n.known is not None and c.depth[0][0].known is not None:
+        return "along_k"
+    if not along_n:
+        return "scratch"
+    total = n * product_of(c.depth)
+    if few or (total.known is not None and total.known * item_bytes(c.b.dtype) <= target.l1 * 4):
+        return "place"
+    return "scratch"
+
+
+def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> Plan:
+    """Tiles of rows x columns whose every element is a vector of partial sums along the depth."""
+    assert m.known is not None and n.known is not None
+    rows = -(-m.known // -(-m.known // 4))
+    columns = 8 if rows <= 2 else 4
+    flops = 2 * m.known * n.known * guess(c.depth[0][0])
+    outer = guess(product_of(c.outer))
+    wanted = max(1, min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer)
+    total = -(-n.known // columns)
+    panels = -(-total // min(total, wanted))
+    return Plan(
+        lanes, rows, columns, -(-m.known // rows), panels, None, "along_k", False, _group(outer, flops),
+    )
+
+
+def _group(outer: int, flops: int) -> int:
+    """How many outer iterations one task does where one is too little work."""
+    if flops >= _TASK_FLOPS:
+        return 1
+    return max(1, min(-(-_TASK_FLOPS // max(flops, 1)), -(-outer // _MOST_TASKS) if outer > _MOST_TASKS else outer))
+
+
+def _plan_blocks(
+    c: Contraction, plan: Plan, m: Extent, n: Extent, k: Extent | None, target: CpuTarget
+) -> Plan | None:
+    """Depth blocks and the grid of tasks for a plan whose register tile stands."""
+    rows_total, columns_total = -(-guess(m) // plan.rows), -(-guess(n) // plan.width)
+    depth_total = product_of(c.depth)
+    few = m.known is not None and m.known <= 16
+    transposed = c.m is not None and c.a.strides[c.m[1]] == ONE and c.depth[-1][1] >= 0 and m != ONE
+    converted = c.a.dtype != c.product.dtype and columns_total > 2
+    pack_a = (
+        c.m is not None and not few and len(c.depth) == 1 and c.depth[0][1] >= 0
+        and (converted or (transposed and columns_total > 1))
+    )
+    if pack_a and plan.keeps:
+        plan = _with_pack_tasks(c, replace(plan, keeps=False), n, k)  # several panels for each block of A
+    streams_a = (plan.keeps or plan.shared) and not pack_a
+    depth_block: int | None = None
+    if k is not None and few and plan.b_mode == "place" and c.product.is_float:
+        depth_block = _ROWS_AT_ONCE
+    elif streams_a and plan.shared and k is not None and k.known is not None:
+        # As much as can be: sums that are taken up again cost more than shorter panels gain.
+        depth_block = -(-k.known // -(-k.known // _most_depth(plan, c, target)))
+    elif k is not None and not streams_a and (k.known is None or k.known > 1024) and not (
+        few and plan.b_mode == "packed"
+    ):
+        depth_block = 512 if k.known is None else -(-k.known // -(-k.known // 512))
+    if depth_block is None and depth_total.known is None and plan.b_mode == "scratch":
+        return None
+    pack_a = pack_a and (depth_block is not None or k is None or k.known is not None)
+    deep = depth_block or guess(depth_total)
+    most_rows = max(1, min(256, target.l2 // 2 // 4 // max(deep, 1)) // plan.rows)
+    if depth_block is not None:
+        most_rows = max(1, 192 // plan.rows)
+    most_panels = columns_total if depth_block is None else max(1, (1024 if few else 256) // plan.width)
+    flops = 2 * guess(m) * guess(n) * guess(depth_total)
+    outer = guess(product_of(c.outer))
+    filters = guess(product_of([c.n, *c.depth])) * item_bytes(c.b.dtype)
+    wanted = max(flops * outer // _TASK_FLOPS, filters * outer // _TASK_BYTES)
+    wanted = max(1, -(-min(_MOST_TASKS, wanted) // outer))
+    if streams_a:
+        # A panel stays in the second cache, and A comes past it row by row.
+        row_tasks = wanted // columns_total
+        if plan.keeps:
+            row_tasks = min(row_tasks, guess(m) // _KEPT_ROWS)
+        tile_rows = -(-rows_total // max(1, row_tasks))
+        if plan.shared:
+            most_sums = target.l2 // 4 // (plan.width * item_bytes(c.product.dtype))
+            tile_rows = min(tile_rows, max(1, most_sums // plan.rows))
+        plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows)
+        return replace(plan, ahead=_ahead(c, plan))
+    if depth_block == _ROWS_AT_ONCE and few and plan.b_mode == "place" and filters > target.l2:
+        # B comes from memory, and fastest where each of its rows is read far without a break.
+        panels = max(1, min(columns_total // _STREAMING_TASKS, _STREAMED_COLUMNS // plan.width))
+        return replace(plan, depth_block=depth_block, tile_rows=rows_total, panels=panels)
+    tile_rows, panels = _grid(c, plan, rows_total, columns_total, deep, wanted, most_rows, most_panels, target)
+    group = _group(outer, flops) if tile_rows >= rows_total and panels >= columns_total else 1
+    plan = replace(plan, depth_block=depth_block, pack_a=pack_a, tile_rows=tile_rows, panels=panels, group=group)
+    return replace(plan, ahead=_ahead(c, plan))
+
+
+def _ahead(c: Contraction, plan: Plan) -> int:
+    """What every tile is to fetch of the next panel, so that together they fetch it all; nothing where tiles are so
+    few that they wait for memory anyhow."""
+    if len(c.depth) != 1 or plan.tile_rows < 3 or not (plan.b_mode == "packed" or plan.shared):
+        return 0
+    bytes_each = item_bytes(c.b.dtype) if plan.b_mode == "packed" else item_bytes(c.product.dtype)
+    return -(-AHEAD_STEPS * plan.width * bytes_each // (LINE * plan.tile_rows))
+
+
+def _grid(
+    c: Contraction, plan: Plan, rows: int, columns: int, deep: int, wanted: int, most_rows: int, most_panels: int,
+    target: CpuTarget,
+) -> tuple[int, int]:
+    """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
+
+    Costs are in multiply-adds of vectors: reading a vector of B costs one (sixteen where it comes from
+    beyond the second cache, four where many tiles hide that), packing it four (eight across K), an element of A a
+    quarter of one.
+    """
+    packs = plan.b_mode == "scratch" and not plan.shared
+    b_cost = (4.0 if c.b.strides[c.column] == ONE else 12.0) if packs else 1.0
+    beyond = not packs and guess(product_of([c.n, *c.depth])) * item_bytes(c.b.dtype) > target.l2 // 2
+    best: tuple[float, int, int] | None = None
+    for tile_rows, row_tasks in _cuts(rows, most_rows):
+        for panels, column_tasks in _cuts(columns, most_panels):
+            tasks = row_tasks * column_tasks
+            work = tile_rows * plan.rows * panels * plan.vectors
+            fetch = b_cost * ((4 if tile_rows >= _HIDING_TILES else 16) if beyond else 1)
+            traffic = panels * plan.vectors * fetch + tile_rows * plan.rows * 0.25 * (4 if plan.pack_a else 1)
+            idle = 0.5 * max(0, wanted - tasks) / wanted + max(0, tasks - 2 * wanted) / wanted
+            spread = unevenness(tasks) if wanted > 1 else 1.0
+            cost = (work + traffic) * tasks * (spread + idle) + tasks * 2000 / max(deep, 1)
+            if best is None or cost < best[0]:
+                best = (cost, tile_rows, panels)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _cuts(total: int, most: int) -> list[tuple[int, int]]:
+    """The ways to cut `total` into equal pieces of at most `most`: (size, how many), each size once."""
+    counts = {-(-total // min(most, -(-total // cut))) for cut in range(1, min(total, 64) + 1)}
+    return sorted({(-(-total // count), count) for count in counts})
+
+
+def _packing(c: Contraction, width: int) -> Packing | None:
+    """Panels of `width` columns, depth inside; None where the constant's axes cannot be cut so."""
+    value = c.kernel.values[c.b.value]
+    strides = memory_strides(value)
+    axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
+    used: list[list[int]] = []
+    for size, dim in (*(loop for loop in c.outer if c.b.strides[loop[1]] != ZERO), c.n, *c.depth):
+        axes = _axes_of(c, size, c.b.strides[dim], axis_of)
+        if axes is None:
+            return None
+        used.append(axes)
+    outer_count = sum(1 for loop in c.outer if c.b.strides[loop[1]] != ZERO)
+    columns = used[outer_count]
+    flat = [axis for axes in used for axis in axes]
+    units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
+    if len(set(flat)) != len(flat) or len(flat) + len(units) != value.rank or c.b.offset:
+        return None
+    inner_size = value.shape[columns[-1]]
+    if len(columns) > 1 and (not isinstance(inner_size, int) or inner_size % width):
+        return None
+    permutation = tuple(units + flat)
+    blocks = tuple(width if axis == columns[-1] else 1 for axis in permutation)
+    block_axis = permutation.index(columns[-1])
+    order = [position for position in range(2 * value.rank) if position != 2 * block_axis + 1]
+    return Packing(permutation, blocks, (*order, 2 * block_axis + 1))
+
+
+def _axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
+    """The constant's axes, outermost first, that a (merged) loop walks."""
+    shape = c.kernel.values[c.b.value].shape
+    axes: list[int] = []
+    covered = ONE
+    while covered != size:
+        axis = axis_of.get(stride * covered)
+        if axis is None or len(axes) > len(shape):
+            return None
+        axes.insert(0, axis)
+        covered = covered * Extent.of(shape[axis])
+    return axes

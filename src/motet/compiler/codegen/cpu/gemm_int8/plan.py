@@ -1,0 +1,164 @@
+"""How the work of a product of bytes is cut: tiles, blocks of the depth, tasks, and how both factors are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from motet.compiler.codegen.cpu.gemm.microkernel import registers
+from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
+from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
+from motet.compiler.kernels.contraction import Contraction, Loop
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, memory_strides
+from motet.compiler.targets.cpu import CpuTarget
+
+_MOST_TASKS = 64
+# Multiply-adds of one task, ten microseconds or more, and how many are done while one byte comes from the second cache.
+_TASK_WORK = {"tiles": 8_000_000, "dots": 2_000_000, "pairs": 500_000}
+_WORK_PER_BYTE = {"tiles": 32, "dots": 6, "pairs": 2}
+# The longest depth that is multiplied at one go; a longer one is cut so that both factors stay in the caches.
+_DEPTH_BLOCK = {"tiles": 4096, "dots": 4096, "pairs": 4096}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the work is cut. A register tile has `rows` rows (AMX: two tiles' rows) and `blocks` blocks of 16 columns.
+    A task has `tile_rows` register tiles and `panels` times `blocks` blocks, and `group` outer iterations.
+
+    `packing` is B's where it is packed when compiling; `in_place` says that A is read where it is.
+    `depth_block` is how much of the depth is multiplied at one go, None for all.
+    """
+
+    how: Arithmetic
+    rows: int
+    blocks: int
+    tile_rows: int
+    panels: int
+    group: int
+    in_place: bool
+    packing: Packing | None
+    depth_block: int | None
+
+    @property
+    def width(self) -> int:
+        """Columns of a register tile."""
+        return self.blocks * BLOCK
+
+
+def make_plan(found: DotProduct, target: CpuTarget) -> Plan | None:
+    """Choose instructions, register tile and grid; None where `target` has no instructions for this."""
+    how = arithmetic_of(target, found.a.unsigned, found.b.unsigned)
+    if how is None:
+        return None
+    c = found.c
+    m, n, k = c.m[0] if c.m else ONE, c.n[0], c.depth[0][0]
+    blocks_total = -(-guess(n) // BLOCK)
+    if how.way == "tiles":
+        tiles = -(-guess(m) // 16)
+        rows = 16 if m.known is None else -(-m.known // tiles)
+        most = 4 if m.known is not None and tiles == 1 else 2
+        tile_rows = rows * (1 if tiles == 1 and m.known is not None else 2)
+    else:
+        most = max(1, 4 // how.registers)
+        tile_rows = registers(target, min(most, blocks_total) * how.registers)
+        if m.known is not None:
+            tile_rows = min(tile_rows, -(-m.known // -(-m.known // tile_rows)))
+    blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
+    in_place = _reads_in_place(found, how, tile_rows if how.way == "tiles" else 1)
+    depth_block = None
+    if k.known is not None and k.known > _DEPTH_BLOCK[how.way] and guess(m) > 2 * tile_rows:
+        pieces = -(-k.known // (_DEPTH_BLOCK[how.way] * 2 // 3))
+        depth_block = -(-k.known // (pieces * DEPTH)) * DEPTH
+    plan = Plan(how, tile_rows, blocks, 1, 1, 1, in_place, _packing(found), depth_block)
+    return _with_grid(c, plan, target)
+
+
+def _reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
+    """Whether A lies as the tiles read it: its depth side by side and full, every tile too."""
+    c = found.c
+    k = c.depth[0][0].known
+    if c.a.strides[c.depth[0][1]] != ONE or k is None or how.flips_a or how.a_bytes != 1 or needs_row_sums(found):
+        return False
+    if how.way == "tiles":
+        return k % DEPTH == 0 and c.m is not None and c.m[0].known is not None and c.m[0].known % rows == 0
+    return k % QUAD == 0
+
+
+def worth_aligning(c: Contraction, how: Arithmetic) -> bool:
+    """Whether A, which is read in place, is to be copied where it lies across cache lines: the copy is the same but
+    for its place, and small beside the work."""
+    m, n, k = (c.m[0] if c.m else ONE), c.n[0].known, c.depth[0][0].known
+    if how.way != "tiles" or c.outer or c.m is None or m.known is None or n is None or k is None:
+        return False
+    return c.a.strides[c.m[1]].known == k and n >= 256 and m.known * n * k >= 4 * _TASK_WORK["tiles"]
+
+
+def needs_row_sums(found: DotProduct) -> bool:
+    return found.b.zero != 0
+
+
+def _packing(found: DotProduct) -> Packing | None:
+    """Blocks of B as the tiles read them, made when compiling; None where B is no constant or lies too crookedly."""
+    c = found.c
+    value = c.kernel.values[c.b.value]
+    if value.role != "constant" or c.b.offset:
+        return None
+    strides = memory_strides(value)
+    axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
+    axes: list[int] = []
+    for size, dim in (*used_loops(c.outer, c.b), c.n, *c.depth):
+        axis = axis_of.get(c.b.strides[dim])
+        if axis is None or Extent.of(value.shape[axis]) != size or axis in axes:
+            return None
+        axes.append(axis)
+    units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
+    if len(axes) + len(units) != value.rank:
+        return None
+    permutation = (*units, *axes)
+    count = value.rank
+    blocks = (1,) * (count - 2) + (BLOCK, QUAD)
+    order = [*range(2 * count - 4), 2 * count - 4, 2 * count - 2, 2 * count - 3, 2 * count - 1]
+    return Packing(permutation, blocks, tuple(order), (1,) * (count - 2) + (BLOCK, DEPTH))
+
+
+def used_loops(loops: Sequence[Loop], place: Place) -> list[Loop]:
+    """The loops that `place` moves along."""
+    return [loop for loop in loops if place.strides[loop[1]] != ZERO]
+
+
+def _with_grid(c: Contraction, plan: Plan, target: CpuTarget) -> Plan:
+    """Tiles and panels per task that move the fewest bytes for enough tasks."""
+    way = plan.how.way
+    m, n, k = (guess(extent) for extent in (c.m[0] if c.m else ONE, c.n[0], c.depth[0][0]))
+    outer = 1
+    for size, _ in c.outer:
+        outer *= guess(size)
+    wanted = -(-max(1, min(_MOST_TASKS, m * n * k * outer // _TASK_WORK[way])) // outer)
+    tiles, panels = -(-m // plan.rows), -(-n // plan.width)
+    deep = min(k, plan.depth_block or k)
+    if way == "tiles" and plan.depth_block is None:
+        # A tile's rows stay in the first cache, while panels come by, side by side, from the second.
+        cut = max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles))
+        group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if tiles == 1 else 1
+        return replace(plan, panels=max(1, -(-panels // cut)), group=group if cut <= 1 else 1)
+    most_rows = max(1, min(512, target.l2 // 2 // max(1, deep * plan.how.a_bytes)) // plan.rows)
+    most_panels = max(1, 512 // plan.width) if plan.depth_block else panels
+    if plan.depth_block:
+        most_rows = min(most_rows, max(1, 192 // plan.rows))
+    best: tuple[float, int, int] | None = None
+    for cut in range(1, min(tiles, 4 * _MOST_TASKS) + 1):
+        rows = min(-(-tiles // cut), most_rows)
+        row_tasks = -(-tiles // rows)
+        columns = min(most_panels, -(-panels // max(1, -(-wanted // row_tasks))))
+        columns = -(-panels // -(-panels // columns))
+        tasks = row_tasks * -(-panels // columns)
+        height, width = rows * plan.rows, columns * plan.width
+        cost = tasks * (height * width + _WORK_PER_BYTE[way] * (height + width)) * (1 + max(0, wanted - tasks) / wanted)
+        if best is None or cost < best[0]:
+            best = (cost, rows, columns)
+    assert best is not None
+    whole = best[1] >= tiles and best[2] >= panels
+    group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if whole else 1
+    return replace(plan, tile_rows=best[1], panels=best[2], group=group)

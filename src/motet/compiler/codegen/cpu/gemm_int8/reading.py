@@ -1,0 +1,142 @@
+"""What a product of bytes is, and whether a kernel is one: a contraction of factors less their zero points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from motet.compiler.codegen.cpu.gemm_int8.tiles import arithmetic_of
+from motet.compiler.kernels import contraction as contraction_reading
+from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.kernels.kernel import Kernel, Scalar, Stage
+from motet.compiler.kernels.strides import ZERO, Extent, Place, place_of
+from motet.compiler.targets.cpu import CpuTarget
+
+_BYTES = ("i8", "ui8")
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A byte of input `input`, less `zero`: a number, a place that holds one, with the casts of what it holds."""
+
+    input: int
+    unsigned: bool
+    zero: Place | int = 0
+    zero_casts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """A kernel read as a product of bytes. `c.a` and `c.b` are what `a` and `b` say."""
+
+    c: Contraction
+    a: Factor
+    b: Factor
+
+    @property
+    def zeros(self) -> list[Place]:
+        return [factor.zero for factor in (self.a, self.b) if isinstance(factor.zero, Place)]
+
+
+def takes(kernel: Kernel, target: CpuTarget) -> bool:
+    """Whether `target`'s own instructions make `kernel` faster than a level below it would."""
+    if arithmetic_of(target, False, False) is None:
+        return False
+    return match(kernel) is not None
+
+
+def match(kernel: Kernel) -> DotProduct | None:
+    """Read `kernel` as a product of bytes with element-wise stages after it, None if it is something else."""
+    stage = kernel.stages[0] if kernel.stages else None
+    if stage is None or len(stage.outputs) != 1 or len(stage.inputs) < 2 or not stage.reductions:
+        return None
+    if sum(kernel.values[access.value].dtype in _BYTES for access in stage.inputs) < 2:
+        return None
+    factors = _match_body(kernel, stage)
+    if factors is None:
+        return None
+    bare = tuple(
+        Scalar("arith.extui" if factor.unsigned else "arith.extsi", (i,), "i32") for i, factor in enumerate(factors)
+    )
+    body = (*bare, Scalar("arith.muli", (3, 4), "i32"), Scalar("arith.addi", (2, 5), "i32"))
+    plain = replace(stage, inputs=tuple(stage.inputs[factor.input] for factor in factors), body=body, yields=(6,))
+    c = contraction_reading.match(replace(kernel, stages=(plain, *kernel.stages[1:])))
+    if c is None or c.output != "i32" or len(c.depth) != 1 or c.depth[0][1] < 0:
+        return None
+    a, b = factors if c.product.lhs.input == 0 else reversed(factors)
+    found = DotProduct(c, a, b)
+    return found if _zeros_fit(found, stage) else None
+
+
+def _match_body(kernel: Kernel, stage: Stage) -> tuple[Factor, Factor] | None:
+    """The factors of a body that adds one product of theirs, calculated in 32 bits."""
+    first = len(stage.inputs) + 1
+    defined = {first + k: op for k, op in enumerate(stage.body)}
+    total = defined.get(stage.yields[0])
+    if total is None or total.op != "arith.addi" or total.dtype != "i32" or total.operands.count(first - 1) != 1:
+        return None
+    product = defined.get(total.operands[0] if total.operands[1] == first - 1 else total.operands[1])
+    if product is None or product.op != "arith.muli":
+        return None
+    factors = [_match_factor(kernel, stage, defined, number) for number in product.operands]
+    a, b = factors
+    return None if a is None or b is None or a.input == b.input else (a, b)
+
+
+def _match_factor(kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int) -> Factor | None:
+    op = defined.get(number)
+    if op is None or op.dtype != "i32":
+        return None
+    if op.op == "arith.subi":
+        bare = _match_factor(kernel, stage, defined, op.operands[0])
+        zero = _match_zero(kernel, stage, defined, op.operands[1])
+        return None if bare is None or bare.zero or zero is None else replace(bare, zero=zero[0], zero_casts=zero[1])
+    casts, source = _casts(defined, number)
+    if not casts or source >= len(stage.inputs) or len(set(casts)) != 1:
+        return None
+    access = stage.inputs[source]
+    if kernel.values[access.value].dtype not in _BYTES or access.padding is not None:
+        return None
+    return Factor(source, casts[0] == "arith.extui")
+
+
+def _match_zero(
+    kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int
+) -> tuple[Place | int, tuple[str, ...]] | None:
+    """A zero point: a constant, or an input that does not change along the depth."""
+    casts, source = _casts(defined, number)
+    op = defined.get(source)
+    if op is not None:
+        return (int(op.value), ()) if op.op == "arith.constant" and not casts and op.value is not None else None
+    if source >= len(stage.inputs) or len(set(casts)) > 1:
+        return None
+    access = stage.inputs[source]
+    value = kernel.values[access.value]
+    place = place_of(kernel, access, len(stage.sizes))
+    if access.padding is not None or value.role not in ("argument", "constant") or place is None:
+        return None
+    if value.dtype not in ((*_BYTES, "i16", "ui16") if casts else ("i32", "ui32")):
+        return None
+    return None if any(place.strides[d] != ZERO for d in stage.reductions) else (place, casts)
+
+
+def _casts(defined: dict[int, Scalar], number: int) -> tuple[tuple[str, ...], int]:
+    casts: list[str] = []
+    while (op := defined.get(number)) is not None and op.op in ("arith.extsi", "arith.extui"):
+        casts.append(op.op)
+        number = op.operands[0]
+    return tuple(casts), number
+
+
+def _zeros_fit(found: DotProduct, stage: Stage) -> bool:
+    """Whether A's zero points differ from row to row at the most, and B's from column to column: loops may be merged
+    from several dimensions, of which a place of a zero point knows the last only."""
+    c = found.c
+    for factor, loop in ((found.a, c.m), (found.b, c.n)):
+        if not isinstance(factor.zero, Place):
+            continue
+        for dim, stride in enumerate(factor.zero.strides):
+            if stride == ZERO or stage.sizes[dim] == 1:
+                continue
+            if loop is None or dim != loop[1] or loop[0] != Extent.of(stage.sizes[dim]):
+                return False
+    return True

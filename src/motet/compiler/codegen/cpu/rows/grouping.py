@@ -1,0 +1,326 @@
+"""Which stages are done row by row together, in which passes, and what of a row is kept where.
+
+A row is gone over in *passes*: one loop runs all stages that do not wait for each other's reductions. What its later
+passes read again stays in the thread's scratch, or where the result will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
+from motet.compiler.codegen.cpu.gemm.microkernel import LINE
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.linked_dimensions import linked_dimensions, with_equal_extents
+from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.strides import ONE, ZERO, Place, physical_order
+from motet.compiler.targets.cpu import CpuTarget
+
+_SCRATCH = 256 << 10  # bytes of a row that a thread keeps at most
+_NEAR = 64 << 10  # bytes up to which it keeps them even where a result could hold them
+
+
+@dataclass(frozen=True)
+class Group:
+    """Stages that run row by row. Every nest has the same outer dimensions; those in `wide` have one
+    more, the row's, last. `passes` are indices of nests. `places` says where private temporaries are kept."""
+
+    nests: tuple[Nest, ...]
+    wide: tuple[bool, ...]
+    passes: tuple[tuple[int, ...], ...]
+    private: frozenset[int]
+    places: Mapping[int, Place] = field(default_factory=dict[int, Place])
+    kept: frozenset[int] = frozenset()  # private temporaries that need their place
+    offsets: Mapping[int, int] = field(default_factory=dict[int, int])
+    scratch: int = 0
+
+    @property
+    def reduces(self) -> bool:
+        return any("reduction" in nest.kinds for nest in self.nests)
+
+
+def group(kernel: Kernel, stages: range, target: CpuTarget) -> Group | None:
+    """The stages as one group, or None. Raises `Unsupported` for what no generator has code for."""
+    nests = [nest_of(kernel, kernel.stages[s]) for s in stages]
+    chosen = [kernel.stages[s] for s in stages]
+    classes = linked_dimensions(chosen, lambda stage, dimension: True, _link)
+    if classes is None or any(operand.bounds for nest in nests for operand in nest.inputs):
+        return None
+    arranged = _arrange(kernel, chosen, nests, classes)
+    if arranged is None:
+        return None
+    nests, wide = arranged
+    nests = [_multiplied(nest) if is_wide else nest for nest, is_wide in zip(nests, wide, strict=True)]
+    if not _suited(nests, wide, target) or not _consistent(nests, wide):
+        return None
+    passes = _passes(nests, wide)
+    return _placed(kernel, stages, Group(tuple(nests), tuple(wide), passes, frozenset()))
+
+
+def _link(here: Affine, _reader: Stage, there: Affine, _producer: Stage) -> Sequence[tuple[int, int]] | None:
+    if here.is_constant and there.is_constant and here.constant == there.constant:
+        return ()
+    if here.single is None or there.single is None:
+        return None
+    return ((here.single, there.single),)
+
+
+def _arrange(
+    kernel: Kernel, stages: Sequence[Stage], nests: list[Nest], classes: list[dict[int, int]]
+) -> tuple[list[Nest], list[bool]] | None:
+    """Nests over the shared rows, then the row's own dimension where they have it."""
+    classes = with_equal_extents(classes, lambda s, d: nests[s].sizes[d])
+    widest = max(range(len(stages)), key=lambda s: len(stages[s].sizes))
+    if any(widest not in members for members in classes):
+        return None
+    if any(len({nests[s].sizes[d] for s, d in members.items()}) != 1 for members in classes):
+        return None
+    order = physical_order(kernel, stages[widest])
+    classes = sorted(classes, key=lambda members: order.index(members[widest]))
+
+    def is_outer(members: dict[int, int]) -> bool:
+        return len(members) == len(stages) and all(
+            nests[s].kinds[d] == "parallel" for s, d in members.items()
+        )
+
+    outer = [members for members in classes if is_outer(members)]
+    inner = [members for members in classes if not is_outer(members)]
+    pinned = {
+        (s, nests[s].dims[int(op.value or 0)])
+        for s, stage in enumerate(stages)
+        for op in stage.body
+        if op.op == "linalg.index"
+    }
+    outer, inner = (
+        [
+            members
+            for members in part
+            if nests[widest].sizes[members[widest]] != ONE or set(members.items()) & pinned
+        ]
+        for part in (outer, inner)
+    )
+    if not inner:
+        if len(stages) == 1 or not outer:
+            return None
+        inner = [outer.pop()]
+    ordered = [*outer, *inner]
+    arranged = [nest.arrange([m[s] for m in ordered if s in m]) for s, nest in enumerate(nests)]
+    present = [[s in m for m in ordered] for s in range(len(nests))]
+    return _collapse(arranged, present, len(outer))
+
+
+def _collapse(
+    nests: list[Nest], present: list[list[bool]], outer: int
+) -> tuple[list[Nest], list[bool]] | None:
+    """Neighbouring dimensions merged where all nests allow it; None where more than one remains in a row."""
+    count = len(present[0])
+    for c in range(count - 2, -1, -1):
+        if c + 1 == outer:
+            continue
+        if any(here[c] != here[c + 1] for here in present):
+            continue
+        at = [sum(here[:c]) for here in present]
+        if all(
+            not here[c] or nest.mergeable(d, d + 1) for nest, here, d in zip(nests, present, at, strict=True)
+        ):
+            nests = [
+                nest.merge(d, d + 1) if here[c] else nest
+                for nest, here, d in zip(nests, present, at, strict=True)
+            ]
+            present = [[*here[:c], *here[c + 1 :]] for here in present]
+            outer -= c + 1 < outer
+    if len(present[0]) - outer != 1:
+        return None
+    return nests, [here[-1] for here in present]
+
+
+def _suited(nests: Sequence[Nest], wide: Sequence[bool], target: CpuTarget) -> bool:
+    """Whether vectors along the row pay."""
+    for nest, is_wide in zip(nests, wide, strict=True):
+        if not is_wide:
+            continue
+        length = nest.sizes[-1].known
+        if length is not None and length < min(8, target.lanes(32)):
+            return False
+        if nest.kinds[-1] == "parallel":
+            if any(output.strides[-1] != ONE for output in nest.outputs):
+                return False
+        elif not any(operand.strides[-1] == ONE for operand in nest.inputs):
+            return False
+    return True
+
+
+def _consistent(nests: Sequence[Nest], wide: Sequence[bool]) -> bool:
+    """Whether every stage reads earlier results at the point where they were written."""
+    written: dict[int, tuple[Place, bool]] = {}
+    for nest, is_wide in zip(nests, wide, strict=True):
+        for operand in nest.inputs:
+            if operand.value not in written:
+                continue
+            producer, was_wide = written[operand.value]
+            here, there = operand.strides, producer.strides
+            here += () if is_wide else (ZERO,)
+            there += () if was_wide else (ZERO,)
+            if here != there or operand.offset != producer.offset:
+                return False
+        for output in nest.outputs:
+            written[output.value] = (output, is_wide)
+    return True
+
+
+def _passes(nests: Sequence[Nest], wide: Sequence[bool]) -> tuple[tuple[int, ...], ...]:
+    passes: list[list[int]] = []
+    for s, nest in enumerate(nests):
+        joins = bool(passes) and wide[s] and wide[passes[-1][-1]]
+        if joins:
+            reduced = {
+                output.value
+                for t in passes[-1]
+                if nests[t].kinds[-1] == "reduction"
+                for output in nests[t].outputs
+            }
+            same = {is_sequential(nests[t]) for t in passes[-1]}
+            joins = same == {is_sequential(nest)} and not any(
+                operand.value in reduced for operand in nest.inputs
+            )
+        if joins:
+            passes[-1].append(s)
+        else:
+            passes.append([s])
+    return tuple(map(tuple, passes))
+
+
+def combiners_of(nest: Nest) -> list[Reduction | None]:
+    return [match_reduction(nest.stage, k) for k in range(len(nest.outputs))]
+
+
+def is_sequential(nest: Nest) -> bool:
+    """Whether the points of a row must be taken one after the other."""
+    return nest.kinds[-1:] == ("reduction",) and any(found is None for found in combiners_of(nest))
+
+
+def _placed(kernel: Kernel, stages: range, found: Group) -> Group:
+    """`found`, with a place for every temporary that only the group sees."""
+    pass_of = {s: number for number, each in enumerate(found.passes) for s in each}
+    elsewhere = {
+        access.value
+        for s, stage in enumerate(kernel.stages)
+        if s not in stages
+        for access in (*stage.inputs, *stage.outputs, *(i for i in stage.inits if isinstance(i, Access)))
+    }
+    private: set[int] = set()
+    kept: set[int] = set()
+    places: dict[int, Place] = {}
+    offsets: dict[int, int] = {}
+    taken: set[int] = set()
+    scratch = 0
+    for s, nest in enumerate(found.nests):
+        for output in nest.outputs:
+            value = output.value
+            if kernel.values[value].role != "temporary" or value in elsewhere:
+                continue
+            readers = [
+                t
+                for t, other in enumerate(found.nests)
+                if any(operand.value == value for operand in other.inputs)
+            ]
+            in_row = found.wide[s] and nest.kinds[-1] == "parallel"
+            if not in_row or all(pass_of[t] == pass_of[s] for t in readers):
+                private.add(value)
+                continue
+            length = nest.sizes[-1].known
+            near = length is not None and scratch + length * item_bytes(output.dtype) <= _NEAR
+            host = None if near else _host(kernel, found, pass_of, s, output, readers, taken)
+            if host is not None:
+                taken.add(host.value)
+                places[value] = host
+            elif length is not None and scratch + length * item_bytes(output.dtype) <= _SCRATCH:
+                offsets[value] = scratch
+                scratch += -(-length * item_bytes(output.dtype) // LINE) * LINE + LINE  # see `_shift`
+                places[value] = replace(output, offset=(), strides=(*[ZERO] * (len(output.strides) - 1), ONE))
+            else:
+                continue
+            private.add(value)
+            kept.add(value)
+    return replace(
+        found,
+        private=frozenset(private),
+        places=places,
+        kept=frozenset(kept),
+        offsets=offsets,
+        scratch=scratch,
+    )
+
+
+def _host(
+    kernel: Kernel,
+    found: Group,
+    pass_of: Mapping[int, int],
+    producer: int,
+    output: Place,
+    readers: Sequence[int],
+    taken: set[int],
+) -> Place | None:
+    """A result that is written only when the temporary has been read for the last time, and can hold it till
+    then. A result may lie in an argument's memory, so that no argument like it may be read meanwhile."""
+    for w, nest in enumerate(found.nests):
+        for result in nest.outputs:
+            value = kernel.values[result.value]
+            if value.role != "result" or result.value in taken or result.dtype != output.dtype:
+                continue
+            if result.strides != output.strides or result.offset != output.offset:
+                continue
+            if any(pass_of[t] > pass_of[w] for t in readers) or pass_of[w] <= pass_of[producer]:
+                continue
+            later = [n for t, n in enumerate(found.nests) if pass_of[producer] < pass_of[t]]
+            reread = {operand.value for n in later for operand in n.inputs}
+            if not any(
+                kernel.values[v].role in ("argument", "result") and kernel.values[v].shape == value.shape
+                for v in reread
+            ):
+                return result
+    return None
+
+
+def _multiplied(nest: Nest) -> Nest:
+    """`nest` with every f32 or f64 division of a row's elements by one number as a multiplication.
+
+    Both are first scaled by 2^±64 where the reciprocal could overflow or be subnormal.
+    """
+    stage = nest.stage
+    inputs = len(stage.inputs) + len(stage.outputs)
+    uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] == ZERO}
+    constants = set[int]()
+    moved = {i: i for i in range(inputs)}
+    body: list[Scalar] = []
+
+    def add(
+        op: str, operands: tuple[int, ...], dtype: str, value: float | None = None, predicate: str = ""
+    ) -> int:
+        body.append(Scalar(op, operands, dtype, value, predicate))
+        return inputs + len(body) - 1
+
+    for position, scalar in enumerate(stage.body, start=inputs):
+        if scalar.op == "arith.constant":
+            constants.add(position)
+        if scalar.op == "arith.constant" or (scalar.operands and all(i in uniform for i in scalar.operands)):
+            uniform.add(position)
+        operands = tuple(moved[i] for i in scalar.operands)
+        divides = scalar.op == "arith.divf" and scalar.dtype in ("f32", "f64") and position not in uniform
+        if not divides or scalar.operands[1] not in uniform:
+            body.append(replace(scalar, operands=operands))
+            moved[position] = inputs + len(body) - 1
+            continue
+        dtype, divisor = scalar.dtype, operands[1]
+        size = add("math.absf", (divisor,), dtype)
+        one, small, large = (add("arith.constant", (), dtype, 2.0**n) for n in (0, -64, 64))
+        up = add("arith.cmpf", (size, small), "i1", predicate="olt")
+        down = add("arith.cmpf", (size, large), "i1", predicate="ogt")
+        scale = add("arith.select", (down, small, one), dtype)
+        scale = add("arith.select", (up, large, scale), dtype)
+        reciprocal = add("arith.divf", (one, add("arith.mulf", (divisor, scale), dtype)), dtype)
+        scaled = add("arith.mulf", (operands[0], scale), dtype)
+        moved[position] = add("arith.mulf", (scaled, reciprocal), dtype)
+    yields = tuple(moved[i] for i in stage.yields)
+    return replace(nest, stage=replace(stage, body=tuple(body), yields=yields))

@@ -1,0 +1,475 @@
+"""Row kernels: stages over the same rows, with reductions along what lies side by side.
+
+Softmax, normalisations, norms, sums and extremes of rows, and chains of element-wise stages. A task is a
+block of rows. A row is gone over in *passes*: one loop runs all stages that do not wait for each other's
+reductions, so that softmax is three passes (maximum; exponential and sum; scaling). Reductions keep several
+accumulators. What a row's later passes read again stays in the thread's scratch, or where the result will be.
+Large results are written past the caches, and while a pass computes, the next row comes into a near cache:
+rows that lie in memory then take the time of the slower of the two, not of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from llvmlite import ir
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.emit.addressing import (
+    STREAM,
+    Frame,
+    Lanes,
+    Nest,
+    index_values,
+    load_values,
+    result_bytes,
+    store_values,
+)
+from motet.compiler.codegen.cpu.emit.body import evaluate
+from motet.compiler.codegen.cpu.emit.builder import I64, Index
+from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
+from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, is_float, widen
+from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.codegen.cpu.gemm.microkernel import LINE
+from motet.compiler.codegen.cpu.rows.grouping import Group, combiners_of, group, is_sequential
+from motet.compiler.codegen.cpu.rows.row_reduction import gathering
+from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.kernels.strides import ONE, ZERO, Place
+from motet.compiler.targets.cpu import CpuTarget
+
+_AHEAD = 256 << 10  # bytes of a row that is asked for ahead at most
+_FAR = 1 << 20  # bytes from which on a value is not taken to lie in a cache already
+_FIRST = 16 << 10  # bytes of a row up to which it is asked for into the first-level cache
+_BUSY = 8  # operations for each element from which on a pass takes longer than memory
+_LONG = 64  # vectors of a row that is worth beginning with a whole one
+
+
+def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+    """Code for a kernel that is one group with a reduction; None for any other."""
+    try:
+        found = group(kernel, range(len(kernel.stages)), target)
+        if found is None or not found.reduces:
+            return None
+        if any(v.role == "temporary" and i not in found.private for i, v in enumerate(kernel.values)):
+            return None
+        module = ir.Module(kernel.name)
+        tasks = emit_group(module, kernel.name, kernel, target, found, {})
+    except Unsupported:
+        return None
+    return KernelCode("rows", str(module), (Phase(kernel.name, tasks),), found.scratch)
+
+
+def emit_group(
+    module: ir.Module,
+    symbol: str,
+    kernel: Kernel,
+    target: CpuTarget,
+    found: Group,
+    workspaces: Mapping[int, int],
+) -> Expr:
+    """Define `symbol`, the phase that runs the group; how many tasks it has."""
+    f = Frame(module, symbol, kernel, workspaces, found.offsets)
+    f.scales = target.scales
+    wide = found.wide.index(True)
+    lanes = min(_lanes(nest, target) for nest in found.nests)
+    streamed = _streamed(kernel, found, lanes)
+    ahead = _ahead(kernel, found)
+    head = _shift(f, found, lanes, [operand for each in ahead.values() for operand in each])
+    nest = found.nests[wide]
+    cost = sum(nanoseconds(each, lanes) for each in found.nests)
+    division = Division.of(nest.sizes[:-1], nest.sizes[-1], cost, cut=not found.reduces, multiple=4 * lanes)
+
+    def row(indices: list[Index], first: Index, end: Index) -> None:
+        writer = _Row(f, found, indices, lanes, head, {})
+        for number, members in enumerate(found.passes):
+            if found.wide[members[0]]:
+                writer.run(members, first, end, streamed.get(number, ()), ahead.get(number, ()))
+            else:
+                writer.alone(members[0])
+
+    division.loop(f, row)
+    if streamed:
+        f.fence("seq_cst")  # such stores are not ordered with those that tell others of the task's end
+    f.finish()
+    return division.tasks
+
+
+def _streamed(kernel: Kernel, found: Group, lanes: int) -> dict[int, list[Place]]:
+    """By pass, the results that may be written past the caches: large, or of unknown size, read by nobody, and
+    written in whole vectors by a pass without reductions."""
+    hosts = {place.value for place in found.places.values()}
+    read = {access.value for stage in kernel.stages for access in stage.inputs} | hosts
+    result: dict[int, list[Place]] = {}
+    for number, members in enumerate(found.passes):
+        nests = [found.nests[s] for s in members]
+        if any(nest.kinds[-1:] != ("parallel",) for nest in nests) or not found.wide[members[0]]:
+            continue
+        written = [operand for nest in nests for operand in nest.outputs if operand.value not in found.private]
+        sizes = [result_bytes(kernel, operand.value).known for operand in written]
+        if written and all(
+            operand.value not in read
+            and (size is None or size >= STREAM)
+            and item_bytes(operand.dtype) * lanes >= 16
+            for operand, size in zip(written, sizes, strict=True)
+        ):
+            result[number] = written
+    return result
+
+
+def _ahead(kernel: Kernel, found: Group) -> dict[int, list[Place]]:
+    """By pass, what it asks for of the next row: the pass that first reads a value waits for memory, so another
+    one, the slowest, brings it."""
+    wide = [number for number, members in enumerate(found.passes) if found.wide[members[0]]]
+    cost = {n: sum(_work(found.nests[s]) for s in found.passes[n]) for n in wide}
+    result: dict[int, list[Place]] = {}
+    seen: set[int] = set()
+    for number in wide:
+        for operand in (operand for s in found.passes[number] for operand in found.nests[s].inputs):
+            if operand.value in seen or operand.value in found.private:
+                continue
+            seen.add(operand.value)
+            length = found.nests[found.passes[number][0]].sizes[-1].known
+            size = result_bytes(kernel, operand.value).known
+            others = [n for n in wide if n != number]
+            if (
+                len(operand.strides) > 1
+                and operand.strides[-1] == ONE
+                and operand.strides[-2] != ZERO
+                and length is not None
+                and length * item_bytes(operand.dtype) <= _AHEAD
+                and (size is None or size >= _FAR)
+                and others
+            ):
+                result.setdefault(max(others, key=lambda n: cost[n]), []).append(operand)
+    return result
+
+
+def _shift(f: Frame, found: Group, lanes: int, far: Sequence[Place]) -> Index:
+    """How many elements of each row lie before the first whole vector in memory, by the first of `far`, large inputs
+    whose rows begin alike; scratch is moved to begin as they do. A vector across two lines is read twice. 0 where
+    the passes take no longer than memory, or rows are too short to gain by it."""
+    operand = next(iter(far), None)
+    if operand is None or item_bytes(operand.dtype) * lanes != LINE:
+        return 0
+    wide = [members for members in found.passes if found.wide[members[0]]]
+    busy = any(sum(_work(found.nests[s]) for s in members) >= _BUSY for members in wide)
+    length = found.nests[found.wide.index(True)].sizes[-1].known
+    if not busy or length is None or length < _LONG * lanes:
+        return 0
+    if any(stride.known is None or stride.known % lanes for stride in operand.strides[:-1]):
+        return 0
+    item = item_bytes(operand.dtype)
+    address: Value = f.ptrtoint(f.address(operand, [0] * len(operand.strides)), I64)
+    before = f.and_(f.udiv(address, f.index(item)), f.index(lanes - 1))
+    for value in found.offsets:
+        if item_bytes(f.kernel.values[value].dtype) == item:
+            f.move(value, before)
+    return f.and_(f.sub(f.index(lanes), before), f.index(lanes - 1))
+
+
+def _work(nest: Nest) -> int:
+    """Operations for each element of a row of a wide nest, elementary functions counted as eight."""
+    inputs = len(nest.inputs) + len(nest.outputs)
+    moving = {k for k, operand in enumerate(nest.inputs) if operand.strides[-1] != ZERO}
+    moving.update(range(len(nest.inputs), inputs))
+    total = 0
+    for position, scalar in enumerate(nest.body, start=inputs):
+        if scalar.op == "linalg.index" or moving.intersection(scalar.operands):
+            moving.add(position)
+            total += 8 if scalar.op.startswith("math.") else 1
+    return total
+
+
+def _lanes(nest: Nest, target: CpuTarget) -> int:
+    dtypes = [operand.dtype for operand in (*nest.inputs, *nest.outputs)]
+    dtypes += [scalar.dtype for scalar in nest.body if scalar.dtype not in ("index", "i1")]
+    return min(target.lanes(max(32, ITEM_BITS[d]) if is_float(d) else ITEM_BITS[d]) for d in dtypes)
+
+
+@dataclass
+class _Row:
+    """Emits one row. `head` elements of it come before whole vectors. `scalars` holds the row's own values, as
+    carried: results of stages without the row's dimension, or that reduce it."""
+
+    f: Frame
+    group: Group
+    indices: list[Index]
+    lanes: int
+    head: Index
+    scalars: dict[int, Value]
+
+    def alone(self, s: int) -> None:
+        """A stage with one point per row."""
+        nest = self.group.nests[s]
+        lanes = Lanes(None, 1)
+        known = {k: self.read(operand, self.indices, lanes, {}) for k, operand in enumerate(nest.inputs)}
+        values = self.evaluated(nest, known, self.initial(nest), self.indices, lanes, nest.stage.yields)
+        for operand, position in zip(nest.outputs, nest.stage.yields, strict=True):
+            self.keep(operand, values[position])
+
+    def run(
+        self,
+        members: Sequence[int],
+        first: Index,
+        end: Index,
+        streamed: Sequence[Place],
+        ahead: Sequence[Place],
+    ) -> None:
+        """One pass over the row's elements `[first, end)`; `streamed` may go past the caches, the next row of
+        `ahead` is asked for."""
+        if not streamed:
+            self.over(members, first, end, ahead, False)
+            return
+        self.f.branches(
+            self.suits_streams(streamed, first, end),
+            lambda: self.over(members, first, end, ahead, True),
+            lambda: self.over(members, first, end, ahead, False),
+        )
+
+    def suits_streams(self, operands: Sequence[Place], first: Index, end: Index) -> Value:
+        """Whether the rows of `operands` begin and end with lines, and are parts of something large."""
+        f = self.f
+        result: Value = None
+        for operand in operands:
+            length = f.imul(f.isub(end, first), item_bytes(operand.dtype))
+            bits = f.or_(f.ptrtoint(f.address(operand, [*self.indices, first]), I64), f.index(length))
+            test: Value = f.icmp_unsigned("==", f.and_(bits, f.index(LINE - 1)), f.index(0))
+            size = result_bytes(f.kernel, operand.value)
+            if size.known is None:
+                test = f.and_(test, f.icmp_signed(">=", f.index(f.extent(size)), f.index(STREAM)))
+            result = test if result is None else f.and_(result, test)
+        return result
+
+    def following(self) -> list[Index]:
+        """The next row's indices, as far as the innermost goes; behind its end the same row."""
+        f, nest = self.f, self.group.nests[self.group.wide.index(True)]
+        last = f.isub(f.extent(nest.sizes[-2]), 1)
+        return [*self.indices[:-1], f.imin(f.iadd(self.indices[-1], 1), last)]
+
+    def over(
+        self, members: Sequence[int], first: Index, end: Index, ahead: Sequence[Place], streaming: bool
+    ) -> None:
+        f = self.f
+        nests = [self.group.nests[s] for s in members]
+        sequential = any(is_sequential(nest) for nest in nests)
+        lanes = 1 if sequential else self.lanes
+        known = [self.uniform(nest) for nest in nests]
+        step = _Step(self, nests, known, lanes, streaming, ahead, self.following() if ahead else [])
+        heavy = any(scalar.op.startswith("math.") for nest in nests for scalar in nest.body)
+        vectors = 1 if sequential else 2 if heavy else 4
+        carried = step.begin(vectors)
+        width = len(carried) // vectors
+        if sequential:
+            carried = f.loop(first, end, 1, lambda j, values: step(j, 1, None, values), carried)
+            step.end([carried])
+            return
+        size = vectors * step.lanes
+        if not streaming and isinstance(self.head, ir.Value):
+            begin = f.imin(f.iadd(first, self.head), end)
+            one = f.loop(first, begin, lanes, lambda j, values: step(j, 1, f.isub(begin, j), values), carried[:width])
+            first, carried = begin, [*one, *carried[width:]]
+        middle = f.isub(end, f.irem(f.isub(end, first), size))
+        carried = f.loop(first, middle, size, lambda j, values: step(j, vectors, None, values), carried)
+        one, rest = carried[:width], carried[width:]
+        last = f.isub(end, f.irem(f.isub(end, middle), step.lanes))
+        one = f.loop(middle, last, step.lanes, lambda j, values: step(j, 1, None, values), one)
+        if step.lanes > 1:
+            one = f.loop(last, end, step.lanes, lambda j, values: step(j, 1, f.isub(end, j), values), one)
+        step.end([one, *(rest[u : u + width] for u in range(0, len(rest), width or 1))])
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def read(
+        self, operand: Place, point: Sequence[Index], lanes: Lanes, fresh: Mapping[int, Value]
+    ) -> Value:
+        if operand.value in fresh:
+            return fresh[operand.value]
+        if operand.value in self.scalars:
+            return self.scalars[operand.value]
+        place = self.group.places.get(operand.value)
+        if place is not None:
+            operand = replace(place, dtype=operand.dtype)
+        return load_values(self.f, operand, point, lanes)
+
+    def initial(self, nest: Nest) -> list[Value]:
+        """What the outputs hold before, one scalar each; not for outputs that run along the row."""
+        values: list[Value] = []
+        for init, output in zip(nest.inits, nest.outputs, strict=True):
+            if isinstance(init, Place):
+                values.append(
+                    load_values(self.f, init, [*self.indices, 0][: len(nest.sizes)], Lanes(None, 1))
+                )
+            else:
+                values.append(constant(output.dtype, 0 if init is None else init))
+        return values
+
+    def uniform(self, nest: Nest) -> dict[int, Value]:
+        """The body values that are the same all along the row."""
+        point = [*self.indices, 0]
+        known = {
+            k: self.read(operand, point, Lanes(None, 1), {})
+            for k, operand in enumerate(nest.inputs)
+            if operand.strides[-1] == ZERO
+        }
+        count = len(nest.inputs) + len(nest.outputs)
+        return evaluate(self.f, nest.body, count, known, None, self.wanted(nest))
+
+    def wanted(self, nest: Nest) -> list[int]:
+        if nest.kinds[-1:] == ("parallel",) or is_sequential(nest):
+            return list(nest.stage.yields)
+        return [found.term for found in combiners_of(nest) if found is not None]
+
+    def evaluated(
+        self,
+        nest: Nest,
+        known: Mapping[int, Value],
+        running: Sequence[Value],
+        point: Sequence[Index],
+        lanes: Lanes,
+        wanted: Sequence[int],
+    ) -> dict[int, Value]:
+        values = {**known, **{len(nest.inputs) + k: value for k, value in enumerate(running)}}
+
+        def index(d: int) -> Value:
+            return index_values(self.f, point[nest.dims[d]], lanes, nest.dims[d])
+
+        return evaluate(self.f, nest.body, len(nest.inputs) + len(nest.outputs), values, index, wanted)
+
+    def keep(self, operand: Place, value: Value) -> None:
+        """A row's own value: for later stages, and in memory where others read it."""
+        self.scalars[operand.value] = value
+        if operand.value not in self.group.private:
+            store_values(self.f, value, operand, [*self.indices, 0][: len(operand.strides)], Lanes(None, 1))
+
+
+@dataclass
+class _Step:
+    """The body of a pass: all its stages at some vectors of a row, accumulators carried along."""
+
+    row: _Row
+    nests: Sequence[Nest]
+    known: Sequence[dict[int, Value]]
+    lanes: int
+    streaming: bool
+    ahead: Sequence[Place]
+    following: list[Index]
+
+    def __post_init__(self) -> None:
+        reducing = [nest for nest in self.nests if nest.kinds[-1] == "reduction"]
+        self.gatherings = [
+            None if found is None or is_sequential(nest) else gathering(found, self.lanes)
+            for nest in reducing
+            for found in combiners_of(nest)
+        ]
+
+    def begin(self, vectors: int) -> list[Value]:
+        """The accumulators before the first element, those of each vector together."""
+        one: list[Value] = []
+        initial = [value for nest in self.nests if nest.kinds[-1] == "reduction" for value in self.row.initial(nest)]
+        for gather, value in zip(self.gatherings, initial, strict=True):
+            one += [value] if gather is None else gather.start()
+        return one * vectors
+
+    def __call__(self, start: Index, vectors: int, active: Index | None, carried: list[Value]) -> list[Value]:
+        f = self.row.f
+        width = len(carried) // vectors
+        parts = [carried[u * width : (u + 1) * width] for u in range(vectors)]
+        if active is None:
+            self.prefetch(start, vectors)
+        terms = [self.once(f.iadd(start, u * self.lanes), active, part) for u, part in enumerate(parts)]
+        position = 0
+        for number, gather in enumerate(self.gatherings):
+            if gather is None:
+                parts[0][position] = terms[0][number]
+                position += 1
+                continue
+            here = slice(position, position + gather.width)
+            after = gather.add(f, [part[here] for part in parts], [each[number] for each in terms])
+            for part, new in zip(parts, after, strict=True):
+                if active is not None:
+                    mask = f.lane_mask(active, self.lanes)
+                    new = [f.select(mask, now, old) for now, old in zip(new, part[here], strict=True)]
+                part[here] = new
+            position += gather.width
+        return [value for part in parts for value in part]
+
+    def prefetch(self, start: Index, vectors: int) -> None:
+        """Ask for what the next row has at these vectors, line by line."""
+        f = self.row.f
+        for operand in self.ahead:
+            item = item_bytes(operand.dtype)
+            near = (self.nests[0].sizes[-1].known or 0) * item <= _FIRST
+            for at in range(0, vectors * self.lanes, max(1, LINE // item)):
+                f.prefetch(f.address(operand, [*self.following, f.iadd(start, at)]), near)
+
+    def once(self, at: Index, active: Index | None, carried: Sequence[Value]) -> list[Value]:
+        """One vector: its results are stored, the terms of its reductions returned (of sequential ones the new
+        values, which depend on those carried)."""
+        row, f = self.row, self.row.f
+        point = [*row.indices, at]
+        lanes = Lanes(len(point) - 1, self.lanes, active)
+        fresh: dict[int, Value] = {}
+        result: list[Value] = []
+        for nest, uniform in zip(self.nests, self.known, strict=True):
+            known = dict(uniform)
+            for k, operand in enumerate(nest.inputs):
+                if k not in known:
+                    known[k] = row.read(operand, point, lanes, fresh)
+            if nest.kinds[-1] == "reduction":
+                result += self.terms(nest, known, point, lanes, carried[len(result) :])
+                continue
+            running = self.running(nest, point, lanes)
+            values = row.evaluated(nest, known, running, point, lanes, nest.stage.yields)
+            for operand, position in zip(nest.outputs, nest.stage.yields, strict=True):
+                fresh[operand.value] = values[position]
+                place = row.group.places.get(operand.value, operand)
+                if operand.value not in row.group.private or operand.value in row.group.kept:
+                    streaming = self.streaming and operand.value not in row.group.private
+                    store_values(f, values[position], place, point, lanes, streaming)
+        return result
+
+    def running(self, nest: Nest, point: Sequence[Index], lanes: Lanes) -> list[Value]:
+        return [
+            load_values(self.row.f, init, point, lanes)
+            if isinstance(init, Place)
+            else constant(output.dtype, 0 if init is None else init)
+            for init, output in zip(nest.inits, nest.outputs, strict=True)
+        ]
+
+    def terms(
+        self,
+        nest: Nest,
+        known: dict[int, Value],
+        point: Sequence[Index],
+        lanes: Lanes,
+        carried: Sequence[Value],
+    ) -> list[Value]:
+        row, f = self.row, self.row.f
+        if is_sequential(nest):
+            values = row.evaluated(nest, known, carried[: len(nest.outputs)], point, lanes, nest.stage.yields)
+            return [values[position] for position in nest.stage.yields]
+        values = row.evaluated(nest, known, [], point, lanes, row.wanted(nest))
+        combiners = [found for found in combiners_of(nest) if found is not None]
+        return [widen(f, widened(f, found, values[found.term]), self.lanes) for found in combiners]
+
+    def end(self, parts: Sequence[Sequence[Value]]) -> None:
+        """Bring the accumulators of all vectors to one number per output."""
+        row, f = self.row, self.row.f
+        position = 0
+        gatherings = iter(self.gatherings)
+        for nest in self.nests:
+            if nest.kinds[-1] != "reduction":
+                continue
+            for output, start in zip(nest.outputs, row.initial(nest), strict=True):
+                gather = next(gatherings)
+                if gather is None:
+                    row.keep(output, parts[0][position])
+                    position += 1
+                    continue
+                found = gather.found
+                mine = [part[position : position + gather.width] for part in parts]
+                position += gather.width
+                total = combine(f, found, widened(f, found, start), gather.total(f, mine))
+                row.keep(output, narrowed(f, found, total))
