@@ -71,7 +71,7 @@ def expect(targets: Sequence[str]) -> None:
 
     gpus = [target for target in map(resolve_target, targets) if isinstance(target, GpuTarget)]
     if gpus and importlib.util.find_spec("triton") is not None:
-        from motet.compiler.codegen.triton.process import start
+        from motet.compiler.codegen.triton.compile.process import start
 
         start(gpus[0])
 

@@ -18,7 +18,7 @@ def test_packages_import_what_the_architecture_allows(check: Check) -> None:
 @pytest.mark.parametrize(
     ("check", "name", "text"),
     [
-        (backend_imports, CPU, "from motet.compiler.codegen.triton.scalars import number"),
+        (backend_imports, CPU, "from motet.compiler.codegen.triton.text.scalars import number"),
         (backend_imports, CPU, "def late():\n    import motet.compiler.codegen.nvvm.emit"),
         (kernel_imports, KERNELS, "from llvmlite import ir"),
         (kernel_imports, KERNELS, "import triton.language"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from motet.compiler.codegen.triton.objects import TRITON
+from motet.compiler.codegen.triton.compile.objects import TRITON
 from motet.runtime.device import probe
 
 _GPU = probe("cuda")[0]

@@ -16,7 +16,7 @@ def backend_of(target: Target, choice: Choice = DEFAULT) -> Backend:
         return CpuBackend(target)
     from motet.compiler.codegen.nvvm.backend import NvvmLaunches
     from motet.compiler.codegen.triton.backend import TritonBackend
-    from motet.compiler.codegen.triton.objects import require_triton
+    from motet.compiler.codegen.triton.compile.objects import require_triton
 
     require_triton(target)
     return TritonBackend(target, NvvmLaunches(target), choice)

@@ -21,7 +21,7 @@ from msgspec import structs
 from motet.artifact.tunings import Tunings
 
 if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.program import Program
+    from motet.compiler.codegen.triton.text.program import Program
     from motet.compiler.targets.gpu import GpuTarget
 
 CANDIDATES = 10

@@ -12,9 +12,8 @@ import msgspec
 from motet.artifact.candidates import INDEX, Tunable, encode_index
 from motet.compiler.codegen.backend import NoCode, Objects, launched, places_of
 from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
-from motet.compiler.codegen.triton import joined, scans, scatters, sorts
-from motet.compiler.codegen.triton.attention import pays
-from motet.compiler.codegen.triton.objects import (
+from motet.compiler.codegen.triton.attention.attention import pays
+from motet.compiler.codegen.triton.compile.objects import (
     Begun,
     begin_programs,
     chosen,
@@ -22,10 +21,12 @@ from motet.compiler.codegen.triton.objects import (
     members_of,
     tunable_of,
 )
-from motet.compiler.codegen.triton.program import Program, TritonCode
-from motet.compiler.codegen.triton.scalars import Unsupported
+from motet.compiler.codegen.triton.compile.worker import Made
+from motet.compiler.codegen.triton.ext import scans, scatters, sorts
+from motet.compiler.codegen.triton.gemm import multi_gemm as joined
 from motet.compiler.codegen.triton.select import generate
-from motet.compiler.codegen.triton.worker import Made
+from motet.compiler.codegen.triton.text.program import Program, TritonCode
+from motet.compiler.codegen.triton.text.scalars import Unsupported
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.translate import source_location

@@ -19,24 +19,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.triton import (
-    attention,
-    attention_decode,
-    attention_hopper,
-    beside,
-    contraction,
-    depthwise,
-    joined,
-    joining,
-    loops,
-    rows,
-    windows,
-)
-from motet.compiler.codegen.triton.library import library_call
-from motet.compiler.codegen.triton.loops import Task
-from motet.compiler.codegen.triton.program import Form, Program, TritonCode
-from motet.compiler.codegen.triton.scalars import pointer_type
-from motet.compiler.codegen.triton.writer import STATUS, gathered, is_wide, source_of
+from motet.compiler.codegen.triton.attention import attention
+from motet.compiler.codegen.triton.attention import decode as attention_decode
+from motet.compiler.codegen.triton.attention import hopper as attention_hopper
+from motet.compiler.codegen.triton.conv import depthwise, windows
+from motet.compiler.codegen.triton.gemm import contraction
+from motet.compiler.codegen.triton.gemm import multi_gemm as joined
+from motet.compiler.codegen.triton.gemm import multi_matching as joining
+from motet.compiler.codegen.triton.gemm.library import library_call
+from motet.compiler.codegen.triton.rows import horizontal_fusion as beside
+from motet.compiler.codegen.triton.rows import loops, rows
+from motet.compiler.codegen.triton.rows.loops import Task
+from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.text.scalars import pointer_type
+from motet.compiler.codegen.triton.text.writer import STATUS, gathered, is_wide, source_of
 from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.attention.matching import match as match_attention

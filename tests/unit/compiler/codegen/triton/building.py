@@ -23,8 +23,8 @@ from motet.artifact.reader import Artifact
 from motet.artifact.schema import STATUS_BYTES, Schedule
 from motet.compiler import pipeline
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.triton.program import Form, Program, TritonCode
-from motet.compiler.codegen.triton.scalars import pointer_type
+from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name

@@ -11,7 +11,7 @@ from tests.unit.compiler.codegen.triton.attention_texts import Form, Mask, expec
 from tests.unit.compiler.codegen.triton.building import generate, interpret
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton.objects import compile_programs
+from motet.compiler.codegen.triton.compile.objects import compile_programs
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 

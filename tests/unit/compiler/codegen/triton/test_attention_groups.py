@@ -12,9 +12,9 @@ from tests.unit.compiler.codegen.triton.attention_texts import Form, text
 from tests.unit.compiler.codegen.triton.building import generate
 from tests.unit.compiler.codegen.triton.test_attention import SM_90A
 
-from motet.compiler.codegen.triton.attention_matrices import pieces_of
-from motet.compiler.codegen.triton.objects import compile_programs
-from motet.compiler.codegen.triton.program import Program
+from motet.compiler.codegen.triton.attention.operand_layout import pieces_of
+from motet.compiler.codegen.triton.compile.objects import compile_programs
+from motet.compiler.codegen.triton.text.program import Program
 
 NARROW = Form(batch=1, heads=4, queries=1024, keys=1024, depth=64, width=64, dtype="bf16", swapped=True, scale=0.125)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from motet.compiler.codegen.triton.clusters import clustered
+from motet.compiler.codegen.triton.compile.clusters import clustered
 
 HEAD = ".version 8.7\n.visible .entry k(\n\t.param .u64 a\n)\n.reqntid 384\n.maxnreg 168\n"
 BODY = "{\n\tret;\n}\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.unit.compiler.codegen.triton.building import generate
 from tests.unit.compiler.codegen.triton.texts import product, softmax
 
-from motet.compiler.codegen.triton.dependent import waiting
-from motet.compiler.codegen.triton.objects import compile_programs
-from motet.compiler.codegen.triton.worker import Made
+from motet.compiler.codegen.triton.compile.objects import compile_programs
+from motet.compiler.codegen.triton.compile.programmatic_launch import waiting
+from motet.compiler.codegen.triton.compile.worker import Made
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -10,8 +10,8 @@ from tests.unit.compiler.codegen.triton.attention_texts import text as attention
 from tests.unit.compiler.codegen.triton.building import SM_90A, generate
 from tests.unit.compiler.codegen.triton.texts import convolution, product
 
-from motet.compiler.codegen.triton.fences import fences_itself
-from motet.compiler.codegen.triton.objects import compile_programs
+from motet.compiler.codegen.triton.compile.fences import fences_itself
+from motet.compiler.codegen.triton.compile.objects import compile_programs
 
 HEAD = "from triton.experimental import gluon\nfrom triton.experimental.gluon import language as gl\n"
 

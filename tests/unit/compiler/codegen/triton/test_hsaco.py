@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.compiler.codegen.triton.hsaco import read_resources
+from motet.compiler.codegen.triton.compile.hsaco import read_resources
 
 pytest.importorskip("triton")
 
@@ -31,7 +31,7 @@ def test_registers_and_spills_are_those_of_the_assembly(tmp_path: Path, size: in
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from motet.compiler.codegen.triton.worker import load
+    from motet.compiler.codegen.triton.compile.worker import load
 
     function = load(SOURCE.format(size=size), "kernel", tmp_path / "kernel.py")
     source = ASTSource(function, {"x": "*fp32", "y": "*fp32"}, {})

@@ -15,8 +15,8 @@ import pytest
 from tests.unit.compiler.codegen.triton.building import SM_90A, generate, random
 from tests.unit.compiler.codegen.triton.texts import tensor
 
-from motet.compiler.codegen.triton.objects import compile_programs
-from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.compile.objects import compile_programs
+from motet.compiler.codegen.triton.text.program import Form
 
 Shape = tuple[int, int, int, int]
 

@@ -12,9 +12,10 @@ from tests.unit.compiler.codegen.triton.building import SM_90A, Generated, gener
 
 import motet
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton import joined, joining
-from motet.compiler.codegen.triton.objects import compile_programs
-from motet.compiler.codegen.triton.program import Form
+from motet.compiler.codegen.triton.compile.objects import compile_programs
+from motet.compiler.codegen.triton.gemm import multi_gemm as joined
+from motet.compiler.codegen.triton.gemm import multi_matching as joining
+from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.targets.gpu import GpuTarget
 from motet.runtime.device import probe

@@ -13,9 +13,9 @@ from tests.unit.compiler.codegen.triton.texts import product, softmax
 from motet.artifact.schema import Variant
 from motet.compiler import pipeline
 from motet.compiler.codegen.gpu.cubin import read_resources
-from motet.compiler.codegen.triton import objects
-from motet.compiler.codegen.triton.objects import compile_programs, require_triton
-from motet.compiler.codegen.triton.program import Form, Program
+from motet.compiler.codegen.triton.compile import objects
+from motet.compiler.codegen.triton.compile.objects import compile_programs, require_triton
+from motet.compiler.codegen.triton.text.program import Form, Program
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target

@@ -13,12 +13,12 @@ from tests.unit.compiler.codegen.triton.texts import product
 
 import motet
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton import contraction
-from motet.compiler.codegen.triton.objects import compile_programs
-from motet.compiler.codegen.triton.program import Program
-from motet.compiler.codegen.triton.ring import every_ring, ring_cycles
-from motet.compiler.codegen.triton.ring_tiles import Ring
-from motet.compiler.codegen.triton.tiles import Problem
+from motet.compiler.codegen.triton.compile.objects import compile_programs
+from motet.compiler.codegen.triton.gemm import contraction
+from motet.compiler.codegen.triton.gemm.persistent import every_ring, ring_cycles
+from motet.compiler.codegen.triton.gemm.persistent_tiles import Ring
+from motet.compiler.codegen.triton.gemm.tiles import Problem
+from motet.compiler.codegen.triton.text.program import Program
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.runtime.device import probe

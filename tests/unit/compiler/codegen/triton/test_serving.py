@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import motet
-from motet.compiler.codegen.triton import process
-from motet.compiler.codegen.triton.objects import begin_programs, compile_programs
-from motet.compiler.codegen.triton.program import Form, Program
+from motet.compiler.codegen.triton.compile import process
+from motet.compiler.codegen.triton.compile.objects import begin_programs, compile_programs
+from motet.compiler.codegen.triton.text.program import Form, Program
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CompileError, WorkerCrash

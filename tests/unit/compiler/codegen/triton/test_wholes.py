@@ -11,7 +11,7 @@ from tests.unit.compiler.codegen.triton.building import Generated, interpret, in
 from tests.unit.compiler.codegen.whole_texts import SCATTER, SCATTER_OF_NUMBERS, load, scan, sort
 
 from motet.artifact.dtypes import DTYPES
-from motet.compiler.codegen.triton import scans, sorts
+from motet.compiler.codegen.triton.ext import scans, sorts
 
 
 def generate(text: str) -> Generated:

@@ -1,0 +1,468 @@
+"""Attention as one kernel: scores live in registers, a tile of queries against a tile of keys at a time.
+
+    for each tile of queries:
+        for each tile of keys:
+            x = score(q k)                              one product of matrix units, masks and scale
+            new = max(high, max(x))
+            e = exp(x - new); r = exp(high - new)
+            total = total * r + sum(e)
+            acc = acc * r + e v                         the other
+            high = new
+        result = acc / total
+
+(Dao et al., "FlashAttention", 2022, and "FlashAttention-2", 2023; the sum that is corrected on the way is Milakov and
+Gimelshein's, "Online normalizer calculation for softmax", 2018.) Queries of all heads that share keys and values are
+rows of one tile where they are few. Tiles of keys that a mask by positions hides from all queries are left out; those
+that it does not touch, and all of whose keys exist, are calculated without it.
+
+Rows that see no key at all are 0 / 0, as written out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.triton.attention.scores import Scores
+from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two, total
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.scalars import rounded, storage_type
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
+from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.attention.description import Attention, Piece
+from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
+from motet.compiler.kernels.strides import ONE, Extent, Place
+from motet.compiler.targets.gpu import GpuTarget
+
+LEAST = 16  # of a tile's sides
+LOWEST = "-3.4028234663852886e38"  # what the largest score begins at: subtracted from -inf it leaves -inf
+LOG2_E = math.log2(math.e)
+_LITTLE = 500_000_000  # operations that take less than the launches that one kernel saves
+_FEW = 64  # rows, which one tile has all of
+_SHORT, _LONG = 1024, 1 << 20  # keys of a short sequence, and of one that is not known
+_ONE = 128  # keys that one tile has all of
+_TURNS = 4  # programs for each processor that may all run at a time
+_ALIGNED = 16  # bytes, of what descriptors read
+_PRECISIONS = {"ieee": "ieee", "tf32": "tf32", "tf32x3": "tf32x3"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` queries against `keys` keys. Keys and values are read through `descriptors`, by the copying unit, or else
+    by pointers; where `specialised`, by warps of their own."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    descriptors: bool = False
+    specialised: bool = False
+
+    @property
+    def label(self) -> str:
+        how = "specialised" if self.specialised else "descriptors" if self.descriptors else "pointers"
+        return f"{self.rows}x{self.keys} {how} warps={self.warps} stages={self.stages}"
+
+
+@dataclass(frozen=True)
+class Space:
+    """How the loops of an attention are spread: `batch` over programs, `rows` along the first side of tiles."""
+
+    attention: Attention
+    batch: tuple[Loop, ...]
+    rows: tuple[Loop, ...]
+
+    @property
+    def merged(self) -> bool:
+        """Whether rows are queries of several heads."""
+        return len(self.rows) > 1
+
+    @property
+    def keys(self) -> Extent:
+        return Extent.of(self.attention.sizes[self.attention.key])
+
+    @property
+    def depth(self) -> int:
+        return _static(self.attention, self.attention.depth)
+
+    @property
+    def columns(self) -> int:
+        return _static(self.attention, self.attention.column)
+
+    @property
+    def row_count(self) -> Extent:
+        return total(self.rows)
+
+
+def _static(attention: Attention, dim: int) -> int:
+    size = attention.sizes[dim]
+    return size if isinstance(size, int) else 0
+
+
+def pays(attention: Attention, target: GpuTarget) -> bool:
+    """Whether one kernel is faster than two products and a softmax. In full precision of f32, which tensor cores do not
+    have, products want tiles so large that nothing else fits the registers: only little work is faster as one."""
+    if attention.dtype != "f32" or target.precision != "ieee":
+        return True
+    sizes = [size if isinstance(size, int) else 1 for size in attention.sizes]
+    points = math.prod(size for dim, size in enumerate(sizes) if dim not in (attention.depth, attention.column))
+    return 2 * points * (sizes[attention.depth] + sizes[attention.column]) <= _LITTLE
+
+
+def space_of(attention: Attention) -> Space:
+    loops = {dim: (Extent.of(size), dim) for dim, size in enumerate(attention.sizes)}
+    own = [loops[attention.row]] if attention.row is not None else []
+    shared = [loops[dim] for dim in attention.group]
+    together = total([*shared, *own]).known
+    if together is not None and together <= _FEW:
+        return Space(attention, tuple(loops[d] for d in attention.batch), (*shared, *own))
+    return Space(attention, (*(loops[d] for d in attention.batch), *shared), tuple(own))
+
+
+# -- tiles -----------------------------------------------------------------------------------------
+
+
+def choose_tiles(space: Space, target: GpuTarget) -> list[Tile]:
+    """Tiles for the shapes and the target, the best first, then smaller ones."""
+    rows = max(LEAST, power_of_two(space.row_count.known or 1 << 20))
+    width = max(power_of_two(space.depth), power_of_two(space.columns), LEAST)
+    found = [tile for tile in _tiles(space, width, target) if tile.rows <= rows or tile.rows == LEAST]
+    room = [tile for tile in found if _shared(space, tile, width) <= target.shared]
+    return room or [Tile(LEAST, LEAST, 4, 1)]
+
+
+def _tiles(space: Space, width: int, target: GpuTarget) -> list[Tile]:
+    """By measurement on an H200, in bf16: what is read through descriptors waits for them to be made, which short
+    sequences do not pay for, nor heads of 64."""
+    if space.attention.dtype == "f32":
+        side = 64 if width <= 64 else 32
+        return [Tile(side, 32, 4, 2), Tile(side, 32, 4, 1), Tile(32, 32, 4, 1), Tile(16, 32, 4, 1), Tile(16, 16, 4, 1)]
+    hopper = target.is_cuda and isinstance(target.architecture, int) and target.architecture >= 90
+    small = [Tile(64, 32, 4, 2), Tile(32, 64, 4, 2), Tile(16, 64, 4, 3), Tile(16, 32, 4, 2), Tile(16, 16, 4, 1)]
+    long = (space.keys.known or _LONG) > _SHORT
+    if hopper:
+        usual = [Tile(64, 64, 4, 3), Tile(128, 64, 8, 3)]
+        if width <= 128 and 64 < (space.keys.known or _LONG) <= _ONE:
+            usual = [Tile(64, 128, 4, 2), *usual]
+        elif not long and (space.keys.known or 0) % 64:
+            usual = [Tile(64, 32, 4, 4), *usual]
+        elif width <= 64 and long:
+            wide = [Tile(128, 64, 4, 3), Tile(128, 64, 8, 3)]
+            usual = [*(wide if space.attention.causal is None else wide[::-1]), *usual]
+        elif width <= 128 and long and describable(space):
+            usual = [Tile(64, 64, 4, 3, descriptors=True), *usual]
+        return [*usual, Tile(64, 64, 4, 2), *small]
+    return [*([Tile(128, 64, 4, 2)] if width <= 64 else []), Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), *small]
+
+
+def _shared(space: Space, tile: Tile, width: int) -> int:
+    size = item_bytes(space.attention.dtype)
+    return (2 * tile.stages * tile.keys + tile.rows) * width * size + 2048
+
+
+def describable(space: Space) -> bool:
+    """Whether keys and values lie so that the copying unit can read tiles of them."""
+    a = space.attention
+    return a.whole is not None and (
+        lies_flat(a, a.whole.keys, a.key, a.depth) and lies_flat(a, a.whole.values, a.key, a.column)
+    )
+
+
+def lies_flat(a: Attention, access: Access, outer: int, inner: int) -> bool:
+    """Whether `access` is, over loops `outer` and `inner`, a matrix whose lines the copying unit can find."""
+    place = source_of(a.kernel, access, a.sizes)
+    size = item_bytes(place.dtype)
+    others = [stride for dim, stride in enumerate(place.strides) if dim != inner]
+    steps = [part.factor * size for part in (*others, *place.offset)]
+    return place.strides[inner] == ONE and place.strides[outer].factor > 0 and not any(s % _ALIGNED for s in steps)
+
+
+# -- emission --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One program; its arguments are the values `buffers` of `kernel`."""
+
+    kernel: Kernel
+    buffers: tuple[int, ...]
+    symbol: str
+    forms: tuple[Form, ...]
+    about: str
+
+
+@dataclass(frozen=True)
+class Emitted:
+    launches: tuple[Launch, ...]
+    workspaces: tuple[Expr, ...] = ()
+
+
+def emit(
+    attention: Attention, symbol: str, about: str, target: GpuTarget, first: Sequence[Form] = ()
+) -> Emitted:
+    """Programs, `first` and then those with the best tiles. Raises `Unsupported`."""
+    space, kernel = space_of(attention), attention.kernel
+    stored = stored_by(attention)
+    forms = tuple(
+        form(space, tile, stored, kernel.externals, symbol, about, target) for tile in choose_tiles(space, target)
+    )
+    return Emitted((Launch(kernel, kernel.externals, symbol, (*first, *forms), about),))
+
+
+def stored_by(attention: Attention) -> dict[int, Place]:
+    """The values that are written, and where."""
+    epilogue = attention.epilogue
+    written = [(epilogue.value, epilogue.place), *(pair for step in epilogue.steps for pair in step.writes)]
+    return {value: place for value, place in written if place is not None}
+
+
+def form(
+    space: Space, tile: Tile, stored: Mapping[int, Place], buffers: tuple[int, ...], symbol: str, about: str,
+    target: GpuTarget,
+) -> Form:
+    w = Writer(space.attention.kernel, buffers, (tile.rows, tile.keys))
+    flash = Flash(w, space, tile, target)
+    flash.begin()
+    flash.all_keys()
+    flash.finish(stored)
+    tasks = product((ceiling(space.row_count, tile.rows), total(space.batch).expression))
+    # Few that begin early take the places that are free then, several on one processor: up to half as long again.
+    early = not isinstance(tasks, int) or tasks >= _TURNS * target.processors
+    return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, tile.label, early=early)
+
+
+@dataclass
+class Flash:
+    """The text of one program; `at` are the coordinates of its queries."""
+
+    w: Writer
+    space: Space
+    tile: Tile
+    target: GpuTarget
+
+    def __post_init__(self) -> None:
+        a = self.space.attention
+        self.attention = a
+        self.depth = max(LEAST, power_of_two(self.space.depth))
+        self.columns = max(LEAST, power_of_two(self.space.columns))
+        self.at: dict[int, Coordinate] = {}
+        self.row_mask: str | None = None
+        self.first = self.last = "0"  # positions along the sequence of the tile's first and last query
+        self.factor = a.scale * LOG2_E
+        self.float = storage_type(a.dtype)
+        self.precision = (
+            f', input_precision="{_PRECISIONS[self.target.precision]}"' if a.dtype == "f32" else ""
+        )
+
+    # -- queries --
+
+    def begin(self) -> None:
+        """The numbers of the program, its queries, and what it accumulates."""
+        w, space = self.w, self.space
+        program = w.program()
+        count = ceiling(space.row_count, self.tile.rows)
+        if count == 1:
+            self.at |= self._batch(program)
+            self.rows("0")
+        else:
+            blocks = w.define("t", f"tl.cdiv({w.extent(space.row_count)}, {self.tile.rows})")
+            self.at |= self._batch(w.define("p", f"{program} // {blocks}"))
+            number_ = f"{program} % {blocks}"
+            if self.attention.causal is not None:  # those that see the most keys begin first
+                number_ = f"{blocks} - 1 - {number_}"
+            self.rows(w.define("t", f"({number_}) * {self.tile.rows}"))
+        self.load_queries()
+        self.sums()
+
+    def begin_at(self, batch: str, row: str) -> None:
+        """As `begin`, for the rows from `row` on of the batch that is numbered `batch`."""
+        self.at |= self._batch(batch)
+        self.rows(row)
+        self.load_queries()
+        self.sums()
+
+    def _batch(self, program: str) -> dict[int, Coordinate]:
+        return self.w.decompose(Coordinate(program), self.space.batch) if self.space.batch else {}
+
+    def rows(self, begin: str) -> None:
+        """The coordinates of the tile's rows, the first of which is `begin`."""
+        w, space = self.w, self.space
+        w.shape = (self.tile.rows, self.tile.keys)
+        row = w.define("m", w.range(0) if begin == "0" else f"{begin} + {w.range(0)}")
+        count = space.row_count
+        if count.known is None or count.factor % self.tile.rows:
+            self.row_mask = w.define("b", f"{row} < {w.extent(count)}")
+        if space.rows:
+            self.at |= w.decompose(Coordinate(row, frozenset({0})), space.rows)
+        if self.attention.row is not None:
+            length = w.extent(Extent.of(self.attention.sizes[self.attention.row]))
+            self.first = "0" if space.merged else begin
+            self.last = f"{length} - 1" if space.merged or begin == "0" else f"{begin} + {self.tile.rows - 1}"
+
+    def load_queries(self) -> None:
+        a, w = self.attention, self.w
+        w.shape, w.remembered = (self.tile.rows, self.depth), {}
+        w.masks = {} if self.row_mask is None else {0: self.row_mask}
+        self.query = self._load(a.query, self.at | self._inner(a.depth, self.space.depth, self.depth, 1))
+
+    def sums(self) -> None:
+        w, tile = self.w, self.tile
+        w.line(f"high = tl.full(({tile.rows},), {LOWEST}, tl.float32)")
+        w.line(f"total = tl.zeros(({tile.rows},), tl.float32)")
+        w.line(f"acc = tl.zeros(({tile.rows}, {self.columns}), tl.float32)")
+
+    def _inner(self, dim: int, extent: int, padded: int, axis: int) -> dict[int, Coordinate]:
+        """The coordinate along a head, on `axis` of the tile."""
+        w = self.w
+        inner = w.define("c", w.range(axis))
+        if extent != padded:
+            w.masks[axis] = w.define("b", f"{inner} < {extent}")
+        return {dim: Coordinate(inner, frozenset({axis}))}
+
+    def _load(self, access: Access, at: Mapping[int, Coordinate]) -> str:
+        """A tile of a factor. One key alone stands for all, of which the first one exists."""
+        w, a = self.w, self.attention
+        source = source_of(a.kernel, access, a.sizes)
+        value = w.read(source, at, other="0", raw=True)
+        if access is a.query or source.strides[a.key].factor:
+            return value
+        (axis,) = at[a.key].axes
+        exists = f"tl.where({w.masks[axis]}, {value}, 0)" if axis in w.masks else value
+        return w.define("x", f"tl.broadcast_to({exists}, {w.tile}).to({self.float})")
+
+    # -- keys --
+
+    def all_keys(self) -> None:
+        """All keys that the tile's queries see."""
+        for piece in self.attention.pieces:
+            begin, end = str(piece.first), self.w.extent(self.space.keys)
+            if isinstance(piece.size, int):
+                end = str(piece.first + piece.size)
+            self.keys_between(piece, begin, *self.bounds(begin, end))
+
+    def bounds(self, begin: str, length: str) -> tuple[str, str]:
+        """Where tiles of keys from `begin` on end that are seen by all, and where those that are seen at all."""
+        w, keys, causal = self.w, self.tile.keys, self.attention.causal
+        if causal is None and length.isdigit() and begin.isdigit():
+            return str(int(begin) + (int(length) - int(begin)) // keys * keys), length
+        if causal is None:
+            return w.define("n", f"{begin} + ({length} - {begin}) // {keys} * {keys}"), length
+        seen = w.define("n", f"tl.maximum(tl.minimum({self.first} + {causal.offset + 1}, {length}), {begin})")
+        whole = w.define("n", f"{begin} + ({seen} - {begin}) // {keys} * {keys}")
+        if not causal.certain:
+            return whole, length
+        end = w.define("n", f"tl.maximum(tl.minimum({self.last} + {causal.offset + 1}, {length}), {begin})")
+        return whole, end
+
+    def keys_between(self, piece: Piece, begin: str, whole: str, end: str) -> None:
+        """The tiles from `begin` to `whole` without masks, then those to `end` with them."""
+        w, tile = self.w, self.tile
+        if w.wide:  # positions take 32 bits, what they are multiplied by 64
+            begin, whole, end = (
+                one if one.isdigit() else w.define("n", f"({one}).to(tl.int32)") for one in (begin, whole, end)
+            )
+        descriptors = self.describe(piece, end) if tile.descriptors else None
+        if tile.specialised and whole != end:
+            whole = begin
+        for start, stop, careful in ((begin, whole, False), (whole, end, True)):
+            if start == stop:
+                continue
+            extra = ", warp_specialize=True" if tile.specialised else ""
+            w.line(f"for j in tl.range({start}, {stop}, {tile.keys}{extra}):")
+            w.level += 1
+            self.step(piece, careful, end, descriptors)
+            w.level -= 1
+
+    def describe(self, piece: Piece, end: str) -> tuple[str, str]:
+        """Descriptors of this program's keys and values; what lies behind `end` reads as 0."""
+        a = self.attention
+        return (
+            self._descriptor(piece.keys, a.depth, self.space.depth, self.depth, end),
+            self._descriptor(piece.values, a.column, self.space.columns, self.columns, end),
+        )
+
+    def _descriptor(self, access: Access, inner: int, extent: int, padded: int, end: str) -> str:
+        a, w = self.attention, self.w
+        place = source_of(a.kernel, access, a.sizes)
+        fixed = {dim: coordinate for dim, coordinate in self.at.items() if place.strides[dim].factor}
+        offset = w.offset(place, fixed).text
+        stride = w.extent(place.strides[a.key])
+        return w.define(
+            "d",
+            f"tl.make_tensor_descriptor(v{place.value} + ({offset}), [{end}, {extent}], [{stride}, 1], "
+            f"[{self.tile.keys}, {padded}])",
+        )
+
+    def step(self, piece: Piece, careful: bool, end: str, descriptors: tuple[str, str] | None) -> None:
+        """One tile of keys."""
+        a, w, tile = self.attention, self.w, self.tile
+        w.remembered, w.masks = {}, {}
+        w.shape = (self.depth, tile.keys)
+        key = self._key(1)
+        exists = w.define("b", f"{key} < {end}") if careful else None
+        if descriptors is not None:
+            keys = w.define("k", f"{descriptors[0]}.load([j, 0]).T")
+        else:
+            w.masks = {} if exists is None else {1: exists}
+            at = self.at | {a.key: Coordinate(key, frozenset({1}))}
+            keys = self._load(piece.keys, at | self._inner(a.depth, self.space.depth, self.depth, 0))
+        product = w.define("s", f"tl.dot({self.query}, {keys}{self.precision})")
+        power, ratio = self.powers(product, key, exists, careful)
+        if descriptors is not None:
+            values = w.define("v", f"{descriptors[1]}.load([j, 0])")
+        else:
+            values = self._values(piece, careful, end)
+        w.line(f"acc = acc * {ratio}[:, None]")
+        factor = power if a.dtype == "f32" else w.define("e", f"{power}.to({self.float})")
+        w.line(f"acc = tl.dot({factor}, {values}, acc{self.precision})")
+
+    def _key(self, axis: int) -> str:
+        text = f"j + {self.w.range(axis)}"
+        return self.w.define("n", f"({text}).to(tl.int64)" if self.w.wide else text)
+
+    def powers(self, product: str, key: str, exists: str | None, careful: bool) -> tuple[str, str]:
+        """The powers of a tile of scores, and what earlier ones are to be multiplied by."""
+        a, w, tile = self.attention, self.w, self.tile
+        w.shape, w.remembered = (tile.rows, tile.keys), {}
+        w.masks = {axis: mask for axis, mask in ((0, self.row_mask), (1, exists)) if mask is not None}
+        at = self.at | {a.key: Coordinate(key, frozenset({1}))}
+        score = Scores(w, a, at, product, careful).text()
+        if exists is not None:
+            score = w.define("s", f'tl.where({exists}, {score}, float("-inf"))')
+        if a.reads:  # as written: their scale may be anything
+            scaled = score if a.scale == 1 else w.define("s", f"{score} * {a.scale!r}")
+            new = w.define("h", f"tl.maximum(high, tl.max({scaled}, 1))")
+            power = w.define("e", f"tl.exp2(({scaled} - {new}[:, None]) * {LOG2_E!r})")
+            ratio = w.define("r", f"tl.exp2((high - {new}) * {LOG2_E!r})")
+        else:
+            new = w.define("h", f"tl.maximum(high, tl.max({score}, 1) * {self.factor!r})")
+            power = w.define("e", f"tl.exp2({score} * {self.factor!r} - {new}[:, None])")
+            ratio = w.define("r", f"tl.exp2(high - {new})")
+        w.line(f"total = total * {ratio} + tl.sum({power}, 1)")
+        w.line(f"high = {new}")
+        return power, ratio
+
+    def _values(self, piece: Piece, careful: bool, end: str) -> str:
+        a, w = self.attention, self.w
+        w.shape, w.remembered, w.masks = (self.tile.keys, self.columns), {}, {}
+        key = self._key(0)
+        if careful:
+            w.masks[0] = w.define("b", f"{key} < {end}")
+        at = self.at | {a.key: Coordinate(key, frozenset({0}))}
+        return self._load(piece.values, at | self._inner(a.column, self.space.columns, self.columns, 1))
+
+    # -- results --
+
+    def finish(self, stored: Mapping[int, Place]) -> None:
+        """The quotient, and what is done with it."""
+        a, w = self.attention, self.w
+        w.shape, w.remembered = (self.tile.rows, self.columns), {}
+        w.masks = {} if self.row_mask is None else {0: self.row_mask}
+        at = self.at | self._inner(a.column, self.space.columns, self.columns, 1)
+        dtype = a.kernel.values[a.main.outputs[0].value].dtype
+        if a.safe:  # nothing was seen: 0 / 1
+            w.line("total = tl.where(total == 0, 1.0, total)")
+        value = w.define("x", rounded("acc / total[:, None]", dtype))
+        w.finish(a.epilogue, value, at, stored)

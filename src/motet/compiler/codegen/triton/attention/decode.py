@@ -1,0 +1,187 @@
+"""Attention of few queries to many keys: keys are parted among programs, and what those make is put together.
+
+    launch 0, for each part of the keys:   acc, total and high of the part, as `attention` has them
+    launch 1, for each query:              weight = exp(high - max(high));  result = sum(weight acc) / sum(weight total)
+
+(Dao et al., "Flash-Decoding for long-context inference", 2023.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.triton.attention.attention import (
+    LEAST,
+    LOG2_E,
+    LOWEST,
+    Emitted,
+    Flash,
+    Launch,
+    Space,
+    Tile,
+    space_of,
+    stored_by,
+)
+from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.scalars import rounded
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.attention.description import Attention
+from motet.compiler.kernels.kernel import Size, Value
+from motet.compiler.kernels.strides import Extent
+from motet.compiler.targets.gpu import GpuTarget
+
+_TURNS = 2  # programs for each processor
+_GUESS = 256  # keys of a part, where it is not known how many there are
+_TOGETHER = 32  # parts that are put together at once
+_SIDES = (128, 64, 32)  # keys of a tile
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`keys` of each part of the first piece, `count` parts for each batch."""
+
+    keys: int
+    count: Expr
+
+
+def parts_of(space: Space, target: GpuTarget) -> Parts | None:
+    """The parts that keep all processors busy; None where whole attentions do."""
+    batches, rows, keys = total(space.batch), space.row_count, Extent.of(space.attention.pieces[0].size)
+    if rows.known is None or rows.factor > 4 * LEAST or not (space.merged or rows.factor <= LEAST):
+        return None
+    if (batches.known or 1) >= target.processors:
+        return None
+    if keys.known is None:
+        return Parts(_GUESS, ceiling(keys, _GUESS))
+    share = -(-keys.factor * (batches.known or 1) // (_TURNS * target.processors))
+    length = max(64, power_of_two(share))
+    return Parts(length, ceiling(keys, length)) if keys.factor >= 2 * length else None
+
+
+def emit(attention: Attention, parts: Parts, symbol: str, about: str, target: GpuTarget) -> Emitted:
+    """The two launches. Raises `Unsupported`."""
+    space, kernel = space_of(attention), attention.kernel
+    first = len(kernel.values)
+    memory = [Value((), "f32", "temporary", ()) for _ in range(3)]
+    kernel = replace(kernel, values=(*kernel.values, *memory))
+    attention = replace(attention, kernel=kernel)
+    space = replace(space, attention=attention)
+    spaces = tuple(range(first, first + 3))
+    buffers = (*kernel.externals, *spaces)
+    rows = max(LEAST, power_of_two(space.row_count.known or 1))
+    width = max(LEAST, power_of_two(space.columns))
+    tiles = [Tile(rows, min(side, parts.keys), 4, stages) for side in _SIDES for stages in (3, 2)]
+    forms = tuple(_part(space, tile, parts, spaces, buffers, symbol, about, target) for tile in tiles)
+    together = _Together(space, parts, spaces, rows, width)
+    second = f"{symbol}_together"
+    launches = (
+        Launch(kernel, buffers, symbol, forms, about),
+        Launch(kernel, buffers, second, (together.form(buffers, second, about),), f"{about}, put together"),
+    )
+    programs = product((total(space.batch).expression, parts.count))
+    sizes = tuple(product((4 * points, programs)) for points in (rows * width, rows, rows))
+    return Emitted(launches, sizes)
+
+
+def _part(
+    space: Space, tile: Tile, parts: Parts, spaces: tuple[int, ...], buffers: tuple[int, ...], symbol: str, about: str,
+    target: GpuTarget,
+) -> Form:
+    w = Writer(space.attention.kernel, buffers, (tile.rows, tile.keys))
+    flash = Flash(w, space, tile, target)
+    program = w.program()
+    count = _count(w, space, parts)
+    flash.begin_at(w.define("p", f"{program} // ({count})"), "0")
+    first, *rest = space.attention.pieces
+    number = w.define("n", f"({program} % ({count})).to(tl.int32)")
+    begin = w.define("n", f"{number} * {parts.keys}")
+    length = w.extent(Extent.of(first.size))
+    end = w.define("n", f"tl.minimum({begin} + {parts.keys}, {length})")
+    even = length.isdigit() and not int(length) % parts.keys and space.attention.causal is None
+    flash.keys_between(first, begin, *((end, end) if even else flash.bounds(begin, end)))
+    for piece in rest:  # the last part has those as well
+        start = str(piece.first)
+        end = w.define("n", f"tl.where({number} == {count} - 1, {piece.first + _known(piece.size)}, {start})")
+        flash.keys_between(piece, start, *flash.bounds(start, end))
+    row = f"({program} * {tile.rows} + tl.arange(0, {tile.rows}))"
+    column = f"tl.arange(0, {flash.columns})"
+    w.line(f"tl.store(v{spaces[0]} + ({row}[:, None] * {flash.columns} + {column}[None, :]), acc)")
+    w.line(f"tl.store(v{spaces[1]} + {row}, high)")
+    w.line(f"tl.store(v{spaces[2]} + {row}, total)")
+    tasks = product((total(space.batch).expression, parts.count))
+    return Form(w.module(symbol, about), tasks, tile.warps, tile.stages, f"{tile.label} parts={parts.keys}")
+
+
+def _known(size: Size) -> int:
+    if not isinstance(size, int):
+        raise ValueError("a piece of unknown size beside others")
+    return size
+
+
+def _count(w: Writer, space: Space, parts: Parts) -> str:
+    if isinstance(parts.count, int):
+        return str(parts.count)
+    return f"tl.cdiv({w.extent(Extent.of(space.attention.pieces[0].size))}, {parts.keys})"
+
+
+@dataclass
+class _Together:
+    """The program of the second launch: one query, all parts."""
+
+    space: Space
+    parts: Parts
+    spaces: tuple[int, ...]
+    rows: int
+    width: int
+
+    def form(self, buffers: tuple[int, ...], symbol: str, about: str) -> Form:
+        space, attention = self.space, self.space.attention
+        w = Writer(attention.kernel, buffers, (self.width,))
+        known = space.row_count.known or 1
+        program = w.program()
+        row = w.define("m", f"{program} % {known}")
+        batch = w.define("p", f"{program} // {known}")
+        count = w.define("n", _count(w, space, self.parts))
+        column = w.define("c", w.range(0))
+        for line in self._sum(batch, row, count, column, "" if attention.reads else None):
+            w.line(line)
+        if space.columns != self.width:
+            w.masks[0] = w.define("b", f"{column} < {space.columns}")
+        at = w.decompose(Coordinate(batch), space.batch) if space.batch else {}
+        at |= w.decompose(Coordinate(row), space.rows) if space.rows else {}
+        at[attention.column] = Coordinate(column, frozenset({0}))
+        dtype = attention.kernel.values[attention.main.outputs[0].value].dtype
+        if attention.safe:  # nothing was seen: 0 / 1
+            w.line("total = tl.where(total == 0, 1.0, total)")
+        value = w.define("x", rounded("acc / total", dtype))
+        w.finish(attention.epilogue, value, at, stored_by(attention))
+        tasks = product((total(space.batch).expression, known))
+        return Form(w.module(symbol, about), tasks, 4, 1)
+
+    def _sum(self, batch: str, row: str, count: str, column: str, natural: str | None) -> list[str]:
+        """Parts `_TOGETHER` at a time, weighed by the largest score of all so far."""
+        acc, high, sums = (f"v{space}" for space in self.spaces)
+        factor = "" if natural is None else f" * {LOG2_E!r}"
+        lowest = LOWEST
+        step = power_of_two(min(_TOGETHER, self.parts.count)) if isinstance(self.parts.count, int) else _TOGETHER
+        return [
+            f"highest = tl.full((), {lowest}, tl.float32)",
+            "total = tl.zeros((), tl.float32)",
+            f"acc = tl.zeros(({self.width},), tl.float32)",
+            f"for j in range(0, {count}, {step}):",
+            f"    s = j + tl.arange(0, {step})",
+            f"    place = ({batch} * {count} + s) * {self.rows} + {row}",
+            f"    high = tl.load({high} + place, mask=s < {count}, other={lowest})",
+            "    new = tl.maximum(highest, tl.max(high, 0))",
+            f"    weight = tl.exp2((high - new){factor})",
+            f"    ratio = tl.exp2((highest - new){factor})",
+            f"    part = tl.load({sums} + place, mask=s < {count}, other=0.0)",
+            "    total = total * ratio + tl.sum(part * weight, 0)",
+            f"    parts = tl.load({acc} + (place[:, None] * {self.width} + {column}[None, :]), "
+            f"mask=(s < {count})[:, None], other=0.0)",
+            "    acc = acc * ratio + tl.sum(parts * weight[:, None], 0)",
+            "    highest = new",
+        ]

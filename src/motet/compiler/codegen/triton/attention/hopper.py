@@ -1,0 +1,95 @@
+"""Attention on Hopper: warps that fetch keys and values ahead, and groups of warps that have a tile of queries each.
+
+This says where that is faster, and with which tiles; `attention_groups.py` has the source. While one group calculates
+powers, the products of another one run. Source: Shah et al., "FlashAttention-3: Fast and Accurate Attention with
+Asynchrony and Low-precision", 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from motet.compiler.codegen.triton.attention.attention import Space, lies_flat
+from motet.compiler.codegen.triton.attention.operand_layout import may_be_whole
+from motet.compiler.codegen.triton.attention.tiles import OWN, Groups
+from motet.compiler.codegen.triton.attention.warp_specialized import Program
+from motet.compiler.codegen.triton.rows.loops import power_of_two, total
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.targets.gpu import GpuTarget
+
+_HOPPER = 90
+_LEAST_QUERIES, _LEAST_KEYS = 256, 768  # for fewer it takes too long to begin
+_LEAST_NARROW = 512  # keys, for heads of 64 and less
+_CACHED = 24 << 20  # bytes of keys and values that the second-level cache has beside others
+_HEADS = 8  # that go together at least
+_LONG = 1024  # keys; for no more of them it takes too long to begin with each tile
+_FEW, _MANY = 2, 3  # programs of one tile for each processor, of which no two wait for long, or none for the last
+
+
+def forms_of(
+    space: Space, buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
+) -> list[Form]:
+    """Forms for Hopper, the best first; none where tensors do not lie so that the copying unit takes tiles of them, or
+    are too small."""
+    a = space.attention
+    if target.architecture != _HOPPER or not target.is_cuda or item_bytes(a.dtype) != 2 or len(space.rows) != 1:
+        return []
+    least = _LEAST_NARROW if max(space.depth, space.columns) <= OWN else _LEAST_KEYS
+    if (space.row_count.known or _LEAST_QUERIES) < _LEAST_QUERIES or (space.keys.known or least) < least:
+        return []
+    if a.row is None or a.whole is None:
+        return []
+    flat = [(a.query, a.row, a.depth), (a.whole.keys, a.key, a.depth), (a.whole.values, a.key, a.column)]
+    if not all(lies_flat(a, access, outer, inner) for access, outer, inner in flat):
+        return []
+    chosen = [each for each in _groups(space, target) if not each.stay or may_be_whole(space, each.rows, each.keys)]
+    return [Program(space, groups, buffers, symbol, about, target.processors).form() for groups in chosen]
+
+
+def _groups(space: Space, target: GpuTarget) -> list[Groups]:
+    """Tiles for the shapes, the best first, by measurement on an H100, in bf16, in microseconds.
+
+    Heads of 65 and more: 4 x 32 heads of 128, 4096 tokens, causal, 910 to 968 (staying 941 to 954), 1 x 32, 2048
+    tokens, 79 (97); 2 x 16 heads of 96, 2048 tokens, whose keys the cache has all, 78 (70); 16 x 32 heads of 128, 1024
+    tokens, not causal, 507 to 521 (451 to 458); 8 x 16 heads of 80, 2048 tokens, 457 (387).
+    """
+    a = space.attention
+    heads = max(_HEADS, _CACHED // max(1, space.keys.factor * (space.depth + space.columns) * item_bytes(a.dtype)))
+    width = max(power_of_two(space.depth), power_of_two(space.columns))
+    if width <= OWN:
+        return [replace(groups, heads=heads) for groups in _narrow(space, target)]
+    groups = {128: Groups(2, 128, 2, heads=heads), 256: Groups(2, 64, 2, heads=heads)}.get(width)
+    if groups is None:
+        return []
+    stays = a.causal is None or (not a.group and (total(space.batch).known or heads + 1) <= heads)
+    both = [replace(groups, stay=True), groups]
+    return both if stays else both[::-1]
+
+
+def _narrow(space: Space, target: GpuTarget) -> list[Groups]:
+    """For heads of 64 and less, which take as long for powers as for products: groups that are apart are each at
+    another step. By pointers in brackets: 12 heads, causal, 512 tokens 6.3 [8.2], 1024 tokens 10.6 [14.2], 2048 tokens
+    22.0 [42.7]; 8 x 12 heads, 1024 tokens 46.9 [49.9]; 4 x 32 heads, 4096 tokens 676 to 726 [680 to 764]. Not causal,
+    4096 tokens 1082 [1246]; 8 x 8 heads, 1500 tokens 87 [98], 8 heads 18.8 [20.3]; 16 x 16 heads, 512 tokens 53.1
+    [50.5]. Programs of one tile are for where that takes long, or all run at once: those of 128 queries took 61 for 8 x
+    12 heads, causal, 1024 tokens."""
+    rows, keys = space.row_count.known, space.keys.known
+    if rows is None or keys is None:
+        return []
+    batch = total(space.batch).known or target.processors
+
+    def turns(size: int) -> float:
+        """Tiles of so many queries for each processor."""
+        return batch * -(-rows // size) / target.processors
+
+    if turns(OWN) <= 1:
+        return [Groups(1, 128, 2)]
+    staying, together = Groups(2, 128, 2, True, True), Groups(2, 128, 2)
+    if space.attention.causal is not None:
+        return [staying, together] if turns(together.rows) <= _FEW else [staying]
+    if keys > _LONG and turns(3 * OWN) >= _MANY:
+        return [Groups(3, 128, 2), together]
+    if turns(together.rows) <= 1:
+        return [together, staying] if keys > _LONG else [staying, together]
+    return [staying, together] if keys > _LONG else []

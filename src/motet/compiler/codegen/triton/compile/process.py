@@ -1,0 +1,123 @@
+"""Processes that have Triton loaded (`serving.py`), one for each family of devices, as this process sees them.
+
+`start` costs nothing and lets one load while this process does something else; `begin` starts it where nobody did.
+It ends when this process does, or sooner where the last process ended that had it: copies of this process use it as
+well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from motet.compiler.codegen.triton.compile.worker import Made, Request
+from motet.compiler.targets.gpu import GpuTarget
+from motet.errors import WorkerCrash
+
+_MODULE = "motet.compiler.codegen.triton.compile.serving"
+
+
+@dataclass
+class _Server:
+    clients: socket.socket  # takes the sockets of those who have a request
+    log: IO[bytes]  # what it writes to standard error
+    process: subprocess.Popen[bytes]
+
+
+_servers: dict[str, _Server] = {}  # by family
+
+
+def start(target: GpuTarget) -> None:
+    """Have a process load Triton for the family of `target`, if there is none yet."""
+    if target.family not in _servers:
+        _servers[target.family] = _start(target)
+
+
+def _start(target: GpuTarget) -> _Server:
+    ours, theirs = socket.socketpair()
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - without a name: nothing stays if this dies
+    with theirs:
+        described = msgspec.json.encode(target).decode()
+        process = subprocess.Popen(
+            [sys.executable, "-m", _MODULE, str(os.getpid()), str(theirs.fileno()), described],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    return _Server(ours, log, process)
+
+
+def stop(family: str) -> None:
+    """End the process for a family, and what it does, if there is one and it is this process's own."""
+    server = _servers.pop(family, None)
+    if server is not None:
+        server.clients.close()
+        server.process.kill()
+        server.process.wait()
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A request that is being answered."""
+
+    request: Request
+    connection: Connection
+
+    def result(self) -> list[list[Made]]:
+        """For every program what `serving.compile_request` says, when it is there. Raises WorkerCrash where the process
+        that was to give it has died."""
+        try:
+            with self.connection:
+                return msgspec.msgpack.decode(self.connection.recv_bytes(), type=list[list[Made]])
+        except (EOFError, OSError):
+            server = _servers.pop(self.request.target.family, None)
+            raise worker_crash("", self.request, _last_words(server)) from None
+
+
+def begin(request: Request) -> Pending:
+    """Have a request answered while this process does something else."""
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours.detach())
+    with theirs:
+        start(request.target)
+        try:
+            _introduce(theirs, request.target)
+        except OSError:  # it ended when nobody watched
+            del _servers[request.target.family]
+            start(request.target)
+            _introduce(theirs, request.target)
+    pending = Pending(request, connection)
+    with contextlib.suppress(OSError):  # `result` says so
+        connection.send_bytes(msgspec.msgpack.encode(request))
+    return pending
+
+
+def _introduce(client: socket.socket, target: GpuTarget) -> None:
+    socket.send_fds(_servers[target.family].clients, [b"+"], [client.fileno()])
+
+
+def worker_crash(kernel: str, request: Request, why: str) -> WorkerCrash:
+    """The error for a process that died; the request stays in a new temporary folder to show it again."""
+    file = Path(tempfile.mkdtemp(prefix="motet-crash-")) / "request.msgpack"
+    file.write_bytes(msgspec.msgpack.encode(request))
+    what = f"kernel {kernel}" if kernel else "kernels"
+    command = [Path(sys.executable).name, "-m", _MODULE, str(file)]
+    return WorkerCrash(f"{what}: no code for {request.target.name}: {why}", shlex.join(command))
+
+
+def _last_words(server: _Server | None) -> str:
+    if server is None:
+        return "Triton's process died"
+    server.log.seek(0)
+    words = server.log.read().decode(errors="replace").strip().splitlines()[-1:]
+    return ": ".join(["Triton's process died", *words])

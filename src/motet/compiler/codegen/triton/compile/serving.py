@@ -1,0 +1,222 @@
+"""The process that compiles Triton programs.
+
+`process.py` starts it as `python -m motet.compiler.codegen.triton.compile.serving PARENT SOCKET TARGET`. With a file
+instead it repeats the request that a `WorkerCrash` names.
+
+    it loads Triton for TARGET, and has it compile something
+    for every socket that comes through SOCKET  →  a fork, which reads a request from it, and answers
+        for every program  →  forked workers, each a form at a time; a worker that dies takes that form with it
+
+All that is forked has Triton loaded. Programs that look longest to compile are begun first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import msgspec
+
+from motet.compiler.codegen.triton.compile.worker import Made, Request, Unit, compile_form, prepare
+from motet.compiler.orphans import die_with_parent, end_with
+from motet.compiler.targets.gpu import GpuTarget
+
+# How many times as long as others of their length programs in Gluon take, and those with products.
+_GLUON, _PRODUCT = 5, 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) == 1:
+        request = msgspec.msgpack.decode(Path(arguments[0]).read_bytes(), type=Request)
+        prepare(request.target)
+        print("\n".join(_described(form) for program in compile_request(request) for form in program))
+        return 0
+    die_with_parent(int(arguments[0]))
+    clients = socket.socket(fileno=int(arguments[1]))
+    prepare(msgspec.json.decode(arguments[2], type=GpuTarget))
+    gc.freeze()  # what forks have of this process is no garbage, and little of what they make, as they end soon
+    gc.set_threshold(100_000, 50, 50)
+    while True:
+        message, handles, _, _ = socket.recv_fds(clients, 1, 1)
+        while _reaped():
+            pass
+        if not message:
+            return 0
+        _fork_for(handles[0], clients)
+
+
+def _fork_for(handle: int, clients: socket.socket) -> None:
+    """Have a fork of this process do what is asked through `handle`."""
+    parent = os.getpid()
+    if os.fork() == 0:
+        clients.close()
+        end_with(lambda: _answer(Connection(handle), parent))
+    os.close(handle)
+
+
+def _described(made: Made) -> str:
+    return made.error or f"{made.entry}: form {made.form}, {made.registers} registers, {made.spills} bytes spilled"
+
+
+def _reaped() -> bool:
+    """Whether a child has ended, of which nothing is left now."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(-1, os.WNOHANG)[0] != 0
+    return False
+
+
+def _answer(client: Connection, parent: int) -> None:
+    die_with_parent(parent)
+    request = msgspec.msgpack.decode(client.recv_bytes(), type=Request)
+    client.send_bytes(msgspec.msgpack.encode(compile_request(request, client)))
+
+
+def compile_request(request: Request, client: Connection | None = None) -> list[list[Made]]:
+    """Of every program the first forms that fit and do not spill, at most `most`; where there is none, the one that
+    fits and spills least. An only one with `error` says that none fits. Ends this process where `client` hangs up."""
+    with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
+        return _Work(request, Path(folder), client).run()
+
+
+@dataclass
+class _Program:
+    """How far the forms of a program are: `begun` of them, from the first on, with what came of those that ended."""
+
+    forms: list[Unit]
+    begun: int = 0
+    made: dict[int, Made] = field(default_factory=dict[int, Made])
+
+    @property
+    def fitting(self) -> int:
+        return sum(not made.error and not made.spills for made in self.made.values())
+
+    def wants(self, most: int) -> bool:
+        """Whether the next form is needed, whatever becomes of those that are being compiled."""
+        under_way = self.begun - len(self.made)
+        return self.begun < len(self.forms) and self.fitting + under_way < most
+
+    def answer(self) -> list[Made]:
+        made = [self.made[number] for number in sorted(self.made)]
+        fitting = [each for each in made if not each.error and not each.spills]
+        spilling = sorted((each for each in made if not each.error), key=lambda each: each.spills)
+        return fitting or spilling[:1] or [Made(error=made[0].error, died=made[0].died)]
+
+
+@dataclass
+class _Worker:
+    """A fork of this process, which compiles what it is sent; `task` is the program and form that it has now."""
+
+    connection: Connection
+    pid: int
+    task: tuple[int, int]
+
+
+@dataclass
+class _Work:
+    request: Request
+    folder: Path
+    client: Connection | None
+    programs: list[_Program] = field(init=False)
+    tasks: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
+    workers: dict[Connection, _Worker] = field(default_factory=dict[Connection, _Worker])
+
+    def __post_init__(self) -> None:
+        self.programs = [_Program(forms) for forms in self.request.programs]
+
+    def run(self) -> list[list[Made]]:
+        try:
+            for number in sorted(range(len(self.programs)), key=self._length, reverse=True):
+                self._begin(number, first=False)
+            idle: list[_Worker] = []
+            while self.tasks or self.workers:
+                while self.tasks and len(self.workers) < max(1, self.request.jobs):
+                    self._give(idle)
+                idle += self._take()
+        finally:
+            self._stop()
+        return [program.answer() for program in self.programs]
+
+    def _length(self, number: int) -> int:
+        source = self.programs[number].forms[0].source
+        return len(source) * (_GLUON if "gluon" in source else _PRODUCT if "tl.dot(" in source else 1)
+
+    def _begin(self, number: int, first: bool) -> None:
+        """Add the forms of a program that are needed now to what is to be done, `first` or last."""
+        program = self.programs[number]
+        while program.wants(self.request.most):
+            (self.tasks.appendleft if first else self.tasks.append)((number, program.begun))
+            program.begun += 1
+
+    def _give(self, idle: list[_Worker]) -> None:
+        task = self.tasks.popleft()
+        worker = idle.pop() if idle else self._start()
+        worker.task = task
+        self.workers[worker.connection] = worker
+        with contextlib.suppress(OSError):  # of one that died `_take` hears
+            worker.connection.send(task)
+
+    def _take(self) -> list[_Worker]:
+        """What workers have made; those that are idle now."""
+        idle: list[_Worker] = []
+        sources = [*self.workers, *([self.client] if self.client is not None else [])]
+        for connection in wait(sources):
+            if connection is self.client:
+                self._stop()
+                os._exit(1)  # whoever asked is gone
+            worker = self.workers.pop(connection)  # type: ignore[arg-type]
+            number, form = worker.task
+            try:
+                made = msgspec.msgpack.decode(worker.connection.recv_bytes(), type=Made)
+                idle.append(worker)
+            except (EOFError, OSError):
+                made = Made(form, error=f"Triton's process died ({_reap(worker)})", died=True)
+            self.programs[number].made[form] = made
+            self._begin(number, first=True)
+        return idle
+
+    def _start(self) -> _Worker:
+        left, right = socket.socketpair()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            left.close()
+            end_with(lambda: self._serve(Connection(right.detach()), parent))
+        right.close()
+        return _Worker(Connection(left.detach()), pid, (0, 0))
+
+    def _serve(self, connection: Connection, parent: int) -> None:
+        """The life of a worker."""
+        die_with_parent(parent)
+        with contextlib.suppress(EOFError):
+            while True:
+                number, form = connection.recv()
+                unit = self.programs[number].forms[form]
+                made = compile_form(unit, self.request.target, self.folder, form)
+                connection.send_bytes(msgspec.msgpack.encode(made))
+
+    def _stop(self) -> None:
+        """End workers that are at work still; those that wait end by themselves."""
+        for worker in self.workers.values():
+            os.kill(worker.pid, signal.SIGKILL)
+
+
+def _reap(worker: _Worker) -> str:
+    worker.connection.close()
+    status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+if __name__ == "__main__":
+    _status = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(_status)  # an orderly end takes LLVM down piece by piece, for nobody

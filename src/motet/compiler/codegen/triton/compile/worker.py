@@ -1,0 +1,196 @@
+"""Triton programs → machine code, in a process that loads Triton, which has an LLVM of its own, and nothing of MLIR
+(`serving.py`). Neither a GPU nor its driver is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from motet.compiler.codegen.gpu import cubin
+from motet.compiler.codegen.gpu.cubin import Resources
+from motet.compiler.codegen.triton.compile import clusters, hsaco
+from motet.compiler.codegen.triton.compile import programmatic_launch as dependent
+from motet.compiler.codegen.triton.compile.compiling import Stages, compile_source
+from motet.compiler.codegen.triton.compile.fences import fences_itself
+from motet.compiler.targets.gpu import GpuTarget
+
+# Functions of the library that are far off where it takes subnormal numbers for 0, which makes others shorter.
+_CAREFUL = re.compile(r"\blibdevice\.(?:pow|atan2|fmod)\(")
+_WARM = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def warm(v0, v1):
+    o = tl.program_id(0) * 128 + tl.arange(0, 128)
+    tl.store(v1 + o, tl.exp(tl.load(v0 + o)) / tl.max(tl.load(v0 + o), 0), mask=o < 1000)
+"""
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A program in one form: see `program.Program` and `program.Form`."""
+
+    symbol: str
+    source: str
+    buffers: tuple[str, ...]
+    sizes: tuple[str, ...]
+    warps: int
+    stages: int
+    blocks: int = 1
+    early: bool = True
+
+
+class Request(msgspec.Struct, frozen=True):
+    """For every program its forms, in order of preference, and how many of them are wanted: `most`."""
+
+    target: GpuTarget
+    programs: list[list[Unit]]
+    jobs: int
+    most: int = 1
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What became of a program: the form that was taken, the binary and what a launch needs to know; or `error`.
+    `warps` are those that a launch has, which may be more than the form asks for; `waits` says that the kernel itself
+    waits for those before it (`dependent.py`)."""
+
+    form: int = 0
+    warps: int = 0
+    code: bytes = b""
+    assembly: str = ""
+    entry: str = ""
+    shared: int = 0
+    scratch: int = 0
+    registers: int = 0
+    spills: int = 0
+    waits: bool = False
+    error: str = ""
+    died: bool = False  # the process that compiled it
+
+
+def prepare(target: GpuTarget) -> None:
+    """Load Triton, and have it compile something, which loads and finds all that it needs for that."""
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
+    os.environ["MLIR_DISABLE_MULTITHREADING"] = "1"  # for one function it is a third more work, and no faster
+    os.environ.pop("TRITON_INTERPRET", None)
+    with tempfile.TemporaryDirectory(prefix="motet-triton-") as folder:
+        compile_form(Unit("warm", _WARM, ("fp32", "fp32"), (), 1, 1), target, Path(folder), 0)
+
+
+def _can_wait(target: GpuTarget) -> bool:
+    architecture = target.architecture
+    new = isinstance(architecture, int) and architecture >= dependent.OLDEST
+    return new and target.is_cuda and target.binary == "cubin"
+
+
+def _change_stages(blocks: int, *given: Any) -> tuple[str, str] | None:
+    """Has Triton's compiler make machine code of PTX in which kernels wait, in clusters of `blocks`. It asks for a key
+    first, then with its own stages by name."""
+    if not given:
+        return "waiting", "waiting"
+    stages: dict[str, Any] = given[1]
+    make = stages["ptx"]
+
+    def changed(source: Any, metadata: dict[str, Any]) -> str:
+        text = str(make(source, metadata))
+        text = dependent.waiting(text) or text
+        return clusters.clustered(text, blocks) if blocks > 1 else text
+
+    stages["ptx"] = changed
+    return None
+
+
+def compile_form(unit: Unit, target: GpuTarget, folder: Path, number: int) -> Made:
+    """`unit`, which is form `number` of its program; `folder` is for its source."""
+    from triton import knobs
+    from triton.backends.compiler import GPUTarget
+
+    hook: Any = functools.partial(_change_stages, unit.blocks) if unit.early and _can_wait(target) else None
+    if unit.blocks > 1 and hook is None:
+        return Made(error=f"clusters of blocks are for kernels that may begin early, as {target.binary} files")
+    knobs.runtime.add_stages_inspection_hook = hook
+    options: dict[str, Any] = {"num_warps": unit.warps, "num_stages": unit.stages, "enable_fp_fusion": True}
+    if target.ptx:
+        options["ptx_version"] = target.ptx
+    if target.is_cuda and _CAREFUL.search(unit.source):
+        options["enable_reflect_ftz"] = False
+    try:
+        function = load(unit.source, unit.symbol, folder / f"{unit.symbol}_{number}.py")
+        names = list(function.arg_names)
+        kinds = [f"*{dtype}" for dtype in unit.buffers] + list(unit.sizes)
+        aligned = {(position,): [["tt.divisibility", 16]] for position in range(len(unit.buffers))}
+        source: Any = _source_class(function)(function, dict(zip(names, kinds, strict=True)), {}, aligned)
+        fenced = target.is_cuda and fences_itself(unit.source)
+        stages = compile_source(source, GPUTarget(target.family, target.architecture, target.warp), options, fenced)
+    except _refusals() as error:
+        return Made(error=f"Triton: {type(error).__name__}: {_first_line(str(error))}")
+    return _described(stages, target, number)
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What is raised for a form that this version of Triton does not take; another form may do."""
+    from triton.errors import TritonError
+
+    # Gluon differs between versions: names that are not there yet, parameters that are not known.
+    return (TritonError, RuntimeError, ValueError, AssertionError, ImportError, AttributeError, TypeError)
+
+
+def _source_class(function: Any) -> Any:
+    """What Triton compiles a function as: one of its own language, or of Gluon's."""
+    from triton.compiler import ASTSource
+
+    if "gluon" not in type(function).__module__:  # which takes its time to import
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource
+
+
+def load(source: str, symbol: str, file: Path) -> Any:
+    """The function `symbol` of a module's source, which is written to `file`: Triton reads it from there."""
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file}: no Python module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, symbol)
+
+
+def _described(stages: Stages, target: GpuTarget, number: int) -> Made:
+    metadata = stages.metadata
+    shared = int(metadata["shared"])
+    if shared > target.shared:
+        return Made(error=f"{shared} bytes of shared memory; {target.name} has {target.shared} for a block")
+    entry = str(metadata["name"])
+    content = stages.made[target.binary]
+    code = content.encode() if isinstance(content, str) else bytes(content)
+    resources = _resources(stages, entry)
+    assembly = str(stages.made.get("ptx") or stages.made.get("amdgcn") or "")
+    return Made(
+        number, int(metadata["num_warps"]), code, assembly, entry, shared,
+        int(metadata.get("global_scratch_size") or 0), resources.registers, resources.spills,
+        "griddepcontrol.wait" in assembly,
+    )
+
+
+def _resources(stages: Stages, entry: str) -> Resources:
+    """Of PTX what the machine code of its oldest architecture takes."""
+    if binary := stages.made.get("cubin"):
+        return cubin.read_resources(binary, entry)
+    if binary := stages.made.get("hsaco"):
+        return hsaco.read_resources(binary, entry)
+    return Resources()
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"

@@ -1,0 +1,128 @@
+"""Boxes of images (`images.py`): which shapes they have, and which tiles they make up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from motet.compiler.codegen.triton.gemm.tiles import Stayed
+from motet.compiler.targets.gpu import GpuTarget
+
+UNIT = 64  # pixels of a box, channels of a turn, and columns of the pieces in which results leave
+LINE = 128  # bytes of a unit of channels
+_PLACES = (4, 2)  # most and least of a ring
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of an image as it lies in memory. The stage's dimension `pixel` walks along it by ones, `place`, of the
+    window, by `step`; the first element that is read is `first`."""
+
+    extent: int
+    stride: int
+    first: int = 0
+    pixel: int | None = None
+    place: int | None = None
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The other factor. Its strides are those from place to place of the window, from channel to channel and from
+    filter to filter, which one of the last two is 1; `dim` is the stage's dimension of the filters."""
+
+    value: int
+    dim: int
+    count: int
+    place: int
+    channel: int
+    filter: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """A convolution whose image the engine can read. `axes` are all but the channels', the outermost first, `pixels`
+    and `places` the stage's dimensions with their sizes, places as the filters have them."""
+
+    value: int
+    axes: tuple[Axis, ...]
+    pixels: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, int], ...]
+    channels: int
+    filters: Filters
+    are_rows: bool  # the pixels, of the product
+
+    @property
+    def window(self) -> int:
+        return math.prod(size for _, size in self.places)
+
+    @property
+    def turns(self) -> int:
+        """Turns of the ring for a tile."""
+        return self.window * self.chunks
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.channels // UNIT)
+
+
+@dataclass(frozen=True)
+class Boxes(Stayed):
+    """Tiles of `m` rows and `widths` columns, `stages` places in the ring; pixels are boxes of `shape`."""
+
+    shape: tuple[int, ...]
+    m: int
+    widths: tuple[int, ...]
+    stages: int
+
+    @property
+    def label(self) -> str:
+        return f"images {'x'.join(map(str, self.shape))} {self.m}x{self.n}x{UNIT} stages={self.stages}"
+
+
+def shapes_of(image: Image) -> list[tuple[int, ...]]:
+    """Shapes of boxes, for each length along lines that which leaves least over."""
+    sizes = [size for _, size in image.pixels]
+    sides = [1 << i for i in range(UNIT.bit_length())]
+    best: dict[int, tuple[int, ...]] = {}
+    for shape in product(sides, repeat=len(sizes)):
+        least = best.get(shape[-1], shape)
+        is_first = shape[-1] not in best
+        if math.prod(shape) == UNIT and (is_first or padded(sizes, shape) < padded(sizes, least)):
+            best[shape[-1]] = shape
+    return list(best.values())
+
+
+def padded(sizes: Sequence[int], shape: Sequence[int]) -> int:
+    """Pixels in all boxes."""
+    return math.prod(-(-size // side) * side for size, side in zip(sizes, shape, strict=True))
+
+
+def fitting(shape: tuple[int, ...], m: int, widths: tuple[int, ...], item: int, target: GpuTarget) -> list[Boxes]:
+    """The ring with most places that has room; results of `item` bytes leave through shared memory too."""
+    for stages in range(_PLACES[0], _PLACES[1] - 1, -1):
+        if stages * (m + sum(widths)) * LINE + m * UNIT * item + 2048 <= target.shared:
+            return [Boxes(shape, m, widths, stages)]
+    return []
+
+
+def _pixels(image: Image, boxes: Boxes) -> int:
+    return padded([size for _, size in image.pixels], boxes.shape)
+
+
+def tiles_of(image: Image, boxes: Boxes) -> tuple[int, int]:
+    pixels, filters = _pixels(image, boxes), image.filters.count
+    m, n = (pixels, filters) if image.are_rows else (filters, pixels)
+    return -(-m // boxes.m), -(-n // boxes.n)
+
+
+def corner_of(image: Image, boxes: Boxes, unit: str) -> dict[int, str]:
+    """The first pixel of the box of a number, by dimension."""
+    at: dict[int, str] = {}
+    for position, ((dim, size), side) in reversed(list(enumerate(zip(image.pixels, boxes.shape, strict=True)))):
+        count = -(-size // side)
+        at[dim] = f"{unit} % {count} * {side}" if position else f"{unit} * {side}"
+        unit = f"({unit} // {count})"
+    return at

@@ -1,0 +1,221 @@
+"""Windows: convolutions that sum few products for each point, such as those of the first layer; siblings together.
+
+    y[n, f, h, w] = sum over c, i, j of x[n, c, h + i, w + j] * k[f, c, i, j],  and another one added
+
+Matrix units would idle: what takes time is writing the result. A program has a line of points, reads all that their
+windows hold once, into registers, and goes over the filters: each is a few numbers that all points share. Several
+convolutions of the same points, and what follows them, are done for one filter before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, total
+from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.scalars import constant
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.ir.expressions import apply
+from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.product import match_product
+from motet.compiler.kernels.rows import Rows, match_rows
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place
+from motet.compiler.targets.gpu import GpuTarget
+
+_READS = 18  # of the image, that are kept for each point
+_FEW_READS = 9
+_WARPS = 4
+_WAVES = 4  # programs for each processor, at the least
+_UNROLLED = 4  # filters
+
+
+@dataclass(frozen=True)
+class Windows:
+    """`rows` whose reductions are convolutions; `points` are the loops that images are read along, `filters` those
+    along filters."""
+
+    rows: Rows
+    points: tuple[Loop, ...]
+    filters: tuple[Loop, ...]
+    reads: int
+
+
+def match(kernel: Kernel, stages: Sequence[Stage]) -> Windows | None:
+    """`stages` as sibling convolutions over the same points and filters, and element-wise stages on their results."""
+    reducing = [stage for stage in stages if stage.reductions]
+    if not reducing or any(match_product(stage) is None or not _is_windowed(stage) for stage in reducing):
+        return None
+    found = match_rows(kernel, stages)
+    if found is None or found.length.known is None:
+        return None
+    if any(wide and not reduces for wide, reduces in zip(found.wide, found.reduces, strict=True)):
+        return None
+    sides = [_sides(found, s) for s, stage in enumerate(stages) if stage.reductions]
+    along_images = set[int]().union(*(image for image, _ in sides))
+    along_filters = set[int]().union(*(filters for _, filters in sides))
+    outer = range(len(found.outer))
+    if along_images & along_filters or any(number not in along_images | along_filters for number in outer):
+        return None
+    images = {_image(stage) for stage in reducing}
+    reads = len(images) * found.length.factor
+    if reads > _READS or not along_filters:
+        return None
+    last = [found.place(access, s) for s, stage in enumerate(stages) for access in stage.outputs][-1]
+    dims = found.dims[-1]
+    if not any(last.strides[d] == ONE and number in along_images for d, number in enumerate(dims)):
+        return None
+    points, filters = ([(found.outer[n], n) for n in outer if n in part] for part in (along_images, along_filters))
+
+    def distance(loop: Loop) -> tuple[int, int]:
+        stride = next((last.strides[d] for d, number in enumerate(dims) if number == loop[1]), ZERO)
+        return len(stride.symbols), stride.factor
+
+    ordered = tuple(sorted(points, key=distance, reverse=True))
+    return Windows(found, ordered, tuple(sorted(filters, key=distance, reverse=True)), reads)
+
+
+def _is_windowed(stage: Stage) -> bool:
+    return sum(map(is_windowed, stage.inputs)) == 1
+
+
+def _image(stage: Stage) -> Access:
+    return next(access for access in stage.inputs if is_windowed(access))
+
+
+def _sides(found: Rows, s: int) -> tuple[set[int], set[int]]:
+    """The outer loops that the image and the filter of a convolution are read along."""
+    stage = found.stages[s]
+    image = _image(stage)
+    result: list[set[int]] = []
+    for access in (image, next(access for access in stage.inputs if access is not image)):
+        numbers = {found.dims[s][d] for entry in access.map for d, c in enumerate(entry.coefficients) if c}
+        result.append({number for number in numbers if number is not None and number < len(found.outer)})
+    return result[0], result[1]
+
+
+# -- emission --------------------------------------------------------------------------------------
+
+
+def emit(
+    found: Windows, stored: dict[int, Place], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
+) -> tuple[Form, ...]:
+    """Raises `Unsupported` for operations without code."""
+    each = 8 if found.reads <= _FEW_READS else 4
+    return tuple(_form(found, stored, buffers, symbol, about, target, count) for count in (each, each // 2))
+
+
+def _form(
+    found: Windows, stored: dict[int, Place], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget,
+    each: int,
+) -> Form:
+    block = 32 * _WARPS * each
+    points, filters = total(found.points), total(found.filters)
+    share = _share(points, filters, block, target)
+    w = Writer(found.rows.kernel, buffers, (block,))
+    p = w.program()
+    shares = f"tl.cdiv({w.extent(filters)}, {share})" if filters.known is None else str(ceiling(filters, share))
+    point = w.define("o", f"({p} // {shares}) * {block} + {w.range(0)}")
+    first = w.define("f", f"({p} % {shares}) * {share}")
+    if points.known is None or points.factor % block:
+        w.masks[0] = w.define("m", f"{point} < {w.extent(points)}")
+    at = w.decompose(Coordinate(point, frozenset({0})), found.points)
+    emitter = _Emitter(found, stored, w, at)
+    emitter.read_images()
+    last = f"tl.minimum({first} + {share}, {w.extent(filters)})"
+    w.line(f"for f in tl.range({first}, {last}, loop_unroll_factor={_UNROLLED}):")
+    w.level += 1
+    at |= w.decompose(Coordinate("f"), found.filters)
+    emitter.filter()
+    return Form(w.module(symbol, about), apply("*", ceiling(points, block), ceiling(filters, share)), _WARPS)
+
+
+def _share(points: Extent, filters: Extent, block: int, target: GpuTarget) -> int:
+    """How many filters one program goes over: all, unless processors would idle."""
+    count = filters.known or 64
+    blocks = -(-(points.known or 1 << 20) // block)
+    while count > _UNROLLED and blocks * -(-(filters.known or 64) // count) < _WAVES * target.processors:
+        count = -(-count // 2)
+    return count
+
+
+@dataclass
+class _Emitter:
+    found: Windows
+    stored: dict[int, Place]
+    w: Writer
+    at: dict[int, Coordinate]  # by loop of the rows
+
+    def _points(self, s: int, tap: Sequence[int] = ()) -> dict[int, Coordinate]:
+        """The coordinates of a stage's own dimensions, at one place of the window."""
+        rows_of = self.found.rows
+        first = len(rows_of.outer)
+        result: dict[int, Coordinate] = {}
+        for d, number in enumerate(rows_of.dims[s]):
+            if number is not None and number >= first and tap:
+                result[d] = Coordinate(str(tap[number - first]))
+            elif number is not None and number in self.at:
+                result[d] = self.at[number]
+        return result
+
+    def _taps(self) -> list[tuple[int, ...]]:
+        return list(product(*(range(size.factor) for size in self.found.rows.inner)))
+
+    def read_images(self) -> None:
+        """All that windows hold, which every filter then finds there."""
+        for s, stage in enumerate(self.found.rows.stages):
+            if stage.reductions:
+                source = source_of(self.found.rows.kernel, _image(stage), stage.sizes)
+                for tap in self._taps():
+                    self.w.read(source, self._points(s, tap))
+
+    def filter(self) -> None:
+        """Everything that is done for one filter."""
+        made: dict[int, str] = {}
+        before = dict(self.w.remembered)
+        for s, stage in enumerate(self.found.rows.stages):
+            values = [self._sum(s)] if stage.reductions else self._evaluate(s, made)
+            for access, value in zip(stage.outputs, values, strict=True):
+                made[access.value] = value
+                if access.value in self.stored:
+                    self.w.write(self.found.rows.place(access, s), self._points(s), value)
+        self.w.remembered = before
+
+    def _dtypes(self, s: int) -> list[str]:
+        stage = self.found.rows.stages[s]
+        return [self.found.rows.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
+
+    def _initial(self, s: int) -> list[str | None]:
+        kernel, stage = self.found.rows.kernel, self.found.rows.stages[s]
+        result: list[str | None] = []
+        for access, init in zip(stage.outputs, stage.inits, strict=True):
+            if isinstance(init, Access):
+                result.append(self.w.read(source_of(kernel, init, stage.sizes), self._points(s)))
+            else:
+                result.append(None if init is None else constant(init, kernel.values[access.value].dtype))
+        return result
+
+    def _sum(self, s: int) -> str:
+        stage, w = self.found.rows.stages[s], self.w
+        (each,) = self.found.rows.reduces[s]
+        (running,) = self._initial(s)
+        first = len(stage.inputs) + 1
+        for tap in self._taps():
+            points = self._points(s, tap)
+            operands = [w.read(source_of(w.kernel, access, stage.sizes), points) for access in stage.inputs]
+            names = w.body(stage.body, [*operands, None], self._dtypes(s), points, frozenset({each.last - first}))
+            term = names[each.term]
+            running = w.define("a", combine(each, running, term) if running is not None else term)
+        return w.define("a", narrowed(each, str(running)))
+
+    def _evaluate(self, s: int, made: dict[int, str]) -> list[str]:
+        stage, w = self.found.rows.stages[s], self.w
+        operands = [
+            made[access.value] if access.value in made
+            else w.read(source_of(w.kernel, access, stage.sizes), self._points(s))
+            for access in stage.inputs
+        ]
+        names = w.body(stage.body, [*operands, *self._initial(s)], self._dtypes(s), self._points(s))
+        return [names[k] for k in stage.yields]

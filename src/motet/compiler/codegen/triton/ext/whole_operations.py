@@ -1,0 +1,85 @@
+"""Code for the operations over whole tensors that `kernels/linalg_ext.py` reads: the choice among the classes of them,
+and what these share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
+from motet.compiler.codegen.triton.text.scalars import pointer_type
+from motet.compiler.codegen.triton.text.writer import STATUS, is_wide, symbol_name
+from motet.compiler.ir.expressions import apply, ceildiv
+from motet.compiler.kernels.kernel import Kernel, Phase, item_bytes
+from motet.compiler.kernels.linalg_ext import Operand, Whole, product
+from motet.compiler.kernels.strides import ONE, Extent
+
+
+def text_of(extent: Extent) -> str:
+    """An extent in a program's text."""
+    parts = [symbol_name(symbol) for symbol in extent.symbols]
+    if extent.factor != 1 or not parts:
+        parts.insert(0, str(extent.factor))
+    return "(" + " * ".join(parts) + ")" if len(parts) > 1 else parts[0]
+
+
+@dataclass(frozen=True)
+class Text:
+    """One launch: the lines of its function, `helpers` it calls, and its grid. Arguments are `v0`, `v1`, … for the
+    kernel's values, then for its workspaces and its status, then the symbols."""
+
+    lines: Sequence[str]
+    tasks: Expr
+    warps: int
+    helpers: Sequence[str] = ()
+
+
+def code_of(
+    whole: Whole, texts: Sequence[Text], spaces: Sequence[tuple[str, int]] = ()
+) -> TritonCode:
+    """The launches one after the other; `spaces` are dtypes and elements of workspaces."""
+    kernel = whole.kernel
+    dtypes = [*(value.dtype for value in kernel.values), *(dtype for dtype, _ in spaces)]
+    if whole.checks:  # whose status is the last buffer
+        dtypes.append(STATUS.dtype)
+    size = "i64" if is_wide(kernel) else "i32"
+    names = [*(f"v{number}" for number in range(len(dtypes))), *map(symbol_name, kernel.symbols)]
+    programs: list[Program] = []
+    for position, text in enumerate(texts):
+        symbol = kernel.name if position == 0 else f"{kernel.name}_{position}"
+        programs.append(Program(
+            symbol, tuple(map(pointer_type, dtypes)), (size,) * len(kernel.symbols),
+            (Form(_module(kernel, whole.kind, symbol, names, text), text.tasks, text.warps),), about=whole.kind,
+        ))
+    moved = sum(item_bytes(value.dtype) * (product(value.shape).known or 0) for value in kernel.values)
+    return TritonCode(
+        whole.kind, "", tuple(Phase(program.symbol, program.forms[0].tasks) for program in programs),
+        workspaces=tuple(item_bytes(dtype) * count for dtype, count in spaces), bytes=moved,
+        programs=tuple(programs), checks=whole.checks,
+    )
+
+
+def _module(kernel: Kernel, kind: str, symbol: str, names: Sequence[str], text: Text) -> str:
+    about = ", ".join("x".join(map(str, (*value.shape, value.dtype))) for value in kernel.values)
+    helpers = "".join(f"@triton.jit\n{helper}\n\n\n" for helper in text.helpers)
+    body = "\n".join(f"    {line}" for line in text.lines)
+    return (
+        f'"""{kind}: {about}"""\n\nimport triton\nimport triton.language as tl\n\n\n'
+        f"{helpers}@triton.jit\ndef {symbol}({', '.join(names)}):\n{body}\n"
+    )
+
+
+def program_number(kernel: Kernel) -> str:
+    """The text of a program's number in its grid, wide enough for offsets."""
+    return "tl.program_id(0)" + (".to(tl.int64)" if is_wide(kernel) else "")
+
+
+def grid(count: Extent, block: int, times: Extent = ONE) -> Expr:
+    """`times` · the blocks of `block` that cover `count`."""
+    return apply("*", times.expression, ceildiv(count.expression, block))
+
+
+def read_text(operand: Operand, offset: str) -> str:
+    """An element of an operand as it stands in memory, unmasked; of a number, the number."""
+    return f"tl.load(v{operand.value} + ({offset}))"

@@ -1,0 +1,262 @@
+"""Brings factors of large products into a layout from which tensor cores and the copy engine take them.
+
+    32-bit and 8-bit factors     tensor cores read them along K alone: others are transposed, but for one 32-bit factor,
+                                 which can go through registers
+    f32 in full precision        threads read lines of the right factor as they do those of the result: one that lies
+                                 along its sum is transposed
+    lines of any length          the copy engine wants them apart by multiples of 16 bytes: others are copied
+
+into a temporary, by a stage of its own before the product. Worth it where every element is then used often enough.
+Constants lie so from the beginning (`contraction.packed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from motet.compiler.codegen.triton.gemm.operand_layout import matrix_of
+from motet.compiler.codegen.triton.rows.loops import Task, power_of_two
+from motet.compiler.codegen.triton.text.writer import is_windowed, source_of
+from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value, item_bytes, row_major
+from motet.compiler.kernels.product import match_product
+from motet.compiler.targets.gpu import GpuTarget
+
+_ALIGNMENT = 16  # bytes
+_OFTEN = 256  # times that each element is used
+_CHANNELS = 16  # of an image, for which another layout pays
+_FEW = 8  # channels that one access moves
+_TOGETHER = 4  # elements of 16 bits that the processor copies without looking at them, at least
+_LARGE = 25  # places of a window
+_HOPPER = 90
+
+
+def aligned(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list[int], ...], factor: str) -> Kernel:
+    """`kernel` with the factors of its product `stage` copied where that pays; `classes` are its dimensions that are
+    batch, M, N and K, `factor` the dtype that is multiplied."""
+    product = match_product(stage)
+    if product is None or target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
+        return kernel
+    batch, m, n, k = classes
+    sides = ((product.lhs.input, m, n), (product.rhs.input, n, m))
+    windowed = [is_windowed(stage.inputs[number]) for number, *_ in sides]
+    if any(windowed):
+        image = sides[windowed.index(True)][0]
+        return kernel if all(windowed) else _channels_last(kernel, stage, image, classes, factor)
+    if any(stage.inputs[number].padding is not None for number, *_ in sides):
+        return kernel
+    spared = _through_registers(kernel, stage, sides, batch, k) if item_bytes(factor) == 4 else None
+    for number, own, other in sides:
+        access = stage.inputs[number]
+        value = kernel.values[access.value]
+        often = _count(stage, other)
+        if value.dtype != factor or often < _OFTEN or value.role == "constant" or number == spared:
+            continue
+        short = item_bytes(factor) != 2
+        if _lies_well(kernel, stage, access, batch, own, k, short):
+            continue
+        kernel, stage = _copied(kernel, stage, number, [*batch, *own, *k])
+    return kernel
+
+
+def columns_last(kernel: Kernel, stage: Stage, target: GpuTarget, classes: tuple[list[int], ...]) -> Kernel:
+    """`kernel` with the factor of its product `stage` of f32 in full precision that `runs_along` copied, where each
+    element is used often."""
+    batch, m, n, k = classes
+    found = runs_along(kernel, stage, classes)
+    if found is None or target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes):
+        return kernel
+    number, own = found
+    often = _count(stage, n if own == m else m)
+    if often < _OFTEN or kernel.values[stage.inputs[number].value].role == "constant":
+        return kernel
+    return _copied(kernel, stage, number, [*batch, *k, *own])[0]
+
+
+def runs_along(kernel: Kernel, stage: Stage, classes: tuple[list[int], ...]) -> tuple[int, list[int]] | None:
+    """The input and the dimensions of the factor whose dimensions lie side by side in the result, but which lies along
+    its sum itself, where there is one."""
+    product = match_product(stage)
+    if product is None:
+        return None
+    _, m, n, k = classes
+    side_by_side = _fastest(kernel, stage.outputs[0])
+    for number, own in ((product.lhs.input, m), (product.rhs.input, n)):
+        access = stage.inputs[number]
+        if side_by_side in own and _fastest(kernel, access) in k and not is_windowed(access):
+            return number, own
+    return None
+
+
+def _fastest(kernel: Kernel, access: Access) -> int | None:
+    """The dimension along which what is accessed lies side by side."""
+    order = kernel.values[access.value].order
+    return access.map[order[-1]].single if order else None
+
+
+def _through_registers(
+    kernel: Kernel, stage: Stage, sides: Sequence[tuple[int, list[int], list[int]]], batch: Sequence[int],
+    k: Sequence[int],
+) -> int | None:
+    """The input whose 32-bit numbers a ring (`ring.py`) takes across their sum: one of two, the larger."""
+    if batch:
+        return None
+    found = [
+        (_count(stage, own), number) for number, own, _ in sides
+        if not _lies_well(kernel, stage, stage.inputs[number], batch, own, k, True)
+        and _lies_well(kernel, stage, stage.inputs[number], batch, own, k, False)
+    ]
+    return max(found)[1] if found else None
+
+
+def _channels_last(
+    kernel: Kernel, stage: Stage, image: int, classes: tuple[list[int], ...], factor: str
+) -> Kernel:
+    """`kernel` with the image and the filters of a convolution copied so that channels lie side by side, in lines that
+    begin where the copy engine wants them: tensor cores read 32-bit and 8-bit factors along K alone, and threads load
+    others element by element where windows move along their lines."""
+    access = stage.inputs[image]
+    value = kernel.values[access.value]
+    channel = next((
+        (axis, entry.single) for axis, entry in enumerate(access.map)
+        if entry.single is not None and stage.iterators[entry.single] == "reduction"
+    ), None)
+    if channel is None or value.dtype != factor or value.order[-1] == channel[0]:
+        return kernel
+    axis, dim = channel
+    pixels = {d for entry in access.map for d, c in enumerate(entry.coefficients) if c} | set(classes[0])
+    window = [d for d in classes[3] if d != dim]
+    often = _count(stage, [d for d in (*classes[1], *classes[2]) if d not in pixels]) * _count(stage, window)
+    if _count(stage, [dim]) < _CHANNELS:
+        return _few_channels(kernel, stage, image, channel, window) if item_bytes(factor) == 2 else kernel
+    if item_bytes(factor) == 2 and often < _OFTEN:
+        return kernel
+    kernel, stage = _reordered(kernel, stage, image, (*(a for a in range(value.rank) if a != axis), axis))
+    product = match_product(stage)
+    if product is None:
+        return kernel
+    other = product.rhs.input if product.lhs.input == image else product.lhs.input
+    filters = stage.inputs[other]
+    if kernel.values[filters.value].role == "constant" or filters.padding is not None:
+        return kernel
+    _, m, n, k = classes
+    read = {d for entry in filters.map for d, c in enumerate(entry.coefficients) if c}
+    dims = [*(d for d in (*m, *n) if d in read), *(d for d in k if d != dim), dim]
+    return _copied(kernel, stage, other, dims)[0]
+
+
+def _few_channels(
+    kernel: Kernel, stage: Stage, image: int, channel: tuple[int, int], window: Sequence[int]
+) -> Kernel:
+    """`kernel` with an image of few channels copied so that they lie side by side, with channels of zeros until an
+    access moves them all, where windows are large and overlap: one access instead of one for each channel."""
+    access = stage.inputs[image]
+    value = kernel.values[access.value]
+    axis, dim = channel
+    count = _count(stage, [dim])
+    wanted = max(_TOGETHER, power_of_two(count))
+    last = access.map[value.order[-1]]
+    steps = [c for d, c in enumerate(last.coefficients) if c and stage.iterators[d] == "parallel"]
+    overlap = _count(stage, [d for d in window if last.coefficients[d]]) > max(steps, default=1)
+    if not 1 < count <= _FEW or _count(stage, window) < _LARGE or not overlap or access.padding not in (None, 0):
+        return kernel
+    shape = tuple(wanted if a == axis else size for a, size in enumerate(value.shape))
+    order = (*(a for a in range(value.rank) if a != axis), axis)
+    here = tuple(_unit(value.rank, a) for a in range(value.rank))
+    index = len(kernel.values)
+    copy = Stage(
+        shape, ("parallel",) * value.rank, (Access(access.value, here, 0),), (Access(index, here),), (None,), (), (0,),
+        f"a layout for {stage.source}" if stage.source else "",
+    )
+    product = match_product(stage)
+    if product is None:
+        return kernel
+    other = product.rhs.input if product.lhs.input == image else product.lhs.input
+    filters = stage.inputs[other]
+    wide = replace(
+        stage, sizes=tuple(wanted if d == dim else size for d, size in enumerate(stage.sizes)),
+        inputs=tuple(replace(a, padding=0) if a is filters else a for a in stage.inputs),
+    )
+    kernel = replace(kernel, stages=tuple(wide if each is stage else each for each in kernel.stages))
+    temporary = Value(shape, value.dtype, "temporary", order)
+    return _before(kernel, wide, copy, temporary, image, replace(access, value=index))[0]
+
+
+def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]) -> tuple[Kernel, Stage]:
+    """`kernel` with what input `number` of `stage` reads from copied before it, to a temporary in another order, whose
+    lines begin at multiples of what the copy engine wants."""
+    access = stage.inputs[number]
+    value = kernel.values[access.value]
+    index = len(kernel.values)
+    here = tuple(_unit(value.rank, axis) for axis in range(value.rank))
+    copy = Stage(
+        value.shape, ("parallel",) * value.rank, (Access(access.value, here),), (Access(index, here),), (None,), (),
+        (0,), f"a layout for {stage.source}" if stage.source else "",
+    )
+    shape = list(value.shape)
+    shape[order[-1]] = _padded([shape[order[-1]]], value.dtype)[0]
+    temporary = Value(tuple(shape), value.dtype, "temporary", order)
+    return _before(kernel, stage, copy, temporary, number, replace(access, value=index))
+
+
+def _count(stage: Stage, dims: Sequence[int]) -> int:
+    count = 1
+    for d in dims:
+        size = stage.sizes[d]
+        count *= size if isinstance(size, int) else 1
+    return count
+
+
+def _lies_well(
+    kernel: Kernel, stage: Stage, access: Access, batch: Sequence[int], own: Sequence[int], k: Sequence[int],
+    along_k: bool,
+) -> bool:
+    """Whether the copy engine can bring a factor as it lies, and tensor cores take it."""
+    source = source_of(kernel, access, stage.sizes)
+    task = Task(kernel, stage, None, {}, (), "", "")
+    loops, depth, others = ([*task.merged(dims)] for dims in (own, k, batch))
+    found = matrix_of(source, loops, depth, others)
+    return found is not None and not (along_k and found.across)
+
+
+def _copied(kernel: Kernel, stage: Stage, number: int, dims: Sequence[int]) -> tuple[Kernel, Stage]:
+    """`kernel` with input `number` of `stage` copied before it, to a temporary over the loops `dims`."""
+    access = stage.inputs[number]
+    value = kernel.values[access.value]
+    sizes = [stage.sizes[d] for d in dims]
+    depth = sum(stage.iterators[d] == "reduction" for d in dims)
+    shape = _padded(sizes, value.dtype) if depth == 1 else tuple(sizes)
+    temporary = Value(shape, value.dtype, "temporary", row_major(len(dims)))
+    index = len(kernel.values)
+    remapped = tuple(
+        Affine(tuple(entry.coefficients[d] for d in dims), entry.constant) for entry in access.map
+    )
+    copy = Stage(
+        tuple(sizes), ("parallel",) * len(dims), (Access(access.value, remapped),),
+        (Access(index, tuple(_unit(len(dims), position) for position in range(len(dims)))),), (None,), (), (0,),
+        f"a layout for {stage.source}" if stage.source else "",
+    )
+    rank = len(stage.sizes)
+    return _before(kernel, stage, copy, temporary, number, Access(index, tuple(_unit(rank, d) for d in dims)))
+
+
+def _before(
+    kernel: Kernel, stage: Stage, copy: Stage, temporary: Value, number: int, own: Access
+) -> tuple[Kernel, Stage]:
+    """`kernel` with the stage `copy` before `stage`, whose input `number` then reads `own` of what it makes."""
+    changed = replace(stage, inputs=tuple(own if i == number else a for i, a in enumerate(stage.inputs)))
+    stages: list[Stage] = []
+    for each in kernel.stages:
+        stages += [copy, changed] if each is stage else [each]
+    return replace(kernel, values=(*kernel.values, temporary), stages=tuple(stages)), changed
+
+
+def _unit(rank: int, position: int) -> Affine:
+    return Affine(tuple(int(i == position) for i in range(rank)))
+
+
+def _padded(sizes: Sequence[Size], dtype: str) -> tuple[Size, ...]:
+    """`sizes` with the last one rounded up, so that lines begin at multiples of what the copy engine wants."""
+    multiple = _ALIGNMENT // item_bytes(dtype)
+    last = sizes[-1]
+    return (*sizes[:-1], -(-last // multiple) * multiple if isinstance(last, int) else last)

@@ -1,0 +1,195 @@
+"""Sums of products as Triton programs, a tile of the result for each. How tiles are chosen is in `tiles.py`, what a
+contraction is in `contraction.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of
+from motet.compiler.codegen.triton.gemm.tiles import PRECISIONS, Tile, stored_as
+from motet.compiler.codegen.triton.rows.loops import Loop, Task, ceiling, power_of_two, total
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.scalars import carried_type, constant, rounded
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
+from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.strides import Extent, Place
+
+_TOGETHER = 128  # tiles that are made at a time
+_LEAVING = ("f16", "bf16", "f32", "i32", "i8", "f8E4M3FN", "f8E5M2")  # dtypes of results that the copy engine stores
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A launch read as a contraction; `left` and `right` are the inputs that have M and N. `factor` is the dtype in
+    which the factors are multiplied (`tf32` and `tf32x3` for f32 of that precision), `sum` the one of their products'
+    sum."""
+
+    task: Task
+    left: Place
+    right: Place
+    factor: str
+    sum: str
+    batch: tuple[Loop, ...]
+    m: tuple[Loop, ...]
+    n: tuple[Loop, ...]
+    k: tuple[Loop, ...]
+
+
+def product_form(c: Contraction, tile: Tile, left: Matrix | None, right: Matrix | None) -> Form:
+    """A contraction by `tile`s; `left` and `right` are its factors where they can be described."""
+    described = None if left is None or right is None or tile.kind == "pointers" else (left, right)
+    w = Writer(c.task.kernel, c.task.buffers, (tile.m, tile.n))
+    _tile(w, c, tile, described)
+    tasks = product((ceiling(total(c.m), tile.m), ceiling(total(c.n), tile.n), total(c.batch).expression))
+    return Form(w.module(c.task.symbol, c.task.about), tasks, tile.warps, tile.stages, tile.label, early=False)
+
+
+def stay(tiles: Expr, processors: int) -> Expr:
+    """The grid of programs that stay: as many as there are processors, or tiles."""
+    return min(tiles, processors) if isinstance(tiles, int) else ["min", tiles, processors]
+
+
+def leaving(c: Contraction) -> Matrix | None:
+    """The result that the copy engine can store, if there is one."""
+    places = [place for place in c.task.stored.values() if place.dtype in _LEAVING]
+    found = (matrix_of(place, c.m, c.n, c.batch) for place in places)
+    return next((matrix for matrix in found if matrix is not None), None)
+
+
+def _tile(w: Writer, c: Contraction, tile: Tile, described: tuple[Matrix, Matrix] | None) -> None:
+    """The lines that make a program's tile."""
+    rows, columns, depth = total(c.m), total(c.n), total(c.k)
+    batch, pm, pn = tile_of(w, c, tile)
+    if described is not None:
+        _describe(w, described, tile, batch)
+    corner = w.define("m", f"{pm} * {tile.m}"), w.define("n", f"{pn} * {tile.n}")
+    row = w.define("m", f"{corner[0]} + {w.range(0)}")
+    column = w.define("n", f"{corner[1]} + {w.range(1)}")
+    masks = {
+        axis: w.define("b", f"{point} < {w.extent(count)}")
+        for axis, point, count, block in ((0, row, rows, tile.m), (1, column, columns, tile.n))
+        if count.known is None or count.factor % block
+    }
+    at = dict(batch)
+    at |= w.decompose(Coordinate(row, frozenset({0})), c.m) if c.m else {}
+    at |= w.decompose(Coordinate(column, frozenset({1})), c.n) if c.n else {}
+    w.line(f"acc = tl.zeros(({tile.m}, {tile.n}), {carried_type(c.sum)})")
+    turns = depth.known is None or depth.factor > tile.k or described is not None
+    if turns:
+        w.line(f"for k in range(0, {w.extent(depth)}, {tile.k}):")
+        w.level += 1
+    if described is not None:
+        _described_step(w, c, described, corner)
+    else:
+        _step(w, c, tile, at, masks, "k + " if turns else "")
+    w.level -= turns
+    w.shape, w.masks, w.remembered = (tile.m, tile.n), masks, {}
+    finish(w, c, "acc", at)
+
+
+def finish(w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate]) -> None:
+    """What is done to the sum of products `value`, and stored."""
+    value = whole(w, c, value, at)
+    if c.task.epilogue is not None:
+        w.finish(c.task.epilogue, value, at, c.task.stored)
+
+
+def whole(
+    w: Writer, c: Contraction, value: str, at: Mapping[int, Coordinate], beside: Mapping[int, str] | None = None
+) -> str:
+    """The sum of products `value` with what it begins with, as the program rounds it, carried. `beside` are values that
+    need not be read."""
+    task = c.task
+    dtype = task.kernel.values[task.stage.outputs[0].value].dtype
+    init = task.inits[0]
+    if isinstance(init, Place):
+        known = (beside or {}).get(init.value)
+        value = w.define("x", f"{value} + {known or w.read(init, at)}")
+    elif init:
+        value = w.define("x", f"{value} + {constant(init, dtype)}")
+    if carried_type(dtype) != carried_type(c.sum):
+        value = w.define("x", f"{value}.to({carried_type(dtype)})")
+    return w.define("x", rounded(value, dtype))
+
+
+def tile_of(w: Writer, c: Contraction, tile: Tile) -> tuple[dict[int, Coordinate], str, str]:
+    """Which tile a program makes: groups of rows of tiles go over their columns together, so that what they share is
+    still in the cache."""
+    p = w.program()
+    m, n = (_blocks(w, total(loops), block) for loops, block in ((c.m, tile.m), (c.n, tile.n)))
+    at: dict[int, Coordinate] = {}
+    if c.batch:
+        at = w.decompose(Coordinate(w.define("p", f"{p} // ({m} * {n})")), c.batch)
+        p = w.define("p", f"{p} % ({m} * {n})")
+    if m == "1" or n == "1":
+        return (at, "0", p) if m == "1" else (at, p, "0")
+    group = group_of(tile.m, tile.n)
+    first = w.define("g", f"{p} // ({group} * {n}) * {group}")
+    height = w.define("g", f"tl.minimum({m} - {first}, {group})")
+    rest = w.define("g", f"{p} % ({group} * {n})")
+    return at, w.define("p", f"{first} + {rest} % {height}"), w.define("p", f"{rest} // {height}")
+
+
+def group_of(m: int, n: int) -> int:
+    """How many rows of tiles go over their columns together: so many that what all processors make at a time is about
+    as high as it is wide."""
+    return power_of_two(round((_TOGETHER * n / m) ** 0.5 * 0.75))
+
+
+def _blocks(w: Writer, count: Extent, block: int) -> str:
+    return f"tl.cdiv({w.extent(count)}, {block})" if count.known is None else str(-(-count.factor // block))
+
+
+# -- factors ---------------------------------------------------------------------------------------
+
+
+def _describe(w: Writer, described: tuple[Matrix, Matrix], tile: Tile, at: Mapping[int, Coordinate]) -> None:
+    left, right = described
+    lines = (tile.k, tile.m) if left.across else (tile.m, tile.k)
+    w.line(f"a = tl.make_tensor_descriptor({left.describe(w, at, lines)})")
+    lines = (tile.n, tile.k) if right.across else (tile.k, tile.n)
+    w.line(f"b = tl.make_tensor_descriptor({right.describe(w, at, lines)})")
+
+
+def _described_step(
+    w: Writer, c: Contraction, described: tuple[Matrix, Matrix], corner: tuple[str, str]
+) -> None:
+    """One turn along K, by descriptors: beyond the end they give zeros. The tile begins at `corner`."""
+    left, right = described
+    m, n, k = (f"tl.cast({at}, tl.int32)" if w.wide else at for at in (*corner, "k"))
+    x = w.define("x", f"a.load([{k}, {m}]).T" if left.across else f"a.load([{m}, {k}])")
+    y = w.define("x", f"b.load([{n}, {k}]).T" if right.across else f"b.load([{k}, {n}])")
+    multiply(w, c, x, y)
+
+
+def _step(w: Writer, c: Contraction, tile: Tile, at: dict[int, Coordinate], masks: dict[int, str], begin: str) -> None:
+    """One turn along K: both factors are read, and multiplied."""
+    w.remembered = {}
+    left = factor_of(w, c, c.left, (tile.m, tile.k), 1, at, {0: masks.get(0)}, begin)
+    right = factor_of(w, c, c.right, (tile.k, tile.n), 0, at, {1: masks.get(1)}, begin)
+    multiply(w, c, left, right)
+
+
+def multiply(w: Writer, c: Contraction, left: str, right: str, acc: str = "acc") -> None:
+    precision = f', input_precision="{PRECISIONS[c.factor]}"' if c.factor in PRECISIONS else ""
+    w.line(f"{acc} = tl.dot({left}, {right}, {acc}{precision}, out_dtype={carried_type(c.sum)})")
+
+
+def factor_of(
+    w: Writer, c: Contraction, source: Place, shape: tuple[int, int], axis: int, at: dict[int, Coordinate],
+    masks: dict[int, str | None], begin: str,
+) -> str:
+    """A tile of a factor, of `shape`; K runs along `axis`."""
+    w.shape = shape
+    w.masks = {a: mask for a, mask in masks.items() if mask is not None}
+    depth = w.define("k", f"{begin}{w.range(axis)}")
+    length = total(c.k)
+    if length.known is None or length.factor % shape[axis]:
+        w.masks[axis] = w.define("b", f"{depth} < {w.extent(length)}")
+    points = at | w.decompose(Coordinate(depth, frozenset({axis})), c.k)
+    value = w.read(source, points, other="0", raw=True)
+    dtype = source.dtype
+    wanted = stored_as(c.factor)
+    return value if dtype == wanted else w.define("x", f"{value}.to({carried_type(wanted)})")

@@ -1,0 +1,97 @@
+"""Small products on the processors' own units: few results for each program, so that all processors have some, and all
+that they are made of read at once.
+
+A tile of threads has its results' factors in registers and adds up in halves, lane by lane: there is no loop along the
+sum and no factor in shared memory, so that what it takes is about one access to memory and a launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.codegen.triton.gemm.products import Contraction, finish
+from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.scalars import carried_type
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
+from motet.compiler.ir.expressions import product
+from motet.compiler.kernels.strides import Place
+from motet.compiler.targets.gpu import GpuTarget
+
+_DEEPEST = 256  # products of each result
+_PRODUCTS = 2048  # of the threads of a warp
+
+
+@dataclass(frozen=True)
+class _Block:
+    """`m` times `n` results."""
+
+    m: int
+    n: int
+    warps: int
+
+    @property
+    def label(self) -> str:
+        return f"spread {self.m}x{self.n} warps={self.warps}"
+
+
+_SHAPES = (_Block(1, 32, 4), _Block(2, 32, 4), _Block(2, 64, 4), _Block(4, 32, 4))
+
+
+def emit(c: Contraction, target: GpuTarget) -> tuple[Form, ...]:
+    """The best first; none where a product is too large for it. Raises `Unsupported`."""
+    return tuple(_form(c, block) for block in _blocks(c, target))
+
+
+def _blocks(c: Contraction, target: GpuTarget) -> list[_Block]:
+    """The smallest that leave no processor more than one program, where there is such a one."""
+    m, n, k, batch = (total(loops).known for loops in (c.m, c.n, c.k, c.batch))
+    if m is None or n is None or k is None or batch is None or k > _DEEPEST:
+        return []
+    if c.factor not in ("f32", "f64") or is_windowed(c.task.stage.inputs[0]) or is_windowed(c.task.stage.inputs[1]):
+        return []
+    fitting = [block for block in _SHAPES if batch * -(-m // block.m) * -(-n // block.n) <= target.processors]
+    return [block for block in fitting if block.m * block.n * power_of_two(k) <= _PRODUCTS * block.warps][:2]
+
+
+def _form(c: Contraction, block: _Block) -> Form:
+    task, depth = c.task, power_of_two(total(c.k).factor)
+    shape = block.m, depth, block.n
+    w = Writer(task.kernel, task.buffers, shape)
+    rows, columns = total(c.m), total(c.n)
+    p = w.program()
+    across, down = (-(-extent.factor // side) for extent, side in ((columns, block.n), (rows, block.m)))
+    batch = w.decompose(Coordinate(w.define("p", f"{p} // {across * down}")), c.batch) if c.batch else {}
+    first = w.define("m", f"{p} % {down} * {block.m}")
+    second = w.define("n", f"{p} // {down} % {across} * {block.n}")
+    at = batch | _points(w, c, first, second, block, (0, 2))
+    depths = w.define("k", w.range(1))
+    if total(c.k).factor % depth:
+        w.masks[1] = w.define("b", f"{depths} < {total(c.k).factor}")
+    inside = at | w.decompose(Coordinate(depths, frozenset({1})), c.k)
+    kind = carried_type(c.sum)
+    left, right = (_read(w, source, inside, kind) for source in (c.left, c.right))
+    acc = w.define("x", f"tl.sum({left} * {right}, 1)")
+    w.shape, w.masks, w.remembered = (block.m, block.n), {}, {}
+    finish(w, c, acc, batch | _points(w, c, first, second, block, (0, 1)))
+    tasks = product((ceiling(rows, block.m), ceiling(columns, block.n), total(c.batch).expression))
+    return Form(w.module(task.symbol, task.about), tasks, block.warps, 1, block.label)
+
+
+def _points(
+    w: Writer, c: Contraction, first: str, second: str, block: _Block, axes: tuple[int, int]
+) -> dict[int, Coordinate]:
+    """The coordinates of rows and columns, which begin at `first` and `second`, along `axes` of the tile."""
+    at: dict[int, Coordinate] = {}
+    for begin, loops, side, axis in ((first, c.m, block.m, axes[0]), (second, c.n, block.n, axes[1])):
+        point = w.define("i", f"{begin} + {w.range(axis)}")
+        if total(loops).factor % side:
+            w.masks[axis] = w.define("b", f"{point} < {total(loops).factor}")
+        at |= w.decompose(Coordinate(point, frozenset({axis})), loops) if loops else {}
+    return at
+
+
+def _read(w: Writer, source: Place, at: dict[int, Coordinate], kind: str) -> str:
+    """A factor, carried, with zeros where there is none."""
+    value = w.read(source, at, other="0")
+    return value if carried_type(source.dtype) == kind else w.define("x", f"{value}.to({kind})")

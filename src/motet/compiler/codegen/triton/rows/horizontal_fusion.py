@@ -1,0 +1,99 @@
+"""Launches that need nothing of one another, such as the parts of a concatenation, as one: programs of all of them in a
+grid, each of which runs the text of its own.
+
+    copy a to the first half of y; copy b to the second half  →  if number < …: copy a; else: copy b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.writer import gathered
+from motet.compiler.kernels.kernel import Access, Stage
+
+_MARK = "@triton.jit\n"
+_NUMBER = "tl.program_id(0)"
+MOST = 32  # launches in one
+
+
+def are_apart(earlier: Sequence[Stage], later: Stage) -> bool:
+    """Whether `later` neither reads nor writes what one of `earlier` writes, nor writes what one reads."""
+    written, read = later.outputs, _read(later)
+    tables = {*gathered(later).values()}
+    for stage in earlier:
+        if tables & {access.value for access in stage.outputs}:
+            return False
+        if {access.value for access in written} & {*gathered(stage).values()}:
+            return False
+        pairs = [(one, other) for one in stage.outputs for other in (*written, *read)]
+        pairs += [(one, other) for one in _read(stage) for other in written]
+        if any(_meet(one, stage.sizes, other, later.sizes) for one, other in pairs):
+            return False
+    return True
+
+
+def _read(stage: Stage) -> list[Access]:
+    return [*stage.inputs, *(init for init in stage.inits if isinstance(init, Access))]
+
+
+def _meet(one: Access, sizes: Sequence[object], other: Access, others: Sequence[object]) -> bool:
+    """Whether two accesses may touch the same element."""
+    if one.value != other.value:
+        return False
+    for mine, theirs in zip(_ranges(one, sizes), _ranges(other, others), strict=True):
+        if mine is not None and theirs is not None and (mine[1] < theirs[0] or theirs[1] < mine[0]):
+            return False
+    return True
+
+
+def _ranges(access: Access, sizes: Sequence[object]) -> list[tuple[int, int] | None]:
+    """The first and the last index along each axis; None where that is not known."""
+    found: list[tuple[int, int] | None] = []
+    for entry in access.map:
+        low = high = entry.constant
+        known = True
+        for coefficient, size in zip(entry.coefficients, sizes, strict=True):
+            if coefficient and not isinstance(size, int):
+                known = False
+            elif coefficient and isinstance(size, int):
+                low += min(0, coefficient * (size - 1))
+                high += max(0, coefficient * (size - 1))
+        found.append((low, high) if known else None)
+    return found
+
+
+def together(forms: Sequence[Form], symbol: str) -> Form | None:
+    """One form that does what `forms`, of programs called `symbol`, do; None where how many programs they have is known
+    only when running."""
+    counts = [form.tasks for form in forms if isinstance(form.tasks, int)]
+    if len(counts) != len(forms):
+        return None
+    helpers: dict[str, None] = {}
+    parts: list[str] = []
+    for number, form in enumerate(forms):
+        *own, main = form.source.split(_MARK)[1:]
+        helpers |= dict.fromkeys(text.rstrip() for text in own)
+        part = main.rstrip().replace(f"def {symbol}(", f"def part_{number}(number, ", 1)
+        parts.append(part.replace(_NUMBER, "number"))
+    head = forms[0].source.split(_MARK)[0].rstrip()
+    imports = [line for form in forms for line in form.source.split(_MARK)[0].splitlines() if line.startswith("from ")]
+    missing = [line for line in dict.fromkeys(imports) if line not in head.splitlines()]
+    arguments = parts[0].split("(number, ", 1)[1].split(")", 1)[0]
+    functions = [*helpers, *parts, _main(symbol, arguments, counts)]
+    text = "\n".join([head, *missing]) + "\n\n\n" + "\n\n\n".join(_MARK + each for each in functions) + "\n"
+    tasks: Expr = sum(counts)
+    label = next((form.label for form in forms if form.label), "")
+    return Form(text, tasks, max(form.warps for form in forms), max(form.stages for form in forms), label)
+
+
+def _main(symbol: str, arguments: str, counts: Sequence[int]) -> str:
+    lines = [f"def {symbol}({arguments}):", f"    number = {_NUMBER}"]
+    begin = 0
+    for number, count in enumerate(counts):
+        last = number == len(counts) - 1
+        word = "else:" if last else f"{'elif' if number else 'if'} number < {begin + count}:"
+        lines += [f"    {word}", f"        part_{number}(number - {begin}, {arguments})"]
+        begin += count
+    return "\n".join(lines)

@@ -1,0 +1,411 @@
+"""Rows: stages over the same rows, with reductions along them; softmax, normalisations, sums, extremes, products of a
+matrix and a vector.
+
+A program has some rows. Where a row fits the registers of a block, it is read once, and every stage runs on it there.
+Else the row is gone over in passes, one for all reductions that do not wait for each other and one for what is written;
+element-wise values are calculated again in each pass that needs them, which costs less than keeping them in memory.
+What the passes read stays in registers, as it stands in memory, where it fits there: a long row is then read once, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two
+from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
+from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
+from motet.compiler.kernels.kernel import Access, item_bytes
+from motet.compiler.kernels.reduction import Reduction
+from motet.compiler.kernels.rows import Rows, translated
+from motet.compiler.kernels.strides import ONE, ZERO, Place
+from motet.compiler.targets.gpu import GpuTarget
+
+_ROW = 16384  # elements of a row up to which a block keeps it
+_TILE = 2048  # elements that one program works on, where rows are shorter
+_CHUNK = 1024  # of a row, in one turn of a pass
+_LONG_CHUNK = 8192  # of a long row that several passes go over: few blocks at once, whose rows the second cache holds
+_KEPT_WARPS = 16  # of a block that keeps a long row
+_KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
+_VECTOR = 16  # bytes of one access
+_FEW = 64  # elements up to which a reduction may be a loop in every point
+# The same pairs of short numbers, of which no compiler knows that they are: grids have one dimension, the z is 0.
+_HIDE = (
+    'tl.inline_asm_elementwise("{{ .reg .b32 z; mov.u32 z, %ctaid.z; add.u32 $0, $1, z; }}", "=r,r", [{}], dtype={}, '
+    "is_pure=False, pack=2)"
+)
+
+
+# -- emission --------------------------------------------------------------------------------------
+
+
+def suits(rows: Rows) -> bool:
+    """Whether tiles along rows beat a loop in every point: windows, and short rows that lie across, do not."""
+    if rows.length.known is None or rows.length.factor > _FEW:
+        return True
+    if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
+        return False
+    return len(rows.stages) > 1 or lies_along(rows)
+
+
+def lies_along(rows: Rows) -> bool:
+    """Whether what is read lies along the rows, not across them."""
+    along = across = 0
+    for s, stage in enumerate(rows.stages):
+        for access in stage.inputs:
+            strides = {
+                number: stride
+                for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+                if number is not None and stride != ZERO
+            }
+            fastest = next((number for number, stride in strides.items() if stride == ONE), None)
+            if fastest is None:
+                continue
+            extent = [*rows.outer, *rows.inner][fastest].known or _ROW
+            weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count, then long lines
+            if fastest >= len(rows.outer):
+                along = max(along, weight)
+            else:
+                across = max(across, weight)
+    return along >= across
+
+
+def emit(
+    rows: Rows, stored: dict[int, Place], buffers: tuple[int, ...], symbol: str, about: str, target: GpuTarget
+) -> tuple[Form, ...]:
+    """Programs for all of `rows`; the values in `stored` are written. Raises `Unsupported`."""
+    height, width = _shape(rows, target)
+    whole = rows.length.known is not None and width >= rows.length.factor
+    forms: list[Form] = []
+    piece = 0 if whole else _piece(rows)
+    if piece:
+        e = _Emitter(rows, stored, buffers, 1, piece, True, target.family)
+        e.run()
+        forms.append(Form(e.w.module(symbol, about), ceiling(rows.count, 1), _KEPT_WARPS, 1, "kept"))
+    e = _Emitter(rows, stored, buffers, height, width, whole, target.family)
+    e.run()
+    warps = max(1, min(16, height * width // 1024)) if whole else max(1, min(8, height * width // 256))
+    if width == _LONG_CHUNK and not whole:
+        warps = 16
+    tasks = ceiling(rows.count, height)
+    forms.append(Form(e.w.module(symbol, about), tasks, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece)))
+    return tuple(forms)
+
+
+def _piece(rows: Rows) -> int:
+    """How much of a long row the threads of a block take at once where they keep what several passes read; 0 where
+    that does not fit their registers, or is read by one pass alone."""
+    length = rows.length.known
+    kept = _kept(rows)
+    if length is None or _passes(rows) < 2 or not kept or not lies_along(rows):
+        return 0
+    sizes = [item_bytes(rows.kernel.values[access.value].dtype) for _, access in kept]
+    threads = 32 * _KEPT_WARPS
+    width = threads * _VECTOR // max(sizes)
+    fits = sum(sizes) * width * -(-length // width) <= threads * _KEPT_BYTES
+    return width if fits else 0
+
+
+def _passes(rows: Rows) -> int:
+    """How often a row is gone over, at most."""
+    return sum(map(bool, rows.reduces)) + any(w and not r for w, r in zip(rows.wide, rows.reduces, strict=True))
+
+
+def _kept(rows: Rows) -> list[tuple[int, Access]]:
+    """What reductions read along rows, as stages and their accesses, each place once."""
+    producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
+    todo = [s for s, reduces in enumerate(rows.reduces) if reduces]
+    stages = set(todo)
+    while todo:
+        for access in rows.stages[todo.pop()].inputs:
+            s = producer.get(access.value)
+            if s is not None and s not in stages:
+                stages.add(s)
+                todo.append(s)
+    inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
+    found: dict[tuple[int, str], tuple[int, Access]] = {}
+    for s in sorted(stages):
+        for access in rows.stages[s].inputs:
+            strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+            if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
+                continue
+            found.setdefault((access.value, repr(translated(rows, s, access))), (s, access))
+    return list(found.values())
+
+
+def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
+    """How many rows a program has, and how much of a row it has at once."""
+    length = rows.length.known
+    count = rows.count.known or 1 << 20
+    if not lies_along(rows):
+        height = min(64, power_of_two(count))
+        while height > 16 and -(-count // height) < target.processors:
+            height //= 2
+        width = min(_TILE // height, power_of_two(length or _CHUNK))
+        return height, max(1, width)
+    if length is None or power_of_two(length) > _ROW:
+        return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
+    width = power_of_two(length)
+    height = max(1, min(_TILE // width, power_of_two(count)))
+    while height > 1 and -(-count // height) < target.processors:
+        height //= 2
+    return height, width
+
+
+@dataclass
+class _Emitter:
+    """Writes a program over tiles of `height` rows and `width` of their elements. `whole`: that is all of a row, or
+    what it is made of stays in registers, in as many tiles as there are."""
+
+    rows: Rows
+    stored: dict[int, Place]
+    buffers: tuple[int, ...]
+    height: int
+    width: int
+    whole: bool
+    family: str
+    made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the pass under way
+
+    def __post_init__(self) -> None:
+        rows = self.rows
+        self.w = Writer(rows.kernel, self.buffers, (self.height, self.width))
+        length = rows.length.factor
+        self.pieces = -(-length // self.width) if self.whole and length > self.width else 0
+        self.whole = self.whole and not self.pieces
+        self.producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
+        self.at: dict[int, Coordinate] = {}  # by loop
+        self.waiting: list[int] = []  # reductions that the next pass does
+        self.columns: list[tuple[dict[int, Coordinate], str | None]] = []  # of pieces, with their masks
+        self.passes = 0
+        self.latest: dict[str, tuple[int, str, str]] = {}  # what is kept: the pass, what holds it, and the number
+
+    def run(self) -> None:
+        w, rows = self.w, self.rows
+        row = w.define("r", f"{w.program()} * {self.height} + {w.range(0)}")
+        count = rows.count
+        if count.known is None or count.factor % self.height:
+            w.masks[0] = w.define("m", f"{row} < {w.extent(count)}")
+        loops = [(size, number) for number, size in enumerate(rows.outer)]
+        self.at |= w.decompose(Coordinate(row, frozenset({0})), loops) if loops else {}
+        if self.whole:
+            self._columns("")
+        if self.pieces:
+            self._load()
+        for s in range(len(rows.stages)):
+            self._stage(s)
+        self._flush()
+        self._finish()
+
+    def _load(self) -> None:
+        """Read what is kept of all pieces, before anything waits for it."""
+        for number in range(self.pieces):
+            self._columns(f"{number * self.width} + " if number else "", number == self.pieces - 1)
+            self.columns.append((dict(self.at), self.w.masks.get(1)))
+            for s, access in _kept(self.rows):
+                source = source_of(self.rows.kernel, access, self.rows.stages[s].sizes)
+                self.w.read(source, self._points(s), raw=self._hides(source))
+
+    def _stage(self, s: int) -> None:
+        if self.waiting and self._needs(s) & {a.value for t in self.waiting for a in self.rows.stages[t].outputs}:
+            self._flush()
+        if self.rows.reduces[s]:
+            self.waiting.append(s)
+        elif not self.rows.wide[s]:
+            self._evaluate(s, self.made)
+            for access in self.rows.stages[s].outputs:
+                self._store(s, access, self.made[access.value])
+
+    def _needs(self, s: int) -> set[int]:
+        """The values of these stages that stage `s` depends on."""
+        found: set[int] = set()
+        todo = [s]
+        while todo:
+            for access in self.rows.stages[todo.pop()].inputs:
+                if access.value in self.producer and access.value not in found:
+                    found.add(access.value)
+                    todo.append(self.producer[access.value])
+        return found
+
+    # -- passes ------------------------------------------------------------------------------------
+
+    def _columns(self, begin: str, last: bool = True) -> None:
+        """The coordinates along the row, from `begin` on; those of the `last` ones may not exist."""
+        w, rows = self.w, self.rows
+        column = w.define("c", f"{begin}{w.range(1)}")
+        w.masks.pop(1, None)
+        length = rows.length
+        if last and (not length.known or length.factor % self.width):  # of no elements all are masked
+            w.masks[1] = w.define("m", f"{column} < {w.extent(length)}")
+        loops = [(size, len(rows.outer) + number) for number, size in enumerate(rows.inner)]
+        self.at |= w.decompose(Coordinate(column, frozenset({1})), loops)
+
+    def _turns(self) -> Iterator[dict[int, str]]:
+        """A pass: for each of its turns the values that are known in it."""
+        w = self.w
+        self.passes += 1
+        if self.whole:
+            yield self.made
+            return
+        for at, mask in self.columns:
+            self.at = at | {number: self.at[number] for number in range(len(self.rows.outer))}
+            w.masks = {axis: text for axis, text in w.masks.items() if axis != 1} | ({1: mask} if mask else {})
+            yield dict(self.made)
+        if self.pieces:
+            return
+        w.line(f"for k in range(0, {w.extent(self.rows.length)}, {self.width}):")
+        w.level += 1
+        w.remembered = {}
+        self._columns("k + ")
+        yield dict(self.made)
+        w.level -= 1
+        w.remembered = {}
+
+    def _flush(self) -> None:
+        """One pass for the reductions that wait."""
+        if not self.waiting:
+            return
+        w = self.w
+        sums: dict[tuple[int, int], str] = {}
+        if not self.whole:
+            for s in self.waiting:
+                for k, each in enumerate(self.rows.reduces[s]):
+                    kind = carried_type(each.accumulator)
+                    sums[s, k] = w.define("a", f"tl.full({w.tile}, {beginning(each)}, {kind})")
+        for known in self._turns():
+            for s in self.waiting:
+                terms = self._terms(s, known)
+                for k, (each, term) in enumerate(zip(self.rows.reduces[s], terms, strict=True)):
+                    spread = w.spread(term, each.accumulator)
+                    mask = " & ".join(w.mask_of((1,)))
+                    value = w.define("t", masked(each, mask, spread) if mask else spread)
+                    if self.whole:
+                        sums[s, k] = value
+                    else:
+                        w.line(f"{sums[s, k]} = {combine(each, sums[s, k], value)}")
+        for s in self.waiting:
+            self._gather(s, sums)
+        self.waiting = []
+
+    def _gather(self, s: int, sums: dict[tuple[int, int], str]) -> None:
+        """The totals of rows, with what the outputs held before."""
+        stage, w = self.rows.stages[s], self.w
+        for k, (each, access, init) in enumerate(zip(self.rows.reduces[s], stage.outputs, stage.inits, strict=True)):
+            value = w.define("t", across(w, each, sums[s, k], 1))
+            dtype = self.rows.kernel.values[access.value].dtype
+            if isinstance(init, Access):
+                first = w.read(source_of(self.rows.kernel, init, stage.sizes), self._points(s))
+                value = w.define("t", combine(each, first, value))
+            elif init is not None and init != each.identity:
+                value = w.define("t", combine(each, constant(init, dtype), value))
+            self.made[access.value] = w.define("t", narrowed(each, value))
+            self._store(s, access, self.made[access.value])
+
+    def _finish(self) -> None:
+        """One pass for all that is written along rows."""
+        wanted = [
+            (s, access) for s, stage in enumerate(self.rows.stages)
+            if self.rows.wide[s] and not self.rows.reduces[s]
+            for access in stage.outputs if access.value in self.stored
+        ]
+        if not wanted:
+            return
+        for known in self._turns():
+            for s, access in wanted:
+                self._evaluate(s, known)
+                self._store(s, access, known[access.value])
+
+    # -- points ------------------------------------------------------------------------------------
+
+    def _points(self, s: int) -> dict[int, Coordinate]:
+        """The coordinates of a stage's own dimensions."""
+        return {
+            d: self.at[number] for d, number in enumerate(self.rows.dims[s]) if number is not None and number in self.at
+        }
+
+    def _operands(self, s: int, known: dict[int, str]) -> list[str | None]:
+        stage = self.rows.stages[s]
+        found: list[str | None] = []
+        for access in stage.inputs:
+            if access.value in self.producer:
+                if access.value not in known:
+                    self._evaluate(self.producer[access.value], known)
+                found.append(known[access.value])
+            else:
+                found.append(self._read(source_of(self.rows.kernel, access, stage.sizes), s))
+        return found
+
+    def _read(self, source: Place, s: int) -> str:
+        """What stage `s` reads. Of what pieces keep each pass converts it anew: the compiler would else keep what it
+        converted in the first one, which takes twice the registers."""
+        if not self._hides(source):
+            return self.w.read(source, self._points(s))
+        w, dtype = self.w, source.dtype
+        raw = w.read(source, self._points(s), raw=True)
+        if 1 not in self.w.offset(source, self._points(s)).axes:
+            return w.define("x", from_storage(raw, dtype))
+        since, held, value = self.latest.get(raw, (0, raw, ""))
+        if since != self.passes:
+            if since:
+                held = w.define("h", _HIDE.format(held, storage_type(dtype)))
+            value = w.define("x", from_storage(held, dtype))
+            self.latest[raw] = (self.passes, held, value)
+        return value
+
+    def _hides(self, source: Place) -> bool:
+        """Whether what is read stays in registers as it stands in memory, and is not what is computed with."""
+        short = source.dtype in ("f16", "bf16")
+        return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
+
+    def _dtypes(self, s: int) -> list[str]:
+        stage = self.rows.stages[s]
+        return [self.rows.kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
+
+    def _evaluate(self, s: int, known: dict[int, str]) -> None:
+        """Add to `known` what an element-wise stage makes."""
+        stage = self.rows.stages[s]
+        if all(access.value in known for access in stage.outputs):
+            return
+        running: list[str | None] = []
+        for access, init in zip(stage.outputs, stage.inits, strict=True):
+            if isinstance(init, Access):
+                source: Place = source_of(self.rows.kernel, init, stage.sizes)
+                running.append(self._read(source, s))
+            else:
+                dtype = self.rows.kernel.values[access.value].dtype
+                running.append(None if init is None else constant(init, dtype))
+        operands = [*self._operands(s, known), *running]
+        names = self.w.body(stage.body, operands, self._dtypes(s), self._points(s))
+        for access, k in zip(stage.outputs, stage.yields, strict=True):
+            known[access.value] = names[k]
+
+    def _terms(self, s: int, known: dict[int, str]) -> list[str]:
+        """What a reduction gathers at each point."""
+        stage = self.rows.stages[s]
+        found = self.rows.reduces[s]
+        first = len(stage.inputs) + len(stage.outputs)
+        skip = frozenset(each.last - first for each in found)
+        operands = [*self._operands(s, known), *(None for _ in stage.outputs)]
+        names = self.w.body(stage.body, operands, self._dtypes(s), self._points(s), skip)
+        return [names[each.term] for each in found]
+
+    def _store(self, s: int, access: Access, value: str) -> None:
+        if access.value not in self.stored:
+            return
+        place = self.rows.place(access, s)
+        narrow = not self.rows.wide[s] or bool(self.rows.reduces[s])
+        if narrow:
+            self.w.write(place, self._points(s), value, (self.height, 1))
+        else:
+            self.w.write(place, self._points(s), value)
+
+
+def across(w: Writer, each: Reduction, text: str, axis: int) -> str:
+    """All points along an axis of the tile combined; the axis stays, with extent 1."""
+    name = each.op.partition(".")[2]
+    if name in ("addf", "addi") and each.dtype != "i1":
+        return f"tl.sum({text}, {axis}, keep_dims=True).to({carried_type(each.accumulator)})"
+    helper, definition = helper_of(each)
+    w.helpers[helper] = definition
+    return f"tl.reduce({text}, {axis}, {helper}, keep_dims=True)"

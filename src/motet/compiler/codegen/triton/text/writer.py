@@ -1,0 +1,376 @@
+"""Writes one program: the text of a Triton function over a tile of points.
+
+A tile has up to three axes. Every coordinate of a loop nest is an expression that varies over some of them, written
+so that expressions over different axes broadcast against each other: `i[:, None]` along axis 0 of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from motet.artifact.schema import STATUS_BYTES
+from motet.compiler.codegen.triton.text.scalars import (
+    Unsupported,
+    by_constant,
+    carried_type,
+    constant,
+    expression,
+    from_storage,
+    number,
+    to_storage,
+)
+from motet.compiler.kernels.epilogue import Epilogue
+from motet.compiler.kernels.kernel import EXTENT, Access, Affine, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.strides import ONE, Extent, Place, bounded_place_of, memory_strides
+
+_WIDE = 1 << 31  # elements from which on offsets take 64 bits
+Axes = frozenset[int]
+NO_AXES: Axes = frozenset()
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """The index of a loop: its text, and the axes of the tile that it varies over."""
+
+    text: str
+    axes: Axes = NO_AXES
+
+
+def source_of(kernel: Kernel, access: Access, sizes: Sequence[Size]) -> Place:
+    """`access` in a nest of loops of `sizes`. Raises `Unsupported` for a diagonal of dynamic extents."""
+    place = bounded_place_of(kernel, access, sizes)
+    if place is None:
+        raise Unsupported("a diagonal of dynamic extents")
+    return place
+
+
+def is_wide(kernel: Kernel) -> bool:
+    """Whether offsets may need 64 bits: some tensor is that large, or of unknown size."""
+    return any(_elements(value) is None or (_elements(value) or 0) >= _WIDE for value in kernel.values)
+
+
+def _elements(value: Value) -> int | None:
+    count = 1
+    for size in value.shape:
+        if not isinstance(size, int):
+            return None
+        count *= size
+    return count
+
+
+STATUS = Value((STATUS_BYTES // 8,), "i64", "temporary", (0,))
+
+
+def tell(status: str, check: int, index: str, extent: str, outside: str) -> list[str]:
+    """Lines that write to the words `status` points to which check fails where `outside` holds, and at which of a
+    tile's indices of what extent: of several any one."""
+    return [
+        f"tl.store({status} + ({word} + 0 * ({outside})), ({value}) + 0 * ({outside}).to(tl.int64), mask={outside})"
+        for word, value in enumerate((str(check), index, extent))
+    ]
+
+
+class Writer:
+    """The lines of one function over a tile of `shape`; its arguments are `buffers` (indices of values) and the
+    kernel's symbols."""
+
+    def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.buffers = tuple(buffers)
+        self.shape = tuple(shape)
+        self.masks: dict[int, str] = {}  # of axes whose last points may not exist
+        self.lines: list[str] = []
+        self.helpers: dict[str, str] = {}
+        self.level = 1
+        self.remembered: dict[str, str] = {}  # names of what was read, by the text that reads it
+        self.wide = is_wide(kernel)
+        self.exact_quotients = False  # of f32; else off by up to two units of the last place, which takes less
+        self._dense: list[tuple[dict[int, Extent], dict[int, Coordinate], Coordinate]] = []
+        self._count = 0
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.level + text)
+
+    def define(self, prefix: str, text: str) -> str:
+        """A new name for `text`."""
+        name = f"{prefix}{self._count}"
+        self._count += 1
+        self.line(f"{name} = {text}")
+        return name
+
+    def module(self, symbol: str, about: str) -> str:
+        """The whole source: the function `symbol` and what it calls."""
+        arguments = ", ".join([*(f"v{value}" for value in self.buffers), *map(symbol_name, self.kernel.symbols)])
+        body = "\n".join(self.lines)
+        helpers = "".join(f"@triton.jit\n{text}\n\n\n" for text in self.helpers.values())
+        library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
+        return (
+            f'"""{about}\n\n{self.described()}"""\n\nimport triton\nimport triton.language as tl\n{library}\n\n'
+            f"{helpers}@triton.jit\ndef {symbol}({arguments}):\n{body}\n"
+        )
+
+    def described(self) -> str:
+        """What the arguments are, a line for each."""
+        values = [self.kernel.values[value] for value in self.buffers]
+        lines = [
+            f"v{number}: {value.role} {'x'.join(map(str, (*value.shape, value.dtype)))}"
+            + ("" if value.order == tuple(range(value.rank)) else f", dimensions lie as {list(value.order)}")
+            for number, value in zip(self.buffers, values, strict=True)
+        ]
+        return "\n".join([*lines, *(f"{symbol_name(symbol)}: extent {symbol}" for symbol in self.kernel.symbols), ""])
+
+    # -- points ------------------------------------------------------------------------------------
+
+    @property
+    def tile(self) -> str:
+        """The tile's shape as text."""
+        return "(" + "".join(f"{size}, " for size in self.shape).rstrip() + ")"
+
+    def extent(self, extent: Extent) -> str:
+        parts = [symbol_name(symbol) for symbol in extent.symbols]
+        if extent.factor != 1 or not parts:
+            parts.insert(0, str(extent.factor))
+        return " * ".join(parts)
+
+    def program(self) -> str:
+        """The number of this program in its grid."""
+        return self.define("p", "tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
+
+    def range(self, axis: int) -> str:
+        """0, 1, … along `axis` of the tile, in its shape."""
+        if len(self.shape) == 1:
+            return f"tl.arange(0, {self.shape[axis]})"
+        inside = ", ".join(":" if a == axis else "None" for a in range(len(self.shape)))
+        return f"tl.arange(0, {self.shape[axis]})[{inside}]"
+
+    def decompose(self, linear: Coordinate, loops: Sequence[tuple[Extent, int]]) -> dict[int, Coordinate]:
+        """The coordinates of nested `loops` (extent, dimension), the outermost first, at point `linear`."""
+        found: dict[int, Coordinate] = {}
+        rest = linear.text
+        running = ONE
+        strides: dict[int, Extent] = {}
+        for size, dim in reversed(loops):
+            strides[dim] = running
+            running = running * size
+        self._dense.append((strides, found, linear))
+        for position, (size, dim) in reversed(list(enumerate(loops))):
+            if position == 0:
+                found[dim] = Coordinate(rest, linear.axes)
+                break
+            extent = self.extent(size)
+            found[dim] = Coordinate(self.define("i", f"{rest} % ({extent})"), linear.axes)
+            rest = self.define("q", f"{rest} // ({extent})")
+        return dict(found)  # callers change theirs: coordinates that they move are no longer those of `linear`
+
+    def affine(self, entry: Affine, at: Mapping[int, Coordinate]) -> Coordinate:
+        known = entry.constant
+        parts: list[str] = []
+        axes: set[int] = set()
+        for dim, coefficient in enumerate(entry.coefficients):
+            if coefficient and dim in at:
+                if at[dim].text.isdigit():
+                    known += coefficient * int(at[dim].text)
+                else:
+                    parts.append(at[dim].text if coefficient == 1 else f"{at[dim].text} * {coefficient}")
+                axes |= at[dim].axes
+        if known or not parts:
+            parts.append(str(known))
+        return Coordinate(" + ".join(parts), frozenset(axes))
+
+    def offset(self, place: Place, at: Mapping[int, Coordinate]) -> Coordinate:
+        """The element of its value's memory that `place` is at."""
+        known = sum(part.factor for part in place.offset if not part.symbols)
+        parts = [self.extent(part) for part in place.offset if part.symbols]
+        axes: set[int] = set()
+        done: set[int] = set()
+        for strides, points, linear in self._dense:
+            if len(strides) > 1 and all(
+                at.get(dim) is points[dim] and dim < len(place.strides) and place.strides[dim] == stride
+                for dim, stride in strides.items()
+            ):
+                parts.append(linear.text)
+                axes |= linear.axes
+                done |= strides.keys()
+        for dim, stride in enumerate(place.strides):
+            if dim in done or dim not in at or not stride.factor:
+                continue
+            if at[dim].text.isdigit() and not stride.symbols:
+                known += int(at[dim].text) * stride.factor
+            else:
+                parts.append(at[dim].text if stride == ONE else f"{at[dim].text} * {self.extent(stride)}")
+                axes |= at[dim].axes
+        if known or not parts:
+            parts.append(str(known))
+        return Coordinate(" + ".join(f"({part})" if " + " in part else part for part in parts), frozenset(axes))
+
+    def mask_of(self, axes: Iterable[int]) -> list[str]:
+        return [self.masks[axis] for axis in sorted(axes) if axis in self.masks]
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def read(self, source: Place, at: Mapping[int, Coordinate], other: str = "", raw: bool = False) -> str:
+        """What is at `source`: as it is carried, or, if `raw`, as it stands in memory. Points that do not exist give
+        `other`, or anything."""
+        offset = self.offset(source, at)
+        conditions = self.mask_of(offset.axes)
+        for bound in source.bounds:
+            entry = self.affine(bound.entry, at)
+            name = self.remembered.get(entry.text) or self.define("e", entry.text)
+            self.remembered[entry.text] = name
+            conditions += [f"({name} >= 0)", f"({name} < {self.extent(bound.extent)})"]
+        arguments = ""
+        if conditions:
+            arguments = f", mask={' & '.join(conditions)}"
+            filling = number(source.padding, source.dtype) if source.bounds else other
+            arguments += f", other={filling}" if filling else ""
+        text = f"tl.load(v{source.value} + ({offset.text}){arguments})"
+        key = f"raw {text}" if raw else text
+        if key in self.remembered:
+            return self.remembered[key]
+        name = self.define("x", text)
+        carried = name if raw else from_storage(name, source.dtype)
+        self.remembered[key] = name if carried == name else self.define("x", carried)
+        return self.remembered[key]
+
+    def write(
+        self, place: Place, at: Mapping[int, Coordinate], value: str, shape: Sequence[int] | None = None
+    ) -> None:
+        """Store the carried `value`, which has the shape of the tile or `shape`."""
+        offset = self.offset(place, at)
+        text = offset.text
+        shape = self.shape if shape is None else shape
+        axes = offset.axes
+        if not {axis for axis, size in enumerate(shape) if size != 1} <= axes or not axes:
+            text = f"{text} + tl.zeros({tuple(shape)}, tl.int32)"
+            axes = frozenset(axis for axis, size in enumerate(shape) if size == self.shape[axis])
+        mask = " & ".join(self.mask_of(axes))
+        stored = to_storage(f"({value})", place.dtype)
+        self.line(f"tl.store(v{place.value} + ({text}), {stored}{f', mask={mask}' if mask else ''})")
+
+    # -- bodies ------------------------------------------------------------------------------------
+
+    def body(
+        self, body: Sequence[Scalar], operands: Sequence[str | None], dtypes: Sequence[str],
+        at: Mapping[int, Coordinate], skip: frozenset[int] = frozenset(), tables: Mapping[int, int] | None = None,
+        sizes: Sequence[Size] = (),
+    ) -> list[str]:
+        """Names of all body values: `operands` (inputs, running values; None for what is not looked at), of
+        `dtypes`, then one per operation. The operations numbered in `skip` are left out.
+        `tables` are the values that operands stand for which are gathered from, in loops of `sizes`."""
+        names = [operand or "" for operand in operands]
+        kinds = list(dtypes)
+        for position, scalar in enumerate(body):
+            kinds.append(scalar.dtype)
+            if position in skip:
+                names.append("")
+            elif scalar.op == "linalg.index":
+                coordinate = at.get(int(scalar.value or 0), Coordinate("0"))
+                names.append(self.define("x", self.index(coordinate)))
+            elif scalar.op == EXTENT:
+                names.append(self.define("x", f"tl.full((), 0, tl.int64) + {symbol_name(scalar.predicate)}"))
+            elif scalar.op == "tensor.extract" and tables:
+                ends = [_end(body, o - len(operands), sizes) for o in scalar.operands[1:]]
+                indices = [names[o] for o in scalar.operands[1:]]
+                names.append(self._gather(tables[scalar.operands[0]], indices, ends, scalar.check))
+            else:
+                own = [names[o] for o in scalar.operands]
+                text = by_constant(scalar, body, len(operands), own) or self._quotient(scalar, own)
+                text = text or expression(scalar, own, [kinds[o] for o in scalar.operands])
+                names.append(self.define("x", text))
+        return names
+
+    def _quotient(self, scalar: Scalar, x: Sequence[str]) -> str | None:
+        """A quotient of f32 as it should be rounded: indices and truth values may be made of it."""
+        if not self.exact_quotients or scalar.op != "arith.divf" or scalar.dtype != "f32":
+            return None
+        return f"tl.div_rn({x[0]}, {x[1]})"
+
+    def _gather(self, value: int, indices: Sequence[str], ends: Sequence[Size | None], check: int) -> str:
+        """The element of a tensor at indices that were calculated; those outside are brought to its border, and the
+        status says that `check` fails, if it is one. An index that is known to be below `end` is taken as it is where
+        that is inside: elements side by side are then seen to be so, and moved together."""
+        table = self.kernel.values[value]
+        parts: list[str] = []
+        exists = self.mask_of(range(len(self.shape)))
+        for index, end, size, stride in zip(indices, ends, table.shape, memory_strides(table), strict=True):
+            inside = index
+            if end != size and not (isinstance(end, int) and isinstance(size, int) and end <= size):
+                last = self.extent(Extent.of(size))
+                inside = self.define("i", f"tl.maximum(tl.minimum({index}, {last} - 1), 0)")
+                if check:
+                    outside = self.define("o", f"({' & '.join([*exists, f'({inside} != {index})'])}) != 0")
+                    for line in tell(f"v{self.buffers[-1]}", check, index, last, outside):
+                        self.line(line)
+            parts.append(f"{inside} * ({self.extent(stride)})")
+        mask = " & ".join(exists)
+        text = f"tl.load(v{value} + ({' + '.join(parts) or '0'}){f', mask={mask}' if mask else ''})"
+        return self.define("x", from_storage(text, table.dtype))
+
+    def index(self, coordinate: Coordinate) -> str:
+        """A coordinate as bodies see it. One without axes may be a Python number, which has no type."""
+        return f"({coordinate.text}).to(tl.int64)" if coordinate.axes else f"tl.full((), {coordinate.text}, tl.int64)"
+
+    def spread(self, text: str, dtype: str) -> str:
+        """A carried value in every point of the tile, in exactly its type: what loops hand from turn to turn."""
+        return f"tl.broadcast_to({text}, {self.tile}).to({carried_type(dtype)})"
+
+    def finish(
+        self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, Place],
+        beside: Mapping[int, str] | None = None,
+    ) -> dict[int, str]:
+        """Run the stages of `epilogue` on the carried `value`; values in `stored` are written there. `beside` are other
+        values that are there already. Returns all that was made."""
+        made = {**(beside or {}), epilogue.value: value}
+        if epilogue.value in stored:
+            self.write(stored[epilogue.value], at, value)
+        for step in epilogue.steps:
+            operands: list[str | None] = []
+            dtypes: list[str] = []
+            inputs = len(step.stage.inputs)
+            for position, (read, known) in enumerate(zip(step.reads, step.known, strict=True)):
+                is_input = position < inputs
+                access = step.stage.inputs[position] if is_input else step.stage.outputs[position - inputs]
+                dtype = self.kernel.values[access.value].dtype
+                if known is not None:
+                    operands.append(made[known])
+                elif isinstance(read, Place):
+                    operands.append(self.read(read, at))
+                else:
+                    operands.append(None if read is None else constant(read, dtype))
+                dtypes.append(dtype)
+            names = self.body(step.stage.body, operands, dtypes, at)
+            for (output, _), k in zip(step.writes, step.stage.yields, strict=True):
+                made[output] = names[k]
+                if output in stored:
+                    self.write(stored[output], at, names[k])
+        return made
+
+
+def gathered(stage: Stage) -> dict[int, int]:
+    """The inputs of `stage` that stand for all of a tensor, with its value."""
+    tables = {scalar.operands[0] for scalar in stage.body if scalar.op == "tensor.extract"}
+    return {position: stage.inputs[position].value for position in tables}
+
+
+def _end(body: Sequence[Scalar], position: int, sizes: Sequence[Size]) -> Size | None:
+    """What operation `position` of a body stays below, where it is the index of one of the loops of `sizes`."""
+    if position < 0 or body[position].op != "linalg.index" or not sizes:
+        return None
+    return sizes[int(body[position].value or 0)]
+
+
+def is_windowed(access: Access) -> bool:
+    """Whether an axis is read along two loops at once, as convolutions and poolings do."""
+    return any(sum(map(bool, entry.coefficients)) > 1 for entry in access.map)
+
+
+def symbol_name(symbol: str) -> str:
+    """A symbol as the name of an argument."""
+    return f"s_{symbol}"
+
+
+def output_dtypes(kernel: Kernel, stage: Stage) -> list[str]:
+    return [kernel.values[access.value].dtype for access in stage.outputs]
