@@ -9,7 +9,7 @@ import onnx
 import pytest
 from tests.integration.onnx_nodes import Node, model_of, run
 
-from motet.compiler.frontends.onnx import load_onnx
+from motet.compiler.frontends.onnx.loading import load_onnx
 from motet.errors import CallError, CompileError
 
 RANDOM = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from tests.integration.onnx_nodes import Node, model_of, run
 
-from motet.compiler.frontends.onnx import load_onnx
+from motet.compiler.frontends.onnx.loading import load_onnx
 from motet.errors import CompileError
 
 RANDOM = np.random.default_rng(0)

@@ -169,7 +169,7 @@ def _load(wanted: Surroundings) -> None:
     """Load for later jobs what this one has to load itself."""
     names = ["motet.compiler.codegen.triton.backend"] * any(":" in target for target in wanted.targets)
     if wanted.onnx and importlib.util.find_spec("onnx") is not None:
-        names.append("motet.compiler.frontends.onnx")
+        names.append("motet.compiler.frontends.onnx.loading")
     for name in names:
         with contextlib.suppress(ImportError):  # as above
             importlib.import_module(name)

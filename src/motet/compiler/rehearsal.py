@@ -38,7 +38,7 @@ def rehearse_onnx() -> None:
     import onnx
     from onnx import helper
 
-    from motet.compiler.frontends.onnx import load_onnx
+    from motet.compiler.frontends.onnx.loading import load_onnx
 
     kind = onnx.TensorProto.FLOAT
     inputs = [helper.make_tensor_value_info(name, kind, [8, 8]) for name in "xw"]

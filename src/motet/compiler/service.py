@@ -362,7 +362,7 @@ def _shapes(given: str | None) -> str:
 
 def _sequences(given: str | None) -> str:
     if given:
-        from motet.compiler.frontends.onnx_interface import parse_sequences
+        from motet.compiler.frontends.onnx.interface import parse_sequences
 
         parse_sequences(given)
     return given or ""

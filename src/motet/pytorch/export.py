@@ -3,7 +3,7 @@
 The module is traced by torch.export, its operators are decomposed to those that the MLIR wheel lowers, and its graph
 becomes MLIR in the `torch` dialect. That is all that happens in the caller's process: the text and the parameters
 beside it are one serialised program (`motet/builder/serialized.py`), which the compiler takes from there
-(`compiler/frontends/torch.py`).
+(`compiler/frontends/torch/loading.py`).
 """
 
 # torch need not be installed, and much of it has no types.
@@ -27,7 +27,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_map
 
 from motet.builder.serialized import write_serialized
-from motet.compiler.frontends.torch_interface import Interface
+from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import decompositions, experts, fourier_forms, orders, transformers, writes

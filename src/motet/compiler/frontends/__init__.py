@@ -36,12 +36,12 @@ def load_source(
 
         return load_serialized(source, file, place)
     if kind == "archive" and not isinstance(source, str):
-        from motet.compiler.frontends.torch_archive import load_archive
+        from motet.compiler.frontends.torch.archive import load_archive
 
         return load_archive(source[:], file, place)
     text = text_of(source, file)
     if kind == "stablehlo":
-        from motet.compiler.frontends.stablehlo import load_stablehlo
+        from motet.compiler.frontends.stablehlo.loading import load_stablehlo
 
         return load_stablehlo(text, file, place)
     from motet.compiler.frontends.mlir import load_mlir
@@ -52,8 +52,8 @@ def load_source(
 def _load_onnx(
     source: Content, file: str, place: Place, path: str, states: dict[str, State] | None, sequences: str
 ) -> Program:
-    from motet.compiler.frontends.onnx import load_onnx
-    from motet.compiler.frontends.onnx_data import DataFiles
+    from motet.compiler.frontends.onnx.data import DataFiles
+    from motet.compiler.frontends.onnx.loading import load_onnx
 
     program = load_onnx(source, file, DataFiles(path, states) if path else None, sequences)
     with program.module.context as context, ir.Location.unknown():

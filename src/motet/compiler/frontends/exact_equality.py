@@ -9,7 +9,7 @@ its pipelines, so every equality is rewritten. It folds no other comparison of a
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx_tensors import create, kind_of
+from motet.compiler.frontends.onnx.tensors import create, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 

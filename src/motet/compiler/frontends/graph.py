@@ -57,7 +57,7 @@ def load_serialized(data: Content, file: str, place: Place = erase_devices) -> P
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise wrong(str(error).split("\n")[0] or type(error).__name__) from None
     if INTERFACE in metadata:
-        from motet.compiler.frontends.torch import load_torch
+        from motet.compiler.frontends.torch.loading import load_torch
 
         return load_torch(text, metadata[INTERFACE], arrays, file, place)
     return load_graph(str(text), arrays, file, place)

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+from motet.compiler.frontends.iree.resolve_flow import ResolveFlow
+from motet.compiler.frontends.iree.tensor_spellings import OPERATIONS
 from motet.compiler.frontends.left_attributes import tell_of_left_attributes
 from motet.compiler.frontends.locations import compile_error, locate, relocate
 from motet.compiler.frontends.ml_program import read_ml_program_globals
 from motet.compiler.frontends.normal_form import normal_form
 from motet.compiler.frontends.normaliser import Source
-from motet.compiler.frontends.resolve_flow import ResolveFlow
 from motet.compiler.frontends.spellings import modernise, resources
-from motet.compiler.frontends.tensor_spellings import OPERATIONS
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import DEVICE_OP, TRANSFER_OP
 from motet.compiler.ir.find import find_operations

@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from motet.compiler.frontends.device_spellings import device_edits
 from motet.compiler.frontends.gpu.spellings import launch_edits
+from motet.compiler.frontends.iree.device_spellings import device_edits
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
 
 Rule = Callable[[Source, int], list[Edit]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.onnx_tensors import create, kind_of
+from motet.compiler.frontends.onnx.tensors import create, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from motet.compiler.passes.base import AnyPass
 
 PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "motet.compiler.frontends": ("crop-pads", "lower-complex-functions", "read-value-extents", "resolve-flow"),
+    "motet.compiler.frontends": ("crop-pads", "lower-complex-functions", "read-value-extents"),
+    "motet.compiler.frontends.iree": ("resolve-flow",),
     "motet.compiler.frontends.gpu": ("gpu-concurrency", "lower-launches", "map-loops-to-gpu"),
     "motet.compiler.placement": (
         "anchor-operations", "annotate-affinities", "assign-devices", "check-code", "erase-devices", "fold-transfers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx_import import TO_LINALG
+from motet.compiler.frontends.onnx.mlir_import import TO_LINALG
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
 from motet.compiler.ir.program import Program
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from motet.compiler.frontends.onnx import load_onnx
+from motet.compiler.frontends.onnx.loading import load_onnx
 from motet.errors import CompileError
 
 

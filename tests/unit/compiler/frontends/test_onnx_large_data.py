@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from motet.compiler.frontends.onnx_model import MAP_BYTES, OnnxModel, read_model
+from motet.compiler.frontends.onnx.model import MAP_BYTES, OnnxModel, read_model
 from motet.errors import CompileError
 
 onnx = pytest.importorskip("onnx")

@@ -1,0 +1,48 @@
+"""Puts the nodes of a branch in the place of an If whose condition is known when compiling.
+
+    c = True; y = If(c) { then: z = Squeeze(x) } { else: z = Identity(x) }    →    z = Squeeze(x); y = Identity(z)
+
+Exporters write one where the rank of a result depends on an extent, as that of PyTorch's `squeeze` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from motet.compiler.frontends.onnx.bodies import graphs_of
+from motet.compiler.frontends.onnx.model import OnnxModel
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def inline_branches(model: OnnxModel) -> bool:
+    """In place, in the graph of `model`, whose bodies have names of their own; whether there was any."""
+    import onnx
+
+    graph = model.proto.graph
+    if not any(node.op_type == "If" and node.input[0] in model.constants for node in graph.node):
+        return False
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        condition = model.constants.get(node.input[0]) if node.op_type == "If" and node.input else None
+        if condition is None or condition.size != 1:
+            nodes.append(node)
+            continue
+        branch = _branch(node, "then_branch" if condition.any() else "else_branch")
+        nodes += branch.node
+        nodes += [
+            onnx.helper.make_node("Identity", [value.name], [output], f"{node.name}/{output}")
+            for value, output in zip(branch.output, node.output, strict=False) if output
+        ]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return True
+
+
+def _branch(node: onnx.NodeProto, name: str) -> onnx.GraphProto:
+    for item, graph in zip(node.attribute, graphs_of(node), strict=True):
+        if item.name == name:
+            return graph
+    raise ValueError(f"an If without {name}")

@@ -1,0 +1,206 @@
+"""Stretches operands that broadcast along extents that only a call knows.
+
+    %2 = torch.operator "onnx.Add"(%0, %1)       cf.assert (n = m, or n = 1, or m = 1)
+         : [?], [?]                        →     %a = torch_c.to_builtin_tensor %0
+                                                 %b = linalg.generic {extract %a[linalg.index 0 · (n = 1 ? 0 : 1)]}
+                                                 %x = torch_c.from_builtin_tensor %b … and so for %1
+                                                 %2 = torch.operator "onnx.Add"(%x, %y)
+
+An operand whose extent may be 1 where another's is not is stretched: `settle_stretches` drops that where the extents
+turn out to be the same expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from motet.compiler.frontends.onnx.conditions import condition_of
+from motet.compiler.frontends.onnx.places import Node, Operand, Place, assert_any, assert_that, builtin, i64, on_indices
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of
+from motet.compiler.frontends.onnx.writing import REQUIRE
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import constant_index, extent_of
+from motet.compiler.ir.source_names import names_of
+
+_BROADCASTS = (
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
+    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Xor",
+)  # fmt: skip
+
+
+def _broadcast(node: Node) -> None:
+    """All operands, of which any may be stretched."""
+    _stretch_together(node, [(operand, 0) for operand in node.operands])
+
+
+def _where(node: Node) -> None:
+    """Where that stands for an assertion (`Numbers.require`) becomes one; else its operands broadcast."""
+    name = next((name for name in names_of(node.op.location) if REQUIRE in name), "")
+    if not name:
+        _broadcast(node)
+        return
+    source, said = name.split(REQUIRE, 1)
+    operator, text = said.split(": ", 1)
+    place = ir.Location.fused([ir.Location.name(source)], ir.StringAttr.get(operator))
+    with place:
+        condition = condition_of(node.op.operands[0])
+        if condition is None:
+            condition = create("tensor.extract", node.operands[0].kind.scalar, [builtin(node.operands[0])])
+        assert_that(condition, text)
+    node.op.results[0].replace_all_uses_with(node.op.operands[1])
+    node.op.erase()
+
+
+def _matmul(node: Node) -> None:
+    """Axes before the two of a matrix."""
+    _stretch_together(node, [(operand, 2) for operand in node.operands if operand.rank > 2])
+
+
+def _stretch_together(node: Node, operands: Sequence[tuple[Operand, int]]) -> None:
+    """`operands` broadcast along all axes but so many of the last ones."""
+    targets: dict[int, dict[int, tuple[Place, ...]]] = {operand.number: {} for operand, _ in operands}
+    rank = max((operand.rank - last for operand, last in operands), default=0)
+    for back in range(1, rank + 1):
+        places = [
+            Place(operand, operand.rank - last - back) for operand, last in operands if operand.rank - last >= back
+        ]
+        places = [place for place in places if place.extent != 1]
+        if any(place.may_differ(places[0]) for place in places[1:]):
+            for place in places:
+                if place.is_dynamic:
+                    targets[place.operand.number][place.axis] = tuple(places)
+    for operand, _ in operands:
+        axes = {axis: _together(places) for axis, places in targets[operand.number].items()}
+        if axes:
+            node.op.operands[operand.number] = _stretched(operand, axes)
+
+
+def _together(places: Sequence[Place]) -> ir.Value:
+    """The extent of what `places` broadcast to, which are asserted to fit."""
+    known = next((place for place in places if not place.is_dynamic), None)
+    first, *others = [known, *(place for place in places if place is not known)] if known else places
+    total = first.size
+    for other in others:
+        size = other.size
+        said = f"{first} and {other} must be equal, or one of them 1"
+        if known is not None:
+            assert_any([(size, total), (size, constant_index(1))], said)
+            continue
+        one = constant_index(1)
+        assert_any([(total, size), (total, one), (size, one)], said)
+        # The other one where one is 1; else both are the same. 0 and 1 make 0.
+        least = on_indices("arith.minsi", on_indices("arith.minsi", total, size), one)
+        total = on_indices("arith.muli", on_indices("arith.maxsi", total, size), least)
+    return total
+
+
+def _follow(node: Node) -> None:
+    """Slopes, factors and the like, which are stretched to the first operand."""
+    data, *others = node.operands
+    for other in others:
+        axes: dict[int, ir.Value] = {}
+        for axis in range(other.rank):
+            own, along = Place(other, axis), Place(data, axis + data.rank - other.rank)
+            if own.is_dynamic and along.axis >= 0 and own.may_differ(along):
+                axes[axis] = _to(own, along.size, str(along))
+        if axes:
+            node.op.operands[other.number] = _stretched(other, axes)
+
+
+def _gemm(node: Node) -> None:
+    """The third operand is stretched to the product of the others."""
+    added = node.operand(2)
+    if added is None:
+        return
+    factors = node.operands[0], node.operands[1]
+    product = [Place(factors[0], node.attribute("transA", 0)), Place(factors[1], 1 - node.attribute("transB", 0))]
+    axes: dict[int, ir.Value] = {}
+    for axis in range(added.rank):
+        own, other = Place(added, axis), product[axis + 2 - added.rank]
+        if own.is_dynamic and own.may_differ(other):
+            axes[axis] = _to(own, other.size, str(other))
+    if axes:
+        node.op.operands[2] = _stretched(added, axes)
+
+
+def _to(place: Place, size: ir.Value, what: str) -> ir.Value:
+    """`size`, which the extent at `place` is asserted to be, unless it is 1."""
+    assert_any([(place.size, size), (place.size, constant_index(1))], f"{place} must be 1, or equal to {what}")
+    return size
+
+
+def _expand(node: Node) -> None:
+    data, result = node.operands[0], kind_of(node.op.results[0])
+    if result is None or not any(extent == DYNAMIC for extent in data.kind.extents):
+        return
+    rank = len(result.extents)
+    shape = ir.Operation.create(
+        "torch.operator", results=[ir.Type.parse(f"!torch.vtensor<[{','.join('?' * rank)}],f32>")],
+        operands=[node.op.operands[1]], attributes={"name": ir.StringAttr.get("onnx.ConstantOfShape")},
+    )  # fmt: skip
+    of_shape = ir.RankedTensorType.get([DYNAMIC] * rank, ir.F32Type.get())
+    asked = create("torch_c.to_builtin_tensor", of_shape, shape.results)
+    sizes: list[ir.Value] = []
+    for axis in range(rank):
+        size, own = extent_of(asked, axis), axis - (rank - data.rank)
+        if own >= 0 and data.kind.extents[own] != 1:
+            place = Place(data, own)
+            size = _expanded(place, size, f"{place} and element {axis} of the shape must be equal, or one of them 1")
+        sizes.append(size)
+    value = _read_stretched(data, sizes, range(data.rank))
+    value = create("tensor.cast", result.builtin, [value]) if value.type != result.builtin else value
+    node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [value]))
+    node.op.erase()
+
+
+def _expanded(place: Place, size: ir.Value, said: str) -> ir.Value:
+    one, own = constant_index(1), place.size
+    assert_any([(own, size), (own, one), (size, one)], said)
+    least = on_indices("arith.minsi", on_indices("arith.minsi", own, size), one)
+    return on_indices("arith.muli", on_indices("arith.maxsi", own, size), least)
+
+
+def _stretched(operand: Operand, axes: Mapping[int, ir.Value]) -> ir.Value:
+    """`operand` with other extents along `axes`, of its own rank."""
+    sizes = [axes[axis] if axis in axes else Place(operand, axis).size for axis in range(operand.rank)]
+    made = _read_stretched(operand, sizes, axes)
+    shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in operand.kind.extents)
+    kind = ir.Type.parse(f"!torch.vtensor<[{shape}],{operand.kind.element}>")
+    made = create("tensor.cast", operand.kind.builtin, [made]) if made.type != operand.kind.builtin else made
+    return create("torch_c.from_builtin_tensor", kind, [made])
+
+
+def _read_stretched(operand: Operand, sizes: Sequence[ir.Value], axes: Iterable[int]) -> ir.Value:
+    """A tensor of `sizes` whose elements are those of `operand`, along its `axes` the only one again where it has one:
+    places are multiplied by 0 then, else by 1, so that LLVM makes a loop for each."""
+    source = builtin(operand)
+    rank, shift = len(sizes), len(sizes) - operand.rank
+    moves = {axis: _moves(Place(operand, axis).size) for axis in axes}
+    kind = ir.RankedTensorType.get([DYNAMIC] * rank, operand.kind.scalar)
+    made = ir.Operation.create(
+        "linalg.generic", results=[kind], operands=[create("tensor.empty", kind, sizes)], regions=1, attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
+            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
+        },
+    )  # fmt: skip
+    block = made.regions[0].blocks.append(operand.kind.scalar, arg_locs=[made.location])
+    with ir.InsertionPoint(block):
+        index = ir.IndexType.get()
+        places = [create("linalg.index", index, [], {"dim": i64(axis + shift)}) for axis in range(operand.rank)]
+        places = [on_indices("arith.muli", p, moves[axis]) if axis in moves else p for axis, p in enumerate(places)]
+        element = create("tensor.extract", operand.kind.scalar, [source, *places])
+        ir.Operation.create("linalg.yield", operands=[element])
+    return made.results[0]
+
+
+def _moves(size: ir.Value) -> ir.Value:
+    """0 for an extent of 1, and of 0, which nothing is read of; else 1."""
+    bounded = on_indices("arith.minsi", on_indices("arith.subi", size, constant_index(1)), constant_index(1))
+    return on_indices("arith.maxsi", bounded, constant_index(0))
+
+
+RULES: dict[str, Callable[[Node], None]] = {
+    **dict.fromkeys(_BROADCASTS, _broadcast), "Expand": _expand, "Gemm": _gemm, "LayerNormalization": _follow,
+    "MatMul": _matmul, "PRelu": _follow, "Where": _where,
+}  # fmt: skip

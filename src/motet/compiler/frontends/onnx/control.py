@@ -1,0 +1,219 @@
+"""Writes control flow that the wheel's lowering does not know without.
+
+- If, whose branches only give constants and values from outside, becomes Where;
+- Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch; a later one whose
+  iterations depend on their slices alone, the operators of its body (`maps.py`);
+- Loop, whose number of turns is known and that nothing ends before, becomes its turns, one after the other; as many as
+  its results have slices, where the model declares that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
+from motet.compiler.frontends.onnx.maps import at_once
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
+
+if TYPE_CHECKING:
+    import onnx
+
+_CONVERSIONS = ("Cast", "CastLike", "Identity")
+NODES = 4096  # a loop is taken apart into no more
+
+
+def _choice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    w = Writer(node, facts)
+    chosen: list[str] = []
+    branches = [attribute(node, name, None) for name in ("then_branch", "else_branch")]
+    if any(inner.op_type not in ("Constant", "Identity") for branch in branches for inner in branch.node):
+        return None
+    values = [{n.output[0]: _constant_or_input(n, facts) for n in branch.node} for branch in branches]
+    for results in zip(*(branch.output for branch in branches), strict=True):
+        first, second = (_source(result.name, known) for result, known in zip(results, values, strict=True))
+        shapes = [facts.shapes.get(name) for name in (first, second)]
+        if shapes[0] is None or shapes[0] != shapes[1]:
+            return None
+        chosen.append(w.add("Where", node.input[0], first, second))
+    return w.done(chosen)
+
+
+def _constant_or_input(inner: onnx.NodeProto, facts: Facts) -> str:
+    """What an Identity reads, or, as one of the model's constants, what a Constant has."""
+    import onnx
+
+    if inner.op_type == "Identity":
+        return inner.input[0]
+    item = inner.attribute[0]
+    value = onnx.helper.get_attribute_value(item)
+    array = onnx.numpy_helper.to_array(value) if item.name == "value" else np.array(value)
+    if item.name.startswith(("value_float", "value_int")):
+        array = array.astype(np.float32 if "float" in item.name else np.int64)
+    name = facts.constant(inner, "value", array)
+    facts.shapes[name] = array.shape
+    return name
+
+
+def _source(name: str, known: dict[str, str]) -> str:
+    while name in known:
+        name = known[name]
+    return name
+
+
+def unroll(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """The turns of a Loop, one after the other; None where a call decides how many there are, or they are too many."""
+    turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
+    begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
+    inner: onnx.GraphProto = attribute(node, "body", None)
+    if turns is None or begins is None or not begins.all() or not _goes_on(inner, facts):
+        return None
+    count = max(0, int(turns.reshape(-1)[0]))
+    carried = len(node.input) - 2
+    if (count == 0 and len(inner.output) > 1 + carried) or count * sum(1 for _ in all_nodes(inner)) > NODES:
+        return None
+    w = Writer(node, facts)
+    going = w.constant(np.array(True), "going")
+    values, collected, _ = _turns(w, inner, count, going)
+    return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
+
+
+def _turns(w: Writer, inner: onnx.GraphProto, count: int, going: str) -> tuple[list[str], list[list[str]], list[str]]:
+    """`count` turns of a Loop: what it carries after the last one, what is collected of each turn, and the conditions
+    after each."""
+    carried = len(w.node.input) - 2
+    values = list(w.node.input[2:])
+    collected: list[list[str]] = [[] for _ in inner.output[1 + carried :]]
+    conditions: list[str] = []
+    for turn in range(count):
+        names = {
+            inner.input[0].name: w.constant(np.array(turn, np.int64), "turn"),
+            inner.input[1].name: going,
+            **{value.name: given for value, given in zip(list(inner.input)[2:], values, strict=True)},
+        }
+        _turn(w, inner, names, turn)
+        going, *results = [names.get(value.name, value.name) for value in inner.output]
+        conditions.append(going)
+        values = results[:carried]
+        for found, result in zip(collected, results[carried:], strict=True):
+            found.append(w.over("Unsqueeze", result, [0]))
+    return values, collected, conditions
+
+
+def _loop(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """A Loop whose number of turns is known, or follows from the extents that its results are declared with: a call
+    that asks for another number fails."""
+    if (turns := unroll(node, facts)) is not None:
+        return turns
+    inner: onnx.GraphProto = attribute(node, "body", None)
+    carried = len(node.input) - 2
+    counts = {found for name in node.output[carried:] if name and (found := _slices(name, facts))}
+    count = counts.pop() if len(counts) == 1 else None
+    typed = all(facts.types.get(name) for name in node.output if name)
+    if not count or not typed or count * sum(1 for _ in all_nodes(inner)) > NODES:
+        return None
+    w = Writer(node, facts)
+    begins = node.input[1] or w.constant(np.array(True), "going")
+    values, collected, (*goes_on, last) = _turns(w, inner, count, begins)
+    ends = w.add("Not", last) if not _goes_on(inner, facts) else ""
+    if node.input[0]:
+        exact = w.add("Equal", w.reshape(node.input[0], []), w.constant(np.array(count, np.int64), "turns"))
+        more = w.add("Less", w.constant(np.array(count, np.int64), "turns"), w.reshape(node.input[0], []))
+        ends = w.add("Or", exact, w.add("And", more, w.reshape(ends, []))) if ends else exact
+    conditions = [begins, *goes_on, ends] if ends else [begins, *goes_on]
+    fits = [w.reshape(name, []) for name in dict.fromkeys(conditions)]
+    fine = w.required(w.joined("And", fits), f"its results have {count} slices, those of as many turns")
+    results = [*values, *(w.add("Concat", *found, axis=0) for found in collected)]
+    return w.done([
+        w.add("Where", fine, result, w.constant(np.zeros((), facts.dtype(name)), "zero")) if name else result
+        for result, name in zip(results, node.output, strict=False)
+    ])
+
+
+def _slices(name: str, facts: Facts) -> int | None:
+    """The first extent of a value, or of what it is converted to."""
+    while name:
+        extents = facts.extents(name)
+        if extents and extents[0]:
+            return extents[0]
+        graph = facts.model.proto.graph
+        name = next((n.output[0] for n in graph.node if n.op_type in _CONVERSIONS and n.input[0] == name), "")
+    return None
+
+
+def _scan(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    return at_once(node, facts) if facts.version > 8 else _batches(node, facts)
+
+
+def _batches(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
+    """Of operator set 8: lengths of sequences, then states and operands, all of which begin with the batch."""
+    inner, count = attribute(node, "body", None), attribute(node, "num_scan_inputs", 0)
+    shapes = [facts.shapes.get(name) for name in node.input[1:]]
+    if node.input[0] or not shapes or any(shape is None for shape in shapes):
+        raise facts.model.error(
+            f"node {node.name!r}: Scan of operator set 8 is supported without lengths of sequences, for extents that "
+            "are known when compiling; convert it to operator set 9 or later"
+        )
+    known = [shape for shape in shapes if shape is not None]
+    batch, turns, states = known[0][0], known[-1][1], len(known) - count
+    if not batch or not turns or batch * turns * sum(1 for _ in all_nodes(inner)) > NODES:
+        raise facts.model.error(f"node {node.name!r}: Scan of {batch} batches of {turns} turns is more than is written "
+                                f"out; expected {NODES} nodes; convert it to operator set 9 or later")  # fmt: skip
+    w, backwards = Writer(node, facts), attribute(node, "directions", [0] * count)
+    rows = [_row(w, inner, number, (states, turns, backwards)) for number in range(batch)]
+    return w.done([w.add("Concat", *parts, axis=0) for parts in zip(*rows, strict=True)])
+
+
+def _row(w: Writer, inner: onnx.GraphProto, number: int, form: tuple[int, int, list[int]]) -> list[str]:
+    """The results for one element of the batch, each of which has an axis for it, of extent 1."""
+    states, turns, backwards = form
+    own = [w.over("Squeeze", w.slice_of(name, 0, number), [0]) for name in w.node.input[1:]]
+    values, collected = own[:states], [list[str]() for _ in inner.output[states:]]
+    for turn in range(turns):
+        slices = [
+            w.over("Squeeze", w.slice_of(value, 0, turns - 1 - turn if back else turn), [0])
+            for value, back in zip(own[states:], backwards, strict=True)
+        ]
+        names = {value.name: given for value, given in zip(inner.input, [*values, *slices], strict=True)}
+        _turn(w, inner, names, number * turns + turn)
+        results = [names.get(value.name, value.name) for value in inner.output]
+        values = results[:states]
+        for found, result in zip(collected, results[states:], strict=True):
+            found.append(w.over("Unsqueeze", result, [0]))
+    scanned = [w.add("Concat", *found, axis=0) for found in collected]
+    return [w.over("Unsqueeze", value, [0]) for value in (*values, *scanned)]
+
+
+def _goes_on(inner: onnx.GraphProto, facts: Facts) -> bool:
+    """Whether the condition of a body is the one that it begins with, or always true."""
+    known = {n.output[0]: n.input[0] for n in inner.node if n.op_type in ("Identity", "Cast")}
+    name = _source(inner.output[0].name, known)
+    array = facts.model.constants.get(name)
+    return name == inner.input[1].name or (array is not None and bool(array.all()))
+
+
+def _turn(w: Writer, inner: onnx.GraphProto, names: dict[str, str], turn: int) -> None:
+    """The nodes of the body once more, whose values get the names that `names` has of them then."""
+    for each in inner.node:
+        made = copy(each)
+        made.name = f"{each.name}/{turn}"
+        _rename(made, names)
+        for index, name in enumerate(made.output):
+            if name:
+                names[name] = f"{name}/{turn}"
+                made.output[index] = names[name]
+        w.nodes.append(made)
+
+
+def _rename(node: onnx.NodeProto, names: dict[str, str]) -> None:
+    """Of what a node and its bodies read."""
+    for index, name in enumerate(node.input):
+        node.input[index] = names.get(name, name)
+    for graph in graphs_of(node):
+        for inner in graph.node:
+            _rename(inner, names)
+
+
+RULES: dict[str, Rule] = {"If": _choice, "Loop": _loop, "Scan": _scan}

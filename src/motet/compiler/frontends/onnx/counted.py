@@ -1,0 +1,253 @@
+"""Writes operators whose results are as long as what they find in data with others.
+
+    NonZero(x)    →    a mark for each element, its number among the marked ones (CumSum), places in this order
+                       (ScatterElements), of which as many as there are marks are taken (Slice)
+
+`value_extents` computes the numbers of elements before the rest of the call runs. Compress, NonZero, Unique,
+NonMaxSuppression.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.numbers import Numbers, refused
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+_F32, _I64, _F16, _BF16 = 1, 7, 10, 16  # element types
+_BOOL = 9
+_LARGE = (1 << 31) - 1  # stands for the end, whatever the extent
+
+
+def _places(n: Numbers, marks: str) -> str:
+    """The places of the ones in `marks`, a vector of zeros and ones, in order."""
+    w = n.w
+    extent = w.add("Shape", marks)
+    order = n.sub(w.add("CumSum", marks, n.of(0)), n.of(1))
+    every = w.add("Range", n.of(0), w.reshape(extent, []), n.of(1))
+    # What is not marked goes to one place more than there are.
+    target = n.choose(w.cast(marks, _BOOL), order, w.reshape(extent, [1]))
+    room = w.add("ConstantOfShape", n.add(extent, n.of([1])), value=_zero())
+    found = w.add("ScatterElements", room, target, every)
+    return w.add("Slice", found, n.of([0]), w.reshape(n.sum(marks, 0), [1]), n.of([0]), n.of([1]))
+
+
+def _zero() -> onnx.TensorProto:
+    import onnx
+
+    return onnx.numpy_helper.from_array(np.zeros(1, np.int64))
+
+
+def _flat(w: Writer, value: str) -> str:
+    return value if w.facts.rank(value) == 1 else w.reshape(value, [-1])
+
+
+def _compress(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if node.input[1] in facts.model.constants:
+        return None
+    w, axis = Writer(node, facts), attribute(node, "axis", None)
+    n = Numbers(w)
+    value = node.input[0] if axis is not None else _flat(w, node.input[0])
+    places = _places(n, n.flag(node.input[1]))
+    return w.done([w.add("Gather", value, places, axis=axis or 0)])
+
+
+def _non_zero(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
+    if rank is None or kind is None:
+        raise refused(node, facts, "an operand of unknown rank or type")
+    w = Writer(node, facts)
+    n = Numbers(w)
+    known = facts.shapes.get(node.input[0])
+    if known is not None and 0 in known:
+        return w.done([n.of(np.zeros((rank, 0)))])
+    value = _flat(w, node.input[0])
+    marks = n.flag(value)
+    if kind != _BOOL:
+        zero = w.constant(np.zeros((), facts.dtype(node.input[0])), "zero")
+        marks = n.flag(w.add("Not", w.add("Equal", value, zero)))
+    places = _places(n, marks)
+    shape = n.shape(node.input[0]) if rank else n.of([1])
+    rows: list[str] = []
+    for axis in reversed(range(max(rank, 1))):
+        extent = w.add("Gather", shape, n.of(axis), axis=0)
+        rows.insert(0, w.reshape(w.add("Mod", places, extent) if axis else places, [1, -1]))
+        places = w.add("Div", places, extent)
+    return w.done([w.add("Concat", *rows, axis=0) if len(rows) > 1 else rows[0]])
+
+
+# -- different elements ----------------------------------------------------------------------------
+
+
+def _unique(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Elements, or parts along an axis, in order; those that differ from the one before are the different ones."""
+    rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
+    axis = attribute(node, "axis", None)
+    if rank is None or kind is None or 0 in (facts.shapes.get(node.input[0]) or ()):
+        raise refused(node, facts, "an operand of unknown rank or type, or without elements")
+    w = Writer(node, facts)
+    n = Numbers(w)
+    value, along = node.input[0], 0 if axis is None else axis % rank
+    compared = w.cast(value, _F32 if kind in (_F16, _BF16) else _I64 if kind == _BOOL else kind)
+    if axis is None:
+        value = _flat(w, value)
+        compared = _flat(w, compared)
+        count = w.add("Shape", compared)
+        ordered, order = w.add_all("TopK", 2, compared, count, largest=0)
+        same = w.add("Equal", _but(n, ordered, 1), _but(n, ordered, -1))
+    else:
+        rows = w.add("Transpose", compared, perm=[along, *(a for a in range(rank) if a != along)])
+        rows = w.reshape(rows, [0, -1])
+        count, order = w.reshape(w.add("Gather", w.add("Shape", rows), n.of([0]), axis=0), [1]), _order_of_rows(n, rows)
+        ordered = w.add("Gather", rows, order, axis=0)
+        alike = n.flag(w.add("Equal", _but(n, ordered, 1), _but(n, ordered, -1)))
+        same = w.add("Equal", w.over("ReduceMin", alike, [1], keepdims=0), n.of(1))
+    first = w.add("Concat", n.of([1]), n.flag(w.add("Not", same)), axis=0)
+    group = n.sub(w.add("CumSum", first, n.of(0)), n.of(1))
+    begins = _places(n, first)
+    ends = w.add("Concat", _but(n, begins, 1), count, axis=0)
+    counts, found = n.sub(ends, begins), w.add("Gather", order, begins, axis=0)
+    zeros = w.add("ConstantOfShape", count, value=_zero())
+    inverse = w.add("ScatterElements", zeros, order, group)
+    if not attribute(node, "sorted", 1):
+        marks = w.add("ScatterElements", zeros, found, n.add(n.mul(found, n.of(0)), n.of(1)))
+        places, number = _places(n, marks), n.sub(w.add("CumSum", marks, n.of(0)), n.of(1))
+        counts = w.add("Gather", counts, w.add("Gather", inverse, places, axis=0), axis=0)
+        inverse = w.add("Gather", number, w.add("Gather", found, inverse, axis=0), axis=0)
+        found = places
+    return w.done([w.add("Gather", value, found, axis=along), found, inverse, counts])
+
+
+def _but(n: Numbers, value: str, number: int) -> str:
+    """All but the first, or but the last, along the first axis."""
+    begin, end = (1, _LARGE) if number > 0 else (0, -1)
+    return n.w.slice(value, 0, begin, end)
+
+
+def _order_of_rows(n: Numbers, rows: str) -> str:
+    """Numbers of rows, the least first: each row's place is how many are less, or equal and before it. Two
+    rows are compared at the first column in which they differ."""
+    w = n.w
+    left, right = w.over("Unsqueeze", rows, [1]), w.over("Unsqueeze", rows, [0])
+    differs = n.flag(w.add("Not", w.add("Equal", left, right)))
+    column = w.over("Unsqueeze", w.add("ArgMax", differs, axis=2, keepdims=0), [2])
+    less = n.flag(w.add("Less", right, left))  # the row of the second axis than that of the first
+    less = w.reshape(w.add("GatherElements", less, column, axis=2), [0, -1])
+    equal = n.sub(n.of(1), w.over("ReduceMax", differs, [2], keepdims=0))
+    every = w.add("Range", n.of(0), w.add("Gather", w.add("Shape", rows), n.of(0), axis=0), n.of(1))
+    before = n.flag(n.less(w.reshape(every, [1, -1]), w.reshape(every, [-1, 1])))
+    place = n.sum(n.add(less, n.mul(equal, before)), 1)
+    return w.add("ScatterElements", n.mul(every, n.of(0)), place, every)
+
+
+# -- boxes -----------------------------------------------------------------------------------------
+
+
+def _non_max_suppression(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Boxes by falling score; each is kept unless it overlaps with one that is kept."""
+    scores, names = facts.shapes.get(node.input[1]), [*node.input, "", "", ""]
+    if scores is None or 0 in scores:
+        raise refused(node, facts, "numbers of batches, classes and boxes that a call decides, or that are 0")
+    batches, classes, boxes = scores
+    w = Writer(node, facts)
+    n = Numbers(w)
+    if not names[2]:  # none at most
+        return w.done([n.of(np.zeros((0, 3)))])
+    score, order = w.add_all("TopK", 2, node.input[1], n.of([boxes]))
+    valid = w.cast(n.add(n.mul(order, n.of(0)), n.of(1)), _F32)
+    if names[4]:
+        valid = w.cast(n.less(w.reshape(names[4], []), score), _F32)
+    own = w.reshape(node.input[0], [batches, 1, boxes, 4])
+    own = w.add("Expand", own, n.of([batches, classes, boxes, 4]))
+    places = w.add("Expand", w.over("Unsqueeze", order, [3]), n.of([batches, classes, boxes, 4]))
+    sorted_ = w.add("GatherElements", own, places, axis=2)
+    overlaps = _overlaps(n, sorted_, attribute(node, "center_point_box", 0), names[3])
+    kept = _kept(n, valid, overlaps, (batches, classes, boxes))
+    number = w.add("CumSum", w.cast(kept, _I64), n.of(2))
+    most = w.add("Max", n.read(names[2], []), n.of(0))
+    marks = n.mul(w.cast(kept, _I64), n.flag(w.add("Not", n.less(most, number))))
+    found = _places(n, w.reshape(marks, [-1]))
+    box = w.add("Gather", w.reshape(order, [-1]), found, axis=0)
+    part = w.add("Div", found, n.of(boxes))
+    columns = (w.add("Div", part, n.of(classes)), w.add("Mod", part, n.of(classes)), box)
+    return w.done([w.add("Concat", *(w.reshape(column, [-1, 1]) for column in columns), axis=1)])
+
+
+def _overlaps(n: Numbers, boxes: str, centred: int, threshold: str) -> str:
+    """1 for each pair of boxes that overlap by more than `threshold`, of which the second has the higher score."""
+    w = n.w
+    zero, half = (w.constant(np.array(value, np.float32), "number") for value in (0, 0.5))
+    parts = [w.add("Gather", boxes, n.of(number), axis=3) for number in range(4)]
+    if centred:
+        (x, y, width, height) = parts
+        sides = [(n.sub(a, n.mul(b, half)), n.add(a, n.mul(b, half))) for a, b in ((y, height), (x, width))]
+    else:
+        ends = ((parts[0], parts[2]), (parts[1], parts[3]))
+        sides = [(w.add("Min", *pair), w.add("Max", *pair)) for pair in ends]
+    area = n.mul(*(n.sub(high, low) for low, high in sides))
+    shared: list[str] = []
+    for low, high in sides:
+        begin = w.add("Max", *(w.over("Unsqueeze", low, [axis]) for axis in (2, 3)))
+        end = w.add("Min", *(w.over("Unsqueeze", high, [axis]) for axis in (2, 3)))
+        shared.append(w.add("Max", n.sub(end, begin), zero))
+    both = n.mul(*shared)
+    first, second = (w.over("Unsqueeze", area, [axis]) for axis in (3, 2))
+    part = w.add("Div", both, n.sub(n.add(first, second), both))
+    least = w.reshape(threshold, []) if threshold else zero
+    real = w.add("And", n.less(zero, both), w.add("And", n.less(zero, first), n.less(zero, second)))
+    return w.cast(w.add("And", real, n.less(least, part)), _F32)
+
+
+def _kept(n: Numbers, valid: str, overlaps: str, shape: tuple[int, int, int]) -> str:
+    """1 for each box that is valid and overlaps with none before it that is kept: one box after the other."""
+    import onnx
+
+    w, boxes = n.w, shape[2]
+    earlier = w.constant(np.tri(boxes, k=-1, dtype=np.float32), "earlier")
+    overlaps = n.mul(overlaps, earlier)
+    make, name = onnx.helper.make_node, w.node.name
+    count, go, every = n.of(boxes), w.constant(np.array(True), "go"), n.of(range(boxes))
+    one = w.constant(np.array(1, np.float32), "one")
+    axis = n.of([2])
+    keys = ("i", "go", "kept", "row", "met", "any", "free", "own", "here", "next", "on")
+    inner = {key: f"{name}/{key}" for key in keys}
+    reduce_ = (
+        make("ReduceMax", [inner["met"], axis], [inner["any"]], f"{name}/any", keepdims=1)
+        if w.facts.version >= 18
+        else make("ReduceMax", [inner["met"]], [inner["any"]], f"{name}/any", keepdims=1, axes=[2])
+    )
+    body = onnx.helper.make_graph(
+        [
+            make("Gather", [overlaps, inner["i"]], [inner["row"]], f"{name}/row", axis=2),
+            make("Mul", [inner["row"], inner["kept"]], [inner["met"]], f"{name}/met"),
+            reduce_,
+            make("Sub", [one, inner["any"]], [inner["free"]], f"{name}/free"),
+            make("Mul", [inner["free"], valid], [inner["own"]], f"{name}/own"),
+            make("Equal", [every, inner["i"]], [inner["here"]], f"{name}/here"),
+            make("Where", [inner["here"], inner["own"], inner["kept"]], [inner["next"]], f"{name}/next"),
+            make("Identity", [inner["go"]], [inner["on"]], f"{name}/on"),
+        ],
+        f"{name}/body",
+        [
+            onnx.helper.make_tensor_value_info(inner["i"], _I64, []),
+            onnx.helper.make_tensor_value_info(inner["go"], _BOOL, []),
+            onnx.helper.make_tensor_value_info(inner["kept"], _F32, shape),
+        ],
+        [
+            onnx.helper.make_tensor_value_info(inner["on"], _BOOL, []),
+            onnx.helper.make_tensor_value_info(inner["next"], _F32, shape),
+        ],
+    )
+    none = w.constant(np.zeros(shape, np.float32), "none")
+    return w.add("Loop", count, go, none, body=body)
+
+
+RULES: dict[str, Rule] = {
+    "Compress": _compress, "NonMaxSuppression": _non_max_suppression, "NonZero": _non_zero, "Unique": _unique,
+}  # fmt: skip

@@ -1,0 +1,206 @@
+"""Asserts what operators demand of extents that only a call knows, before they are written with others.
+
+    BatchNormalization(x, s, …)   →   y = Where(Shape(x)[1] = Shape(s)[0], x, x), in whose name REQUIRE is
+                                      BatchNormalization(y, s, …)
+
+What such an operator becomes broadcasts, gathers or pads, where an extent of 1 stretches and a part of the elements
+does for the whole: nothing after this would notice. `onnx_broadcasts` makes an assertion of the Where. Extents that are
+known when compiling are compared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from motet.compiler.frontends.onnx.extents import symbolic_shapes
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.numbers import Numbers
+from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes, ranks, static_shapes
+from motet.compiler.frontends.onnx.writing import Facts, Writer, copy, element_types
+
+if TYPE_CHECKING:
+    import onnx
+
+_WHERE_SINCE = 9  # the operator set
+
+
+@dataclass(frozen=True)
+class _Tie:
+    """Axis `axis` of input `number` is as long as axis `along` of input `of`, or has an element for every `block` of
+    its elements; or is 1, where it `stretches`."""
+
+    number: int
+    axis: int
+    of: int
+    along: int
+    stretches: bool = False
+    block: int = 1
+
+    def __str__(self) -> str:
+        own, other = f"axis {self.axis} of input {self.number}", f"axis {self.along} of input {self.of}"
+        if self.block > 1:
+            return f"{own} must be the number of blocks of {self.block} along {other}"
+        return f"{own} must be 1, or equal to {other}" if self.stretches else f"{own} and {other} must be equal"
+
+    def fits(self, own: int, other: int) -> bool:
+        return own == -(-other // self.block) or (self.stretches and own == 1)
+
+
+_Extents = Sequence["int | str | None"]
+_Demands = Callable[["onnx.NodeProto", Sequence[_Extents]], Iterable[_Tie]]
+
+
+def demand_extents(model: OnnxModel) -> None:
+    """In place, in the main graph. Raises CompileError where extents that are known do not fit."""
+    graph = model.proto.graph
+    if model.opsets.get("", 0) < _WHERE_SINCE or not any(node.op_type in _RULES for node in graph.node):
+        return
+    name_nodes(model)
+    infer_shapes(model)
+    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    extents = symbolic_shapes(model)
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if rule is not None and all(name in extents for name in node.input if name):
+            given = [extents.get(name, ()) for name in node.input]
+            nodes += _asserted(node, facts, given, rule(node, given))
+        else:
+            nodes.append(node)
+    copies = [copy(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _asserted(
+    node: onnx.NodeProto, facts: Facts, extents: Sequence[_Extents], ties: Iterable[_Tie]
+) -> list[onnx.NodeProto]:
+    """`node`, and before it the assertions of those `ties` that are not known to hold."""
+    w, made = Writer(node, facts, f"{node.name}/demand"), copy(node)
+    n = Numbers(w)
+    for tie in ties:
+        own, other = extents[tie.number][tie.axis], extents[tie.of][tie.along]
+        if isinstance(own, int) and isinstance(other, int) and not tie.fits(own, other):
+            raise facts.model.error(f"node {node.name!r}: {node.op_type}: {tie}: {own} and {other}")
+        same = own == other and own is not None and tie.block == 1
+        if same or (own == 1 and tie.stretches) or (isinstance(own, int) and isinstance(other, int)):
+            continue
+        sizes = [w.add("Gather", w.add("Shape", node.input[number]), n.of(axis))
+                 for number, axis in ((tie.number, tie.axis), (tie.of, tie.along))]  # fmt: skip
+        if tie.block > 1:
+            sizes[1] = w.add("Div", n.add(sizes[1], n.of(tie.block - 1)), n.of(tie.block))
+        met = w.add("Equal", *sizes)
+        if tie.stretches and not isinstance(own, int):
+            met = w.add("Or", met, w.add("Equal", sizes[0], n.of(1)))
+        made.input[0] = n.require(made.input[0], met, str(tie))
+    return [*w.nodes, made]
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+def _present(node: onnx.NodeProto, numbers: Iterable[int]) -> Iterator[int]:
+    return (number for number in numbers if len(node.input) > number and node.input[number])
+
+
+def _of_channels(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """Statistics, factors and offsets: one for each channel."""
+    if len(extents[0]) > 1:
+        yield from (_Tie(number, 0, 0, 1) for number in _present(node, range(1, 5)) if len(extents[number]) == 1)
+
+
+def _group_normalization(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """Before operator set 21 there is one for each group: such a scale is the number of groups."""
+    groups = attribute(node, "num_groups", 1)
+    if any(extent != groups for number in (1, 2) for extent in extents[number]):
+        yield from _of_channels(node, extents)
+
+
+def _trailing(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """A factor that is stretched to the first input."""
+    shift = len(extents[0]) - len(extents[1])
+    yield from (_Tie(1, axis, 0, axis + shift, stretches=True) for axis in range(len(extents[1])) if shift >= 0)
+
+
+def _linear(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """A scale for all, for each place along an axis, or for each block of places; zero points as many as scales."""
+    rank, own, block = len(extents[0]), len(extents[1]), attribute(node, "block_size", 0)
+    axis = attribute(node, "axis", 1)
+    if not -rank <= axis < rank:
+        return
+    if own == 1 and not block:
+        yield _Tie(1, 0, 0, axis % rank, stretches=True)
+    elif own == rank and block:
+        blocks = [block if each == axis % rank else 1 for each in range(rank)]
+        yield from (_Tie(1, each, 0, each, block=blocks[each]) for each in range(rank))
+    if len(extents) > 2 and len(extents[2]) == own:
+        yield from (_Tie(2, each, 1, each) for each in range(own))
+
+
+def _integer_product(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """Zero points for all, for each row of the first matrix, for each column of the second one."""
+    for zero, factor, back in ((2, 0, 2), (3, 1, 1)):
+        for number in _present(node, [zero]):
+            if len(extents[number]) == 1 and len(extents[factor]) >= back:
+                yield _Tie(number, 0, factor, len(extents[factor]) - back, stretches=True)
+
+
+def _loss(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """A target for each row of scores, a weight for each class."""
+    if len(extents[1]) == len(extents[0]) - 1:
+        yield from (_Tie(1, axis, 0, axis + (axis > 0)) for axis in range(len(extents[1])))
+        yield from (_Tie(number, 0, 0, 1) for number in _present(node, [2]))
+
+
+def _reversed(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    yield _Tie(1, 0, 0, attribute(node, "batch_axis", 1))
+
+
+def _sampled(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    yield _Tie(1, 0, 0, 0)
+
+
+def _regions(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    yield _Tie(2, 0, 1, 0)
+
+
+def _written(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """An update is as large as the cache, but for the axis along which it is written."""
+    rank = len(extents[0])
+    axis = attribute(node, "axis", -2) % max(rank, 1)
+    if len(extents[1]) == rank:
+        yield from (_Tie(1, each, 0, each) for each in range(rank) if each != axis)
+        yield from (_Tie(number, 0, 0, 0) for number in _present(node, [2]))
+
+
+def _masked(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """A mask is stretched to queries, heads and batch; along the keys it may be shorter."""
+    for number in _present(node, [3]):
+        rank = len(extents[number])
+        alike = [2, 1, 0] if len(extents[0]) == 4 else [1]
+        yield from (
+            _Tie(number, rank - 2 - back, 0, along, stretches=True) for back, along in enumerate(alike)
+            if rank - 2 - back >= 0
+        )
+
+
+def _joined(node: onnx.NodeProto, extents: Sequence[_Extents]) -> Iterator[_Tie]:
+    """Parts of which one has no elements, and is left out."""
+    rank = len(extents[0])
+    if not rank or any(len(part) != rank for part in extents):
+        return
+    axis = attribute(node, "axis", 1) % rank
+    for number in range(1, len(extents)):
+        if 0 in (extents[number][axis], extents[0][axis]):
+            yield from (_Tie(number, each, 0, each) for each in range(rank) if each != axis)
+
+
+_RULES: dict[str, _Demands] = {
+    "Attention": _masked, "BatchNormalization": _of_channels, "Concat": _joined, "DequantizeLinear": _linear,
+    "GridSample": _sampled, "GroupNormalization": _group_normalization, "InstanceNormalization": _of_channels,
+    "MatMulInteger": _integer_product, "NegativeLogLikelihoodLoss": _loss, "QuantizeLinear": _linear,
+    "RMSNormalization": _trailing, "ReverseSequence": _reversed, "RoiAlign": _regions,
+    "SoftmaxCrossEntropyLoss": _loss, "TensorScatter": _written,
+}  # fmt: skip

@@ -1,0 +1,123 @@
+"""Writes operators of other domains than ONNX's own with operators of that one.
+
+    y = com.microsoft.FusedMatMul[transB=1](a, b)        →  t = Transpose(b); y = MatMul(a, t)
+    r = ai.onnx.ml.LinearRegressor[coefficients](x)      →  m = MatMul(x, c); r = Add(m, i)
+
+Those of `ai.onnx.ml` (scikit-learn's models), of `com.microsoft` (what onnxruntime's optimiser and quantiser write,
+also where they name ONNX's own domain, in which there is no such operator) and of `ai.onnx.preview.training`. Types are
+inferred anew where an operator needs those of what another one gave.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from motet.compiler.frontends.onnx import contrib as onnx_contrib
+from motet.compiler.frontends.onnx import contrib_attention as onnx_contrib_attention
+from motet.compiler.frontends.onnx import contrib_quantised as onnx_contrib_quantised
+from motet.compiler.frontends.onnx import ml as onnx_ml
+from motet.compiler.frontends.onnx import ml_trees as onnx_ml_trees
+from motet.compiler.frontends.onnx import ml_vectors as onnx_ml_vectors
+from motet.compiler.frontends.onnx import training as onnx_training
+from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, separate_bodies
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
+from motet.compiler.frontends.onnx.writing import Facts, Rule, copy, element_types
+
+if TYPE_CHECKING:
+    import onnx
+
+_log = logging.getLogger("motet")
+_OPSET = 21  # of the default domain, where a model imports only others
+_RULES: dict[str, dict[str, Rule]] = {
+    "ai.onnx.ml": {**onnx_ml.RULES, **onnx_ml_trees.RULES, **onnx_ml_vectors.RULES},
+    "ai.onnx.preview.training": onnx_training.RULES,
+    "com.microsoft": {**onnx_contrib.RULES, **onnx_contrib_attention.RULES, **onnx_contrib_quantised.RULES},
+}
+# Why there is no rule for one.
+_REFUSED = {
+    "CategoryMapper": "it maps strings", "DictVectorizer": "there are no maps; expected a tensor of features",
+    "Gradient": "it is of other nodes; write the gradient with operators, as exporters of training graphs do",
+    "CastMap": "there are no maps; expected a tensor of features",
+}  # fmt: skip
+
+
+def strip_zip_maps(model: OnnxModel) -> None:
+    """Leave ZipMap out, in place: it only names columns. The result is their tensor, of which a warning tells."""
+    graph = model.proto.graph
+    results = {value.name: value for value in graph.output}
+    for node in graph.node:
+        if node.domain != "ai.onnx.ml" or node.op_type != "ZipMap":
+            continue
+        _log.warning(
+            "%s: %r is a tensor, not a list of maps: ZipMap %r is left out; convert with options={'zipmap': False} to "
+            "have this written in the model", model.file, node.output[0], node.name,
+        )  # fmt: skip
+        if node.output[0] in results:
+            results[node.output[0]].type.Clear()
+        node.op_type, node.domain = "Identity", ""
+        del node.attribute[:]
+
+
+def write_domains(model: OnnxModel) -> None:
+    """In place, in the graph of `model` and its bodies. Raises CompileError for forms that no rule knows."""
+    if "" not in model.opsets:
+        model.proto.opset_import.add(domain="", version=_OPSET)
+    if not any(_rule(node, model) for node in all_nodes(model.proto.graph)):
+        return
+    for output in model.proto.graph.output:  # converters often declare wrong extents
+        output.type.tensor_type.ClearField("shape")
+    name_nodes(model)
+    separate_bodies(model)
+    _write(model)
+
+
+def _write(model: OnnxModel) -> None:
+    left = _count(model)
+    while left:
+        infer_shapes(model)
+        _round(model)
+        before, left = left, _count(model)
+        if left == before:
+            node = next(node for node in model.proto.graph.node if _rule(node, model))
+            raise model.error(
+                f"node {node.name!r}: the types or ranks of the inputs of {node.op_type} are not known; expected a "
+                "model whose value_info has them (onnx.shape_inference)"
+            )
+    each_body(model, _write)
+
+
+def _count(model: OnnxModel) -> int:
+    return sum(1 for node in model.proto.graph.node if _rule(node, model))
+
+
+def _round(model: OnnxModel) -> None:
+    """Every node whose inputs' types are known."""
+    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    nodes: list[onnx.NodeProto] = []
+    for node in model.proto.graph.node:
+        rule = _rule(node, model)
+        known = rule is not None and all(not name or facts.types.get(name) for name in node.input)
+        made = rule(node, facts) if rule is not None and known else None
+        nodes += [node] if made is None else made
+    copies = [copy(node) for node in nodes]
+    del model.proto.graph.node[:]
+    model.proto.graph.node.extend(copies)
+
+
+def _rule(node: onnx.NodeProto, model: OnnxModel) -> Rule | None:
+    """That of `node`; None for ONNX's own operators, and for those without one."""
+    import onnx
+
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain:
+        return _RULES.get(domain, {}).get(node.op_type)
+    if onnx.defs.has(node.op_type, model.opsets.get("", 0)):
+        return None
+    return _RULES["com.microsoft"].get(node.op_type)
+
+
+def reason(node: onnx.NodeProto) -> str:
+    """Why an operator of another domain is refused."""
+    return _REFUSED.get(node.op_type, "expected operators of 'ai.onnx'")

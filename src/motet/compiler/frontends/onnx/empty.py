@@ -1,0 +1,99 @@
+"""Replaces values without elements by constants, sums of no products by zeros, scatters of no updates by their data.
+
+Lowerings divide by extents, and guess an extent from the number of elements, neither of which 0 allows. Where an extent
+of 0 is next to one that only a call knows, nothing can be replaced, and those operators are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, kind_of
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.source_names import names_of
+
+if TYPE_CHECKING:
+    import onnx
+
+_SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
+_REGROUPING = ("DepthToSpace", "Einsum", "Flatten", "Reshape", "SpaceToDepth")
+_INDEXING = ("Gather", "GatherND", *_SCATTERS)
+
+
+def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """In place, in the graph of `model`, whose types are inferred, and whose known shapes are `shapes`; whether
+    anything changed. A result of the graph stays a node, which gives the constant."""
+    import onnx
+
+    empty = _empty(model, shapes)
+    nodes: list[onnx.NodeProto] = []
+    kept = [node for node in model.proto.graph.node if _keep_data(node, shapes)]
+    changed = bool(kept)
+    results = {value.name for value in model.proto.graph.output}
+    for node in model.proto.graph.node:
+        named = [name for name in node.output if name]
+        if not named or any(name not in empty for name in named) or _gives_constant(model, node):
+            nodes.append(node)
+            continue
+        changed = True
+        for name in named:
+            held = f"{name}/empty" if name in results else name
+            model.constants[held] = empty[name]
+            if held != name:
+                nodes.append(onnx.helper.make_node("Identity", [held], [name], f"{node.name}/{name}"))
+    if changed:
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del model.proto.graph.node[:]
+        model.proto.graph.node.extend(copies)
+    return changed
+
+
+def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """What is known to have no elements, or to be sums of no products, and whose type is known, by name."""
+    import onnx
+
+    graph = model.proto.graph
+    kinds = {info.name: info.type.tensor_type.elem_type for info in (*graph.value_info, *graph.output)}
+    sums = {
+        node.output[0] for node in graph.node
+        if node.op_type == "Einsum" and any(0 in shapes.get(name, ()) for name in node.input)
+    }
+    return {
+        name: np.zeros(shapes[name], onnx.helper.tensor_dtype_to_np_dtype(kind))
+        for name, kind in kinds.items()
+        if kind not in (0, onnx.TensorProto.STRING) and name in shapes and (0 in shapes[name] or name in sums)
+    }
+
+
+def _keep_data(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Make a scatter of no updates the tensor that it would update; whether it is one."""
+    if node.op_type not in _SCATTERS or 0 not in shapes.get(node.input[2], ()):
+        return False
+    node.op_type = "Identity"
+    del node.input[1:], node.attribute[:]
+    return True
+
+
+def _gives_constant(model: OnnxModel, node: onnx.NodeProto) -> bool:
+    return node.op_type == "Identity" and node.input[0] in model.constants
+
+
+def refuse_empty(module: ir.Module, model: OnnxModel) -> None:
+    """Raise CompileError for an operator in `module`, in the dialect `torch`, whose lowering ends the process where an
+    extent is 0 and another one unknown."""
+    old_softmax = ("LogSoftmax", "Softmax") if model.opsets.get("", 0) < 13 else ()  # over all axes from one on
+    refused = {*_REGROUPING, *_INDEXING, *old_softmax}
+    for op in find_operations(module, "torch.operator"):
+        operator = ir.StringAttr(op.attributes["name"]).value.removeprefix("onnx.")
+        kinds = [kind_of(value) for value in (*op.operands, *op.results)] if operator in refused else []
+        if any(kind is not None and 0 in kind.extents and DYNAMIC in kind.extents for kind in kinds):
+            name = next(names_of(op.location), "")
+            raise model.error(
+                f"node {name!r}: {operator} of a tensor without elements is supported for extents that are known when "
+                "compiling; expected static extents"
+            )

@@ -1,0 +1,49 @@
+"""Writes what ONNX says of extents that only a call knows, where the wheel's lowering takes them for granted.
+
+Operands that broadcast are stretched (`onnx_broadcasts`); parts of Split, what is gathered and scattered, and the like
+are asserted to fit (`onnx_fits`); indices along one element are looked at (`onnx_single_gathers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from motet.compiler.frontends.onnx import broadcasts as onnx_broadcasts
+from motet.compiler.frontends.onnx import fits as onnx_fits
+from motet.compiler.frontends.onnx import single_gathers as onnx_single_gathers
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.places import Extents, Node
+from motet.compiler.frontends.onnx.tensors import know_operations
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+
+_RULES: dict[str, Callable[[Node], None]] = onnx_broadcasts.RULES | onnx_fits.RULES | onnx_single_gathers.RULES
+
+
+def symbolic_shapes(model: OnnxModel) -> Extents:
+    """Extents of all values whose rank is known: numbers, the names that the model gives them, None for others."""
+    graph = model.proto.graph
+    found: dict[str, list[int | str | None]] = {
+        info.name: [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            for dim in info.type.tensor_type.shape.dim
+        ]
+        for info in (*graph.output, *graph.value_info, *graph.input) if info.type.tensor_type.HasField("shape")
+    }
+    return found | {name: list(array.shape) for name, array in model.constants.items()}
+
+
+def settle_extents(module: ir.Module, inputs: Mapping[str, Sequence[str]], extents: Extents) -> None:
+    """In place, in the dialect `torch` with operators of ONNX. `inputs` are those of nodes by name."""
+    work = [(op, rule) for op in find_operations(module, "torch.operator") if (rule := _RULES.get(_operator(op)))]
+    if not work:
+        return
+    know_operations(module)
+    for op, rule in work:
+        with op.context, op.location, ir.InsertionPoint(op):
+            if (node := Node.of(op, inputs, extents)) is not None:
+                rule(node)
+
+
+def _operator(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["name"]).value.removeprefix("onnx.")

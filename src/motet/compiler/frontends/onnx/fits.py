@@ -1,0 +1,184 @@
+"""Asserts what operators of ONNX demand of extents that only a call knows: that parts, letters, places and declared
+results fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from motet.compiler.frontends.onnx.places import (
+    AT_MOST,
+    Node,
+    Operand,
+    Place,
+    assert_any,
+    assert_equal,
+    assert_that,
+    compare,
+    numbers,
+    on_indices,
+)
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, kind_of
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import constant_index
+
+_NUMBER = "torch.onnx.num_outputs"
+_OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sqrt", "Tanh")
+
+
+def _split(node: Node) -> None:
+    """The parts are all there is."""
+    if not node.operands[0].rank:
+        return  # not known, as that of a result of an If is not; what cannot lower is refused later
+    place = Place(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
+    parts = _parts(node)
+    if not place.is_dynamic:
+        return
+    if parts is not None:
+        assert_any([(place.size, constant_index(sum(parts)))], f"{place} must be equal to the sum of the parts")
+    elif _NUMBER in node.op.attributes:
+        _even_split(place, node.attribute("num_outputs", 1))
+
+
+def _even_split(place: Place, count: int) -> None:
+    """All parts but the last one have as many elements, rounded up: that many there must be."""
+    each = on_indices("arith.ceildivsi", place.size, constant_index(count))
+    others = on_indices("arith.muli", each, constant_index(count - 1))
+    said = f"the first {count - 1} of {count} equal parts must be within {place}"
+    assert_that(compare(AT_MOST, others, place.size), said)
+
+
+def _parts(node: Node) -> list[int] | None:
+    """The extents that a Split names; None where it names none, or not in numbers."""
+    given = node.op.attributes
+    if "torch.onnx.split" in given:  # before operator set 13
+        return [ir.IntegerAttr(part).value for part in ir.ArrayAttr(given["torch.onnx.split"])]
+    return numbers(node, 1)
+
+
+def _slice(node: Node) -> None:
+    """As many elements are taken as the model declares: what they become is not looked at again."""
+    data, result = node.operands[0], kind_of(node.op.results[0])
+    starts, ends, axes, steps = (numbers(node, number) for number in (1, 2, 3, 4))
+    absent = [number for number in (3, 4) if node.operand(number) is None]
+    if result is None or starts is None or ends is None:
+        return
+    axes = list(range(len(starts))) if 3 in absent else axes
+    steps = [1] * len(starts) if 4 in absent else steps
+    for start, end, axis, step in zip(starts, ends, axes or (), steps or (), strict=False):
+        place, declared = Place(data, axis % data.rank), result.extents[axis % data.rank]
+        if place.is_dynamic and declared != DYNAMIC and step:
+            said = f"{place} must have {declared} of the elements that are asked for"
+            assert_any([(_taken(place.size, start, end, step), constant_index(declared))], said)
+
+
+def _taken(extent: ir.Value, start: int, end: int, step: int) -> ir.Value:
+    """How many of `extent` elements a slice takes."""
+    zero, one = constant_index(0), constant_index(1)
+    lowest, highest = (zero, extent) if step > 0 else (constant_index(-1), on_indices("arith.subi", extent, one))
+
+    def edge(place: int, lowest: ir.Value) -> ir.Value:
+        value = constant_index(place) if place >= 0 else on_indices("arith.addi", extent, constant_index(place))
+        return on_indices("arith.minsi", on_indices("arith.maxsi", value, lowest), highest)
+
+    first, last = edge(start, zero), edge(end, lowest)
+    span = on_indices("arith.subi", last, first) if step > 0 else on_indices("arith.subi", first, last)
+    places = on_indices("arith.addi", span, constant_index(abs(step) - 1))
+    return on_indices("arith.maxsi", on_indices("arith.floordivsi", places, constant_index(abs(step))), zero)
+
+
+def _declared(node: Node) -> None:
+    """The operand has the extents that the model declares for the result."""
+    result = kind_of(node.op.results[0])
+    if not node.operands or result is None or len(result.extents) != node.operands[0].rank:
+        return
+    for axis, declared in enumerate(result.extents):
+        place = Place(node.operands[0], axis)
+        if place.is_dynamic and declared != DYNAMIC:
+            assert_any([(place.size, constant_index(declared))], f"{place} must be {declared}, as is declared")
+
+
+def _reshape(node: Node) -> None:
+    """As many elements are there as the declared result has: a part of them is taken for the whole elsewhere."""
+    data, result = node.operands[0], kind_of(node.op.results[0])
+    if result is None or DYNAMIC in result.extents or DYNAMIC not in data.kind.extents:
+        return
+    count = constant_index(1)
+    for axis in range(data.rank):
+        count = on_indices("arith.muli", count, Place(data, axis).size)
+    declared = math.prod(result.extents)
+    assert_any([(count, constant_index(declared))], f"the elements of input {data.number} must be {declared}")
+
+
+def _einsum(node: Node) -> None:
+    """The extents of a letter are equal, unless one of them is known to be 1."""
+    given = node.op.attributes
+    if "torch.onnx.equation" not in given:
+        return
+    terms = ir.StringAttr(given["torch.onnx.equation"]).value.replace(" ", "").partition("->")[0].split(",")
+    found: dict[str, list[Place]] = {}
+    for operand in node.operands:
+        before, _, after = terms[operand.number].partition("...")
+        for axis, letter in [*enumerate(before), *enumerate(after, operand.rank - len(after))]:
+            place = Place(operand, axis)
+            if place.extent != 1:
+                found.setdefault(letter, []).append(place)
+    for first, *others in found.values():
+        for other in others:
+            if first.may_differ(other):
+                assert_equal(first, other)
+
+
+def _gather_elements(node: Node) -> None:
+    data, indices = node.operands[0], node.operands[1]
+    if data.rank:
+        _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
+
+
+def _scatter_elements(node: Node) -> None:
+    data, indices, updates = node.operands[:3]
+    if data.rank:
+        _assert_inside(indices, data, node.attribute("axis", 0) % data.rank)
+    for axis in range(indices.rank):
+        assert_equal(Place(indices, axis), Place(updates, axis))
+
+
+def _assert_inside(indices: Operand, data: Operand, along: int) -> None:
+    for axis in range(data.rank if data.rank == indices.rank else 0):
+        own, other = Place(indices, axis), Place(data, axis)
+        if axis != along and (own.is_dynamic or other.is_dynamic):
+            said = f"{own} must be at most {other}"
+            assert_that(compare(AT_MOST, own.size, other.size), said)
+
+
+def _gather_nd(node: Node) -> None:
+    data, indices = node.operands[:2]
+    for axis in range(node.attribute("batch_dims", 0)):
+        assert_equal(Place(indices, axis), Place(data, axis))
+
+
+def _scatter_nd(node: Node) -> None:
+    data, indices, updates = node.operands[:3]
+    depth = indices.kind.extents[-1]
+    for axis in range(indices.rank - 1):
+        assert_equal(Place(indices, axis), Place(updates, axis))
+    if depth != DYNAMIC:
+        for axis in range(indices.rank - 1, updates.rank):
+            assert_equal(Place(data, axis - (indices.rank - 1) + depth), Place(updates, axis))
+
+
+def _top_k(node: Node) -> None:
+    """There are as many as are asked for."""
+    data, asked = node.operands[0], numbers(node, 1)
+    if not data.rank:
+        return
+    place = Place(data, node.attribute("axis", -1) % data.rank)
+    if place.is_dynamic and asked is not None:
+        assert_that(compare(AT_MOST, constant_index(asked[0]), place.size), f"{place} must be at least {asked[0]}")
+
+
+RULES: dict[str, Callable[[Node], None]] = {
+    **dict.fromkeys(_OF_SAME_SHAPE, _declared),
+    "Einsum": _einsum, "GatherElements": _gather_elements, "GatherND": _gather_nd, "Reshape": _reshape,
+    "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Slice": _slice, "Split": _split, "TopK": _top_k,
+}  # fmt: skip

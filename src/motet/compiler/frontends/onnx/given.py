@@ -1,0 +1,213 @@
+"""Writes operators whose axes, ends and steps a call gives with others whose axes are known.
+
+- Reductions over axes that a call gives: each axis of extent n is split in two, of 1 and n where it is reduced, else of
+  n and 1, and the second ones are reduced.
+- Squeeze and Unsqueeze, which become Reshape to extents that are computed.
+- CumSum along an axis that a call gives: the axes before it and behind it are merged.
+- Slice with axes that a call gives, which has ends for every axis then, or with such steps, which become Gather.
+
+`value_extents` makes extents of inputs of what is computed here. What a call may not give is asserted (`require`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+_BOOL = 9  # element type
+_LARGE = 1 << 40  # longer than any axis
+
+
+def _to(w: Writer, value: str, extents: str) -> str:
+    """`value` with these extents, of which any may be 0."""
+    return w.add("Reshape", value, extents, allowzero=1)
+
+
+# -- reductions ------------------------------------------------------------------------------------
+
+
+def _reduce(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    axes, rank = given(node, facts, 1), facts.rank(node.input[0])
+    if not axes or rank is None:
+        return None
+    keep, count = attribute(node, "keepdims", 1), facts.shapes.get(axes)
+    w = Writer(node, facts)
+    n = Numbers(w)
+    if rank == 0 or count == (0,):
+        made = w.add(node.op_type, node.input[0], n.of([]))
+        w.nodes[-1].attribute.extend(node.attribute)
+        return w.done([made])
+    if count is None:
+        raise refused(node, facts, "a number of axes that a call decides")
+    found = Axes(n, axes, rank)
+    shape = n.shape(node.input[0])
+    reduced = n.choose(w.cast(found.marks, _BOOL), shape, n.of(1))
+    kept = n.choose(w.cast(found.marks, _BOOL), n.of(1), shape)
+    pairs = w.add("Concat", w.reshape(kept, [-1, 1]), w.reshape(reduced, [-1, 1]), axis=1)
+    value = _to(w, node.input[0], w.reshape(pairs, [2 * rank]))
+    value = w.over(node.op_type, value, range(1, 2 * rank, 2), keepdims=0)
+    if not keep and count == (rank,):  # extents of 1
+        value = w.reshape(w.reshape(value, [1]), [])
+    elif not keep:
+        value = _to(w, value, _without(n, found, shape))
+    return w.done([value])
+
+
+def _without(n: Numbers, axes: Axes, shape: str) -> str:
+    """The extents of `shape` along all axes but `axes`."""
+    left = axes.rank - (axes.count or 0)
+    if left < 1:
+        return n.of([])
+    w, rank = n.w, axes.rank
+    others = n.sub(n.of(1), axes.marks)
+    before = n.sum(n.mul(n.of(np.tri(rank, k=-1, dtype=np.int64)), others), 1)  # how many stay before each
+    met = n.flag(w.add("Equal", w.reshape(before, [-1, 1]), n.of(range(left))))
+    return n.sum(n.mul(n.mul(met, w.reshape(others, [-1, 1])), w.reshape(shape, [-1, 1])), 0)
+
+
+# -- axes of extent 1 ------------------------------------------------------------------------------
+
+
+def _squeeze(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    axes, rank = given(node, facts, 1), facts.rank(node.input[0])
+    if not axes or not rank:
+        return None
+    if axes not in facts.shapes:
+        raise refused(node, facts, "a number of axes that a call decides")
+    w = Writer(node, facts)
+    n = Numbers(w)
+    found, shape = Axes(n, axes, rank), n.shape(node.input[0])
+    others = n.mul(found.marks, n.sub(shape, n.of(1)))
+    most = w.add("ReduceMax", w.add("Abs", others), keepdims=0)
+    fits, text = w.add("Equal", most, n.of(0)), "expected axes of extent 1"
+    if rank == found.count:
+        return w.done([w.reshape(w.reshape(node.input[0], [1]), [])])
+    return w.done([_to(w, node.input[0], n.require(_without(n, found, shape), fits, text))])
+
+
+def _unsqueeze(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    axes, rank = given(node, facts, 1), facts.rank(node.input[0])
+    if not axes or rank is None:
+        return None
+    if axes not in facts.shapes:
+        raise refused(node, facts, "a number of axes that a call decides")
+    w = Writer(node, facts)
+    n = Numbers(w)
+    total = rank + int(np.prod(facts.shapes[axes]))
+    found = Axes(n, axes, total)
+    others = n.sub(n.of(1), found.marks)
+    before = n.sum(n.mul(n.of(np.tri(total, k=-1, dtype=np.int64)), others), 1)
+    extents = found.marks
+    if rank:
+        met = n.flag(w.add("Equal", w.reshape(before, [-1, 1]), n.of(range(rank))))
+        own = n.sum(n.mul(met, w.reshape(n.shape(node.input[0]), [1, -1])), 1)
+        extents = n.add(extents, n.mul(others, own))
+    return w.done([_to(w, node.input[0], extents)])
+
+
+# -- along one axis --------------------------------------------------------------------------------
+
+
+def _cumulative(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    axis, rank = given(node, facts, 1), facts.rank(node.input[0])
+    if not axis or not rank:
+        return None
+    w = Writer(node, facts)
+    n = Numbers(w)
+    found, shape = Axes(n, axis, rank), n.shape(node.input[0])
+    place = n.sum(n.mul(found.marks, n.of(range(rank))), 0)
+    every = n.of(range(rank))
+    parts = [
+        w.add("ReduceProd", n.choose(met, shape, n.of(1)), keepdims=1)
+        for met in (n.less(every, place), w.add("Equal", every, place), n.less(place, every))
+    ]
+    value = _to(w, node.input[0], w.add("Concat", *parts, axis=0))
+    value = w.add(node.op_type, value, n.of(1))
+    w.nodes[-1].attribute.extend(node.attribute)
+    return w.done([_to(w, value, shape)])
+
+
+# -- slices ----------------------------------------------------------------------------------------
+
+
+def _slice(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    rank = facts.rank(node.input[0])
+    if facts.version < 10 or not rank:
+        return None
+    axes, steps = given(node, facts, 3), given(node, facts, 4)
+    starts = facts.shapes.get(node.input[1])
+    known = [facts.model.constants.get(name) for name in node.input[4:5] if name]
+    backwards = any(array is not None and (array != 1).any() for array in known)
+    of_data = given(node, facts, 1) or given(node, facts, 2)
+    if not (axes or steps or (of_data and backwards)):
+        return None
+    if starts is None:
+        raise refused(node, facts, "a number of axes that a call decides")
+    w = Writer(node, facts)
+    n = Numbers(w)
+    count = starts[0]
+    if axes:
+        by_axis = Axes(n, axes, rank)
+        rows, marks = by_axis.by_axis, by_axis.marks
+    else:
+        named = len(node.input) > 3 and node.input[3]
+        places = facts.model.constants[node.input[3]] % rank if named else np.arange(count)
+        one_hot = (places.reshape(-1, 1) == np.arange(rank)).astype(np.int64)
+        rows, marks = n.of(one_hot), n.of(one_hot.sum(0))
+    others = n.sub(n.of(1), marks)
+
+    def spread(number: int, default: int) -> str:
+        """One number for each axis."""
+        if len(node.input) <= number or not node.input[number]:
+            return n.of([default] * rank)
+        own = n.read(node.input[number], [-1, 1])
+        # Such numbers stand for an end, whatever the extent: sums with them must fit.
+        own = n.within(own, n.of(-_LARGE), n.of(_LARGE))
+        return n.add(n.sum(n.mul(rows, own), 0), n.mul(others, n.of(default)))
+
+    begins, ends = spread(1, 0), spread(2, _LARGE)
+    if not steps and not backwards:
+        every = n.of(range(rank))
+        return w.done([w.add("Slice", node.input[0], begins, ends, every, n.of([1] * rank))])
+    strides = spread(4, 1)
+    nonzero = w.add("ReduceMin", w.add("Abs", strides), keepdims=0)
+    strides = n.require(strides, n.less(n.of(0), nonzero), "a step is 0; expected none")
+    return w.done([_gathered(n, node.input[0], rank, (begins, ends, strides))])
+
+
+def _gathered(n: Numbers, value: str, rank: int, numbers: tuple[str, str, str]) -> str:
+    """`value` along each axis from begin to end by steps of any sign, as Slice says."""
+    w, shape = n.w, n.shape(value)
+    begins, ends, strides = numbers
+    zero, one = n.of(0), n.of(1)
+    forward = n.less(zero, strides)
+    last = n.choose(forward, shape, n.sub(shape, one))
+    begin = n.within(n.from_start(begins, shape), zero, last)
+    end = n.within(n.from_start(ends, shape), n.choose(forward, zero, n.of(-1)), last)
+    apart = n.mul(n.sub(end, begin), w.add("Sign", strides))
+    size = w.add("Abs", strides)
+    counts = w.add("Div", n.add(w.add("Max", apart, zero), n.sub(size, one)), size)
+    for axis in range(rank):
+        place = n.of(axis)
+        first, stride, count = (w.add("Gather", each, place, axis=0) for each in (begin, strides, counts))
+        along = w.add("Range", zero, count, one)
+        value = w.add("Gather", value, n.add(first, n.mul(along, stride)), axis=axis)
+    return value
+
+
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_REDUCTIONS, _reduce), "CumProd": _cumulative, "CumSum": _cumulative, "Slice": _slice,
+    "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
+}  # fmt: skip

@@ -1,0 +1,232 @@
+"""Writes operators whose pads, parts, repeats, counts and sizes a call gives with others.
+
+- Pad, which becomes a Slice and either a Pad without negative pads or a Gather along each axis.
+- Split, which becomes Slices; TopK, which orders all elements; Range, whose numbers are counted first; AffineGrid.
+- Tile, Reshape, ConstantOfShape and Expand, whose numbers are asserted to fit.
+
+`value_extents` makes extents of inputs of what is computed here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+_F32, _I64, _F64 = 1, 7, 11  # element types
+_LARGE = 1 << 40  # longer than any axis
+
+
+def _affine_grid(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """The middles of the grid's cells, or its corners, along each axis, times a column of the matrices, added."""
+    kind, rank = facts.types.get(node.input[0]), (facts.shapes.get(node.input[1]) or (0,))[0] - 2
+    if not given(node, facts, 1) or kind is None or rank not in (2, 3):
+        return None
+    w = Writer(node, facts)
+    n = Numbers(w)
+    dtype, matrices = facts.dtype(node.input[0]), node.input[0]
+
+    def number(value: float) -> str:
+        return w.constant(np.array(value, dtype), "number")
+
+    size = n.read(node.input[1], [rank + 2])
+    terms: list[str] = []
+    for axis in range(rank):
+        extent = w.add("Gather", size, n.of(axis + 2), axis=0)
+        place = w.cast(w.add("Range", n.of(0), extent, n.of(1)), kind)
+        count = w.cast(extent, kind)
+        middles = w.add("Div", n.add(n.mul(place, number(2)), number(1)), count)
+        if attribute(node, "align_corners", 0):
+            corners = w.add("Div", n.mul(place, number(2)), w.add("Max", n.sub(count, number(1)), number(1)))
+            middles = n.choose(n.less(n.of(1), extent), corners, middles)
+        along = w.reshape(n.sub(middles, number(1)), [1, *(-1 if other == axis else 1 for other in range(rank)), 1])
+        columns = w.add("Gather", matrices, n.of(rank - 1 - axis), axis=2)
+        terms.append(n.mul(along, w.reshape(columns, [-1, *[1] * rank, rank])))
+    columns = w.reshape(w.add("Gather", matrices, n.of(rank), axis=2), [-1, *[1] * rank, rank])
+    for term in terms:
+        columns = n.add(columns, term)
+    return w.done([columns])
+
+
+# -- padding ---------------------------------------------------------------------------------------
+
+
+def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """What negative pads remove is removed first; the elements of modes but constant are gathered axis by axis."""
+    rank, names = facts.rank(node.input[0]), [*node.input, "", ""]
+    if facts.version < 11 or not rank or not (given(node, facts, 1) or given(node, facts, 3)):
+        return None
+    w = Writer(node, facts)
+    n = Numbers(w)
+    pads = n.read(node.input[1], [2, -1])
+    if names[3]:
+        rows = w.over("Unsqueeze", Axes(n, names[3], rank).checked_rows(n), [0])
+        pads = n.sum(n.mul(w.over("Unsqueeze", pads, [2]), rows), 1)
+    pads = n.within(pads, n.of(-_LARGE), n.of(_LARGE))
+    shape, zero, mode = n.shape(node.input[0]), n.of(0), attribute(node, "mode", b"constant").decode()
+    removed = w.add("Max", w.add("Neg", pads), zero)
+    left = n.sub(shape, n.sum(removed, 0))
+    added = w.add("Max", pads, zero)
+    low, high = (w.add("Gather", removed, n.of(side), axis=0) for side in (0, 1))
+    least = w.add("ReduceMin", left, keepdims=0)
+    low = n.require(low, n.less(n.of(-1), least), "more is removed than there is")
+    every, ones = n.of(range(rank)), n.of([1] * rank)
+    value = w.add("Slice", node.input[0], low, n.sub(shape, high), every, ones)
+    if mode == "constant":
+        return w.done([w.add("Pad", value, w.reshape(added, [2 * rank]), *[name for name in names[2:3] if name])])
+    filled = w.add("Or", n.less(zero, left), w.add("Equal", n.sum(added, 0), zero))
+    enough = w.add("Equal", w.add("ReduceMin", n.flag(filled), keepdims=0), n.of(1))
+    added = n.require(added, enough, f"mode {mode} along an axis without elements")
+    for axis in range(rank):
+        before, after = (w.add("Gather", w.add("Gather", added, n.of(s), axis=0), n.of(axis), axis=0) for s in (0, 1))
+        count = w.add("Gather", left, n.of(axis), axis=0)
+        own = w.add("Range", zero, n.add(count, n.add(before, after)), n.of(1))
+        value = w.add("Gather", value, _source(n, n.sub(own, before), count, mode), axis=axis)
+    return w.done([value])
+
+
+def _source(n: Numbers, place: str, count: str, mode: str) -> str:
+    """The place among `count` elements that `place`, which may be outside of them, stands for."""
+    w, one = n.w, n.of(1)
+    count = w.add("Max", count, one)
+    last = n.sub(count, one)
+    if mode == "wrap":
+        return w.add("Mod", place, count)
+    if mode == "edge":
+        return n.within(place, n.of(0), last)
+    period = w.add("Max", n.add(last, last), one)
+    return n.sub(last, w.add("Abs", n.sub(w.add("Mod", place, period), last)))
+
+
+# -- shapes, parts and counts ------------------------------------------------------------------------
+
+
+def _tile(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if facts.version < 6 or not given(node, facts, 1) or not facts.rank(node.input[0]):
+        return None
+    return _bounded(node, facts, 1, 0, "a number of repeats")
+
+
+def _reshape(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if not given(node, facts, 1) or facts.shapes.get(node.input[1]) in (None, (0,)):
+        return None
+    return _bounded(node, facts, 1, -1, "an extent")
+
+
+def _constant_of_shape(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if not given(node, facts, 0) or facts.shapes.get(node.input[0]) in (None, (0,)):
+        return None
+    return _bounded(node, facts, 0, 0, "an extent")
+
+
+def _bounded(node: onnx.NodeProto, facts: Facts, number: int, least: int, what: str) -> list[onnx.NodeProto]:
+    """`node` with elements of input `number` that are at least `least`."""
+    w = Writer(node, facts)
+    n = Numbers(w)
+    name = node.input[number]
+    fits = n.less(n.of(least - 1), w.add("ReduceMin", w.cast(name, _I64), keepdims=0))
+    made = w.add(node.op_type, *node.input[:number], n.require(name, fits, f"{what} is less than {least}"))
+    w.nodes[-1].attribute.extend(node.attribute)
+    w.nodes[-1].name = node.name
+    return w.done([made])
+
+
+def _expand(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    rank, count = facts.rank(node.input[0]), facts.shapes.get(node.input[1])
+    if not given(node, facts, 1) or rank is None or count in (None, (0,)):
+        return None
+    w = Writer(node, facts)
+    n = Numbers(w)
+    asked, own, one = node.input[1], n.shape(node.input[0]), n.of(1)
+    total = max(rank, count[0])
+    if count[0] < total:
+        asked = w.add("Concat", n.of([1] * (total - count[0])), asked, axis=0)
+    if rank < total:
+        own = w.add("Concat", n.of([1] * (total - rank)), own, axis=0) if rank else n.of([1] * total)
+    stretched = w.add("Equal", own, one)
+    kept = w.add("Or", w.add("Equal", own, asked), w.add("Equal", asked, one))
+    fits = w.add("Or", kept, w.add("And", stretched, n.less(n.of(-1), asked)))
+    every = w.add("Equal", w.add("ReduceMin", n.flag(fits), keepdims=0), one)
+    shape = n.require(n.choose(stretched, asked, own), every, "expected extents of its input, or 1")
+    return w.done([w.add("Expand", node.input[0], shape)])
+
+
+def _split(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    rank, count = facts.rank(node.input[0]), len(node.output)
+    if not given(node, facts, 1) or not rank:
+        return None
+    w = Writer(node, facts)
+    n = Numbers(w)
+    axis = attribute(node, "axis", 0) % rank
+    parts = n.read(node.input[1], [count])
+    extent = w.add("Gather", n.shape(node.input[0]), n.of(axis), axis=0)
+    least = w.add("ReduceMin", parts, keepdims=0)
+    fits = w.add("And", n.less(n.of(-1), least), w.add("Equal", n.sum(parts, 0), extent))
+    parts = n.require(parts, fits, f"expected parts that are axis {axis} of its input together, none negative")
+    ends = n.sum(n.mul(n.of(np.tri(count, dtype=np.int64)), parts), 1)
+    begins = n.sub(ends, parts)
+    along, one, found = n.of([axis]), n.of([1]), list[str]()
+    for number in range(count):
+        begin, end = (w.add("Gather", places, n.of([number]), axis=0) for places in (begins, ends))
+        found.append(w.add("Slice", node.input[0], begin, end, along, one))
+    return w.done(found)
+
+
+def _top_k(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """All of them in order, then as many as are asked for."""
+    rank = facts.rank(node.input[0])
+    if not given(node, facts, 1) or not rank:
+        return None
+    w = Writer(node, facts)
+    n = Numbers(w)
+    axis = attribute(node, "axis", -1) % rank
+    extent = (facts.extents(node.input[0]) or [None] * rank)[axis]
+    if extent is None:
+        raise refused(node, facts, "a number of elements that a call decides along an extent that a call decides")
+    asked = n.read(node.input[1], [])
+    fits = w.add("And", n.less(n.of(-1), asked), n.less(asked, n.of(extent + 1)))
+    asked = n.require(asked, fits, f"expected 0 to {extent} elements")
+    found = w.add_all("TopK", 2, node.input[0], n.of([extent]))
+    w.nodes[-1].attribute.extend(node.attribute)
+    places = w.add("Range", n.of(0), asked, n.of(1))
+    return w.done([w.add("Gather", value, places, axis=axis) for value in found])
+
+
+def _range(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """As many numbers as there are before the limit, none where the step leads away from it."""
+    kind = facts.types.get(node.input[0])
+    if kind is None or not any(given(node, facts, number) for number in range(3)):
+        return None
+    w = Writer(node, facts)
+    n = Numbers(w)
+    whole = facts.dtype(node.input[0]).kind in "iu"
+    wide = _I64 if whole else _F64 if kind == _F64 else _F32
+    start, limit, step = (w.cast(w.reshape(name, []), wide) for name in node.input)
+    zero = w.constant(np.array(0, np.int64 if whole else np.float64 if wide == _F64 else np.float32), "zero")
+    if whole:
+        apart = w.add("Max", n.mul(n.sub(limit, start), w.add("Sign", step)), zero)
+        size = w.add("Max", w.add("Abs", step), n.of(1))
+        left = n.sub(apart, n.mul(w.add("Div", apart, size), size))
+        count = n.add(w.add("Div", apart, size), n.flag(n.less(zero, left)))
+        fits = w.add("Not", w.add("Equal", step, zero))
+    else:
+        count = w.add("Ceil", w.add("Div", n.sub(limit, start), step))
+        most = w.constant(np.array(_LARGE, np.float64 if wide == _F64 else np.float32), "most")
+        fits = n.less(count, most)  # which NaN is not
+        count = w.cast(w.add("Max", count, zero), _I64)
+    count = n.require(count, fits, "expected a step that leads to the limit, in fewer than 2^40 steps")
+    places = w.cast(w.add("Range", n.of(0), count, n.of(1)), wide)
+    return w.done([w.cast(n.add(start, n.mul(places, step)), kind)])
+
+
+RULES: dict[str, Rule] = {
+    "AffineGrid": _affine_grid, "ConstantOfShape": _constant_of_shape, "Expand": _expand, "Pad": _pad,
+    "Range": _range, "Reshape": _reshape, "Split": _split, "Tile": _tile, "TopK": _top_k,
+}  # fmt: skip

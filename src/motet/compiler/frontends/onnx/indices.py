@@ -1,0 +1,84 @@
+"""Rewrites the indices of GatherND, ScatterND and ScatterElements so that one out of bounds stays out of bounds.
+
+    GatherND(x: 5x4x3, i: kx2)  →  GatherND(x, Where(-e <= i < e, i, 20)), e = [5, 4]
+
+The wheel's lowering linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would be (1, 1), and
+wraps negative indices of ScatterElements once, where its scatter wraps them again. An index out of bounds is replaced
+by the number of indexed elements, which the kernel's own check then reports.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.bodies import each_body
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
+from motet.compiler.frontends.onnx.writing import Facts, Writer, copy, element_types
+
+if TYPE_CHECKING:
+    import onnx
+
+_OPERATORS = ("GatherND", "ScatterND", "ScatterElements")
+
+
+def keep_outside(model: OnnxModel) -> bool:
+    """Change the indices of such nodes of `model`, whose types are inferred; whether there are any."""
+    within = each_body(model, keep_outside)
+    facts = Facts(model, static_shapes(model), element_types(model), ranks(model))
+    nodes: list[onnx.NodeProto] = []
+    for node in model.proto.graph.node:
+        if node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS:
+            nodes += _marked(node, facts)
+        nodes.append(node)
+    changed = len(nodes) > len(model.proto.graph.node)
+    if changed:
+        copies = [copy(node) for node in nodes]
+        del model.proto.graph.node[:]
+        model.proto.graph.node.extend(copies)
+        infer_shapes(model)
+    return within or changed
+
+
+def _marked(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto]:
+    """The nodes that make the indices of `node` anew, which reads them then."""
+    axes = _axes(node, facts)
+    if axes is None or node.input[1] not in facts.types:
+        return []
+    w = Writer(node, facts)
+    shape, dtype = facts.shapes.get(node.input[0]), facts.dtype(node.input[1])
+    given = facts.model.constants.get(node.input[1])
+    if given is not None and shape is not None:
+        extents = np.array([shape[axis] for axis in axes])
+        if ((given >= -extents) & (given < extents)).all():
+            return []
+    if shape is not None:
+        extents = w.constant(np.array([shape[axis] for axis in axes], dtype), "extents")
+        least = w.constant(-np.array([shape[axis] for axis in axes], dtype), "least")
+        number = w.constant(np.array(np.prod([shape[axis] for axis in axes], dtype=np.int64), dtype), "number")
+    else:
+        places = w.constant(np.array(axes, np.int64), "axes")
+        extents = w.add("Gather", w.add("Shape", node.input[0]), places, axis=0)
+        extents = w.cast(extents, facts.types[node.input[1]])
+        least = w.add("Neg", extents)
+        parts = [w.slice(extents, 0, number, number + 1) for number in range(len(axes))]
+        number = parts[0]
+        for part in parts[1:]:
+            number = w.add("Mul", number, part)
+    below = w.add("Less", node.input[1], extents)
+    inside = w.add("And", below, w.add("Not", w.add("Less", node.input[1], least)))
+    node.input[1] = w.add("Where", inside, node.input[1], number)
+    return w.nodes
+
+
+def _axes(node: onnx.NodeProto, facts: Facts) -> list[int] | None:
+    """The axes that an index is one number each for; None where that is not known."""
+    if node.op_type == "ScatterElements":
+        rank = facts.rank(node.input[0])
+        return None if rank is None else [attribute(node, "axis", 0) % rank]
+    extents = facts.extents(node.input[1]) or facts.shapes.get(node.input[1])
+    depth = extents[-1] if extents else None
+    first = attribute(node, "batch_dims", 0) if node.op_type == "GatherND" else 0
+    return [*range(first, first + depth)] if depth else None

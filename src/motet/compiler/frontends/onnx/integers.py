@@ -1,0 +1,248 @@
+"""Writes operators on integers, which the wheel's lowering from ONNX lacks or gets wrong, on tensors of MLIR's own.
+
+    %1 = torch.operator "onnx.Cast"(%0)          %a = torch_c.to_builtin_tensor %0
+           : f32 → ui16                     →    %b = linalg.generic {fptosi, trunci} ins(%a)
+                                                 %1 = torch_c.from_builtin_tensor %b
+
+The types that the wheel's dialect knows no conversion of are 16 bits wide, or without sign. Divisions, bounds and
+absolute values of unsigned integers it takes for those of signed ones, and it negates integers as 32-bit floating
+numbers; a remainder of narrow ones ends the process. As one instruction, a shift by as many bits as there are, or by a
+negative number, is not defined. Conversions of floating numbers to integers go by 64 bits, or by 32 where the integer
+is narrower, as those of processors do.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from motet.compiler.frontends.onnx.short_casts import is_short_cast, short_cast
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, Kind, create, kind_of, know_operations
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+
+_CONVERTED = frozenset({"si16", "ui8", "ui16", "ui32", "ui64"})
+_KNOWN = frozenset({"i1", "si8", "si16", "si32", "si64", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64"})
+_NOT_EQUAL, _SIGNED_LESS, _UNSIGNED_GREATER, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL = 1, 2, 8, 3, 13
+
+
+def settle_integers(module: ir.Module) -> None:
+    """Replace what the wheel cannot do with integers in `module`, in the dialect `torch` with operators of ONNX."""
+    work = [(op, rule) for op in find_operations(module, "torch.operator") if (rule := _rule(op)) is not None]
+    if not work:
+        return
+    know_operations(module)
+    for op, rule in work:
+        with op.context, op.location:
+            result = _generic(op, rule)
+            op.results[0].replace_all_uses_with(result)
+        op.erase()
+
+
+_Body = Callable[["_Scalars", Sequence[ir.Value]], ir.Value]
+
+
+def _rule(op: ir.Operation) -> _Body | None:
+    """What is calculated for each element; None where the wheel can be left to it."""
+    kinds = [kind_of(value) for value in (*op.operands, *op.results)]
+    known = [kind for kind in kinds if kind is not None and kind.element in _KNOWN]
+    name = ir.StringAttr(op.attributes["name"]).value
+    if name == "onnx.Clip" and known and known[0].unsigned and known[0].element != "i1":
+        return _clip(kinds)
+    if len(known) != len(kinds) or len(op.results) != 1:
+        return None
+    first, result = known[0], known[-1]
+    if name == "onnx.Cast" and is_short_cast(op):
+        return lambda at, values: short_cast(op, (first, result), at.at, values[0], at.convert)
+    if name == "onnx.BitCast":
+        return lambda at, values: at.reinterpret(values[0], first, result)
+    if name in ("onnx.Cast", "onnx.CastLike"):
+        if _CONVERTED.isdisjoint((first.element, result.element)):
+            return None
+        return lambda at, values: at.convert(values[0], first, result)
+    if first.floating or first.element == "i1":
+        return None
+    if name in _UNARY:
+        return functools.partial(_UNARY[name], kind=first)
+    if len(known) < 3:
+        return None
+    if name == "onnx.Mod":
+        plain = "torch.onnx.fmod" in op.attributes and ir.IntegerAttr(op.attributes["torch.onnx.fmod"]).value != 0
+        if first.unsigned:
+            return lambda at, values: at.make("arith.remui", values)
+        return lambda at, values: at.remainder(values, of_divisor=not plain)
+    if name == "onnx.Div" and first.unsigned:
+        return lambda at, values: at.make("arith.divui", values)
+    if name == "onnx.BitShift":
+        left = ir.StringAttr(op.attributes["torch.onnx.direction"]).value == "LEFT"
+        return lambda at, values: at.shift(values, first, left)
+    return None
+
+
+def _negate(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+    return at.make("arith.subi", [at.constant(kind.scalar, 0), values[0]])
+
+
+def _absolute(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+    """The least signed number stays what it is."""
+    if kind.unsigned:
+        return values[0]
+    below = at.compare("arith.cmpi", _SIGNED_LESS, [values[0], at.constant(kind.scalar, 0)])
+    return at.make("arith.select", [below, _negate(at, values, kind), values[0]], kind.scalar)
+
+
+def _sign(at: _Scalars, values: Sequence[ir.Value], kind: Kind) -> ir.Value:
+    one = at.constant(kind.scalar, 1)
+    if kind.unsigned:
+        return at.make("arith.minui", [values[0], one])
+    least = at.constant(kind.scalar, -1)
+    return at.make("arith.minsi", [at.make("arith.maxsi", [values[0], least]), one])
+
+
+_UNARY = {"onnx.Neg": _negate, "onnx.Abs": _absolute, "onnx.Sign": _sign}
+
+
+def _clip(kinds: Sequence[Kind | None]) -> _Body:
+    """Of unsigned integers, between the bounds that are given; the last of `kinds` is the result's."""
+    bounds = [name for name, kind in zip(("arith.maxui", "arith.minui"), kinds[1:-1], strict=False) if kind is not None]
+
+    def body(at: _Scalars, values: Sequence[ir.Value]) -> ir.Value:
+        value = values[0]
+        for name, bound in zip(bounds, values[1:], strict=True):
+            value = at.make(name, [value, bound])
+        return value
+
+    return body
+
+
+def _generic(op: ir.Operation, body: _Body) -> ir.Value:
+    """An element-wise operation over operands that broadcast as ONNX has it, in place of `op`."""
+    at = ir.InsertionPoint(op)
+    operands = [(value, kind) for value in op.operands if (kind := kind_of(value)) is not None]
+    result = kind_of(op.results[0])
+    if result is None:
+        raise TypeError("a result that is no tensor")
+    inputs = [
+        create("torch_c.to_builtin_tensor", kind.builtin, [value], at=at) for value, kind in operands
+    ]
+    rank = len(result.extents)
+    dynamic: list[ir.Value] = []
+    for axis, extent in enumerate(result.extents):
+        if extent == DYNAMIC:
+            dynamic.append(_extent(inputs, [kind for _, kind in operands], axis - rank, at))
+    empty = create("tensor.empty", result.builtin, dynamic, at=at)
+    maps = [_map(kind, rank) for _, kind in operands] + [ir.AffineMap.get_identity(rank)]
+    made = ir.Operation.create(
+        "linalg.generic", results=[result.builtin], operands=[*inputs, empty], regions=1, ip=at, attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]),
+            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+        },
+    )  # fmt: skip
+    scalars = [*(kind.scalar for _, kind in operands), result.scalar]
+    block = made.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
+    inside = _Scalars(ir.InsertionPoint(block))
+    inside.yield_(body(inside, list(block.arguments)[:-1]))
+    return create("torch_c.from_builtin_tensor", op.results[0].type, [made.results[0]], at=at)
+
+
+def _extent(inputs: Sequence[ir.Value], kinds: Sequence[Kind], axis: int, at: ir.InsertionPoint) -> ir.Value:
+    """The extent of axis `axis` of the result, counted from the end, where it is dynamic."""
+    value, kind = next(
+        (value, kind) for value, kind in zip(inputs, kinds, strict=True)
+        if len(kind.extents) >= -axis and kind.extents[axis] == DYNAMIC
+    )
+    place = ir.IntegerAttr.get(ir.IndexType.get(), axis + len(kind.extents))
+    number = create("arith.constant", ir.IndexType.get(), [], {"value": place}, at)
+    return create("tensor.dim", ir.IndexType.get(), [value, number], at=at)
+
+
+def _map(kind: Kind, rank: int) -> ir.AffineMap:
+    shift = rank - len(kind.extents)
+    return ir.AffineMap.get(rank, 0, [
+        ir.AffineConstantExpr.get(0) if extent == 1 else ir.AffineDimExpr.get(axis + shift)
+        for axis, extent in enumerate(kind.extents)
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Scalars:
+    """Operations on numbers, written at `at`."""
+
+    at: ir.InsertionPoint
+
+    def make(self, name: str, values: Sequence[ir.Value], kind: ir.Type | None = None) -> ir.Value:
+        return create(name, kind or values[0].type, values, at=self.at)
+
+    def constant(self, kind: ir.Type, value: int | float) -> ir.Value:
+        attribute = ir.FloatAttr.get(kind, value) if isinstance(value, float) else ir.IntegerAttr.get(kind, value)
+        return create("arith.constant", kind, [], {"value": attribute}, self.at)
+
+    def compare(self, name: str, predicate: int, values: Sequence[ir.Value]) -> ir.Value:
+        said = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)}
+        return create(name, ir.IntegerType.get_signless(1), values, said, self.at)
+
+    def yield_(self, value: ir.Value) -> None:
+        ir.Operation.create("linalg.yield", operands=[value], ip=self.at)
+
+    def remainder(self, values: Sequence[ir.Value], of_divisor: bool) -> ir.Value:
+        """The remainder of signed numbers, with the sign of the dividend or `of_divisor`."""
+        found = self.make("arith.remsi", values)
+        if not of_divisor:
+            return found
+        zero = self.constant(found.type, 0)
+        signs = [self.compare("arith.cmpi", _SIGNED_LESS, [one, zero]) for one in (found, values[1])]
+        apart = self.compare("arith.cmpi", _NOT_EQUAL, signs)
+        both = self.make("arith.andi", [apart, self.compare("arith.cmpi", _NOT_EQUAL, [found, zero])])
+        return self.make("arith.select", [both, self.make("arith.addi", [found, values[1]]), found], found.type)
+
+    def shift(self, values: Sequence[ir.Value], kind: Kind, left: bool) -> ir.Value:
+        """The bits of a number moved; by more places than there are, what its sign fills all of them with."""
+        value, places = values
+        last = self.constant(value.type, kind.bits - 1)
+        beyond = self.compare("arith.cmpi", _UNSIGNED_GREATER, [places, last])
+        within = self.make("arith.minui", [places, last])
+        moved = self.make("arith.shli" if left else "arith.shrui" if kind.unsigned else "arith.shrsi", [value, within])
+        filled = moved if not (left or kind.unsigned) else self.constant(value.type, 0)
+        return self.make("arith.select", [beyond, filled, moved], moved.type)
+
+    def reinterpret(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
+        """The same bits as a number of another type; a truth value has a byte of its own."""
+        if source.element == "i1" and target.element != "i1":
+            return self.make("arith.extui", [value], target.scalar)
+        if target.element == "i1" and source.element != "i1":
+            return self.compare("arith.cmpi", _NOT_EQUAL, [value, self.constant(value.type, 0)])
+        return value if source.scalar == target.scalar else self.make("arith.bitcast", [value], target.scalar)
+
+    def convert(self, value: ir.Value, source: Kind, target: Kind) -> ir.Value:
+        if target.element == "i1":
+            zero = self.constant(value.type, 0.0 if source.floating else 0)
+            if source.floating:
+                return self.compare("arith.cmpf", _FLOAT_NOT_EQUAL, [value, zero])
+            return self.compare("arith.cmpi", _NOT_EQUAL, [value, zero])
+        if target.floating:
+            return self.make("arith.uitofp" if source.unsigned else "arith.sitofp", [value], target.scalar)
+        if source.floating and target.bits < 32:
+            word = self.make("arith.fptosi", [value], ir.IntegerType.get_signless(32))
+            return self.make("arith.trunci", [word], target.scalar)
+        if source.floating:
+            return self._resize(self._whole(value, target), 64, target, "arith.extsi")
+        return self._resize(value, source.bits, target, "arith.extui" if source.unsigned else "arith.extsi")
+
+    def _resize(self, value: ir.Value, bits: int, target: Kind, extend: str) -> ir.Value:
+        if bits == target.bits:
+            return value
+        return self.make("arith.trunci" if bits > target.bits else extend, [value], target.scalar)
+
+    def _whole(self, value: ir.Value, target: Kind) -> ir.Value:
+        """A floating number as one of 64 bits; of unsigned ones those above 2⁶³ as well."""
+        wide = ir.IntegerType.get_signless(64)
+        plain = self.make("arith.fptosi", [value], wide)
+        if target.element != "ui64" or str(value.type) == "f16":
+            return plain
+        middle = self.constant(value.type, 2.0**63)
+        less = self.make("arith.fptosi", [self.make("arith.subf", [value, middle])], wide)
+        more = self.make("arith.xori", [less, self.constant(wide, -(2**63))])
+        large = self.compare("arith.cmpf", _FLOAT_AT_LEAST, [value, middle])
+        return self.make("arith.select", [large, more, plain], wide)

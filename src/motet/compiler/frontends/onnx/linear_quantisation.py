@@ -1,0 +1,165 @@
+"""Writes linear quantisation, which the wheel's lowering knows in its plainest form alone, with plain arithmetic.
+
+    DequantizeLinear(x, s, z)   →  (x − z) · s, the difference in integers of 32 bits where they are integers
+    QuantizeLinear(x, s, z)     →  min(max(round(x / s) + z, least), largest), or Cast(x / s + z) to a short float
+
+Scales and zero points are one for all, one for each place of an axis, or one for each block of it. The division is in
+the type of the scale, or in what `precision` says; the product in float32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.ir.short_types import ShortInteger, short_type
+
+if TYPE_CHECKING:
+    import onnx
+
+_WORDS = ("uint8", "int8", "uint16", "int16")
+
+
+def dequantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Any form whose types are known; None for others, and where blocks do not fit."""
+    import onnx
+
+    if node.input[0] not in facts.types or node.input[1] not in facts.types:
+        return None
+    kind, zero = facts.dtype(node.input[0]), given(node, 2)
+    w = Writer(node, facts)
+    scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
+    if scale is None or shift is None:
+        return None
+    exact = onnx.TensorProto.INT32 if _is_integer(kind) else onnx.TensorProto.FLOAT
+    value = w.cast(node.input[0], exact)
+    if shift:
+        value = w.add("Sub", value, w.cast(shift, exact))
+    product = w.add("Mul", w.cast(value, onnx.TensorProto.FLOAT), w.cast(scale, onnx.TensorProto.FLOAT))
+    result = attribute(node, "output_dtype", 0) or facts.types.get(node.output[0], facts.types[node.input[1]])
+    return w.done([w.cast(product, result)])
+
+
+def quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Any form whose types are known; None for others, and where blocks do not fit."""
+    zero, kind = given(node, 2), quantized_type(node, facts)
+    if kind is None or node.input[0] not in facts.types or node.input[1] not in facts.types:
+        return None
+    w = Writer(node, facts)
+    scale, shift = _aligned(w, node.input[1]), _aligned(w, zero) if zero else ""
+    if scale is None or shift is None:
+        return None
+    precision = _precision(node, facts)
+    quotient = w.add("Div", w.cast(node.input[0], precision), w.cast(scale, precision))
+    return w.done([saturated(w, quotient, shift, kind, bool(attribute(node, "saturate", 1)))])
+
+
+def quantized_type(node: onnx.NodeProto, facts: Facts) -> int | None:
+    """The element type of what a QuantizeLinear gives; None where it is unknown."""
+    import onnx
+
+    zero = given(node, 2)
+    return facts.types.get(zero) if zero else attribute(node, "output_dtype", 0) or onnx.TensorProto.UINT8
+
+
+def _precision(node: onnx.NodeProto, facts: Facts) -> int:
+    """The type of a QuantizeLinear's division."""
+    import onnx
+
+    kind = attribute(node, "precision", 0) or facts.types[node.input[1]]
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
+    return kind if kind in floats else onnx.TensorProto.FLOAT
+
+
+def saturated(w: Writer, value: str, zero: str, kind: int, saturate: bool = True) -> str:
+    """`value`, a float, moved by the zero point, which may be absent, as elements of `kind`: rounded and cut to the
+    range of integers, or converted to floats."""
+    import onnx
+
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    if not _is_integer(dtype):
+        if zero:
+            value = w.add("Add", w.cast(value, onnx.TensorProto.FLOAT), w.cast(zero, onnx.TensorProto.FLOAT))
+        return w.add("Cast", value, to=kind, saturate=int(saturate))
+    rounded = w.add("Round", w.cast(value, onnx.TensorProto.FLOAT))
+    if zero:
+        rounded = w.add("Add", rounded, w.cast(zero, onnx.TensorProto.FLOAT))
+    info: Any = ml_dtypes.iinfo(dtype)
+    ends = [w.constant(np.array(end, np.float32), "end") for end in (int(info.min), int(info.max))]
+    return w.cast(w.add("Clip", rounded, *ends), kind)
+
+
+def given(node: onnx.NodeProto, number: int) -> str:
+    """The name of input `number`, "" where it is absent."""
+    return node.input[number] if len(node.input) > number else ""
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" or isinstance(short_type(dtype), ShortInteger)
+
+
+def _aligned(w: Writer, value: str) -> str | None:
+    """A scale or zero point so that it broadcasts with the first input; None where ranks do not say how."""
+    rank, own = w.facts.rank(w.node.input[0]), w.facts.rank(value)
+    block = attribute(w.node, "block_size", 0)
+    if own == 0 or (own is not None and w.facts.shapes.get(value) == (1,) * own):
+        return value if own == 0 else w.reshape(value, [])
+    if own is None or rank is None or own not in (1, rank):
+        return None
+    axis = attribute(w.node, "axis", 1)
+    if not -rank <= axis < rank and not (rank == own == 1 and not block):
+        return None
+    if block and own == rank:
+        return _of_blocks(w, value, block, axis % rank)
+    if own != 1:
+        return None
+    extents = [1] * rank
+    extents[axis % rank] = -1
+    return w.reshape(value, extents) if rank > 1 else value
+
+
+def _of_blocks(w: Writer, value: str, block: int, axis: int) -> str:
+    """For each place of the axis, the number of its block."""
+    name = w.node.input[0]
+    extent = (w.facts.extents(name) or w.facts.shapes.get(name) or {axis: None})[axis]
+    array = w.facts.model.constants.get(name)
+    extent = extent if array is None else array.shape[axis]
+    if extent is not None:
+        blocks = w.constant(np.arange(extent, dtype=np.int64) // block, "blocks")
+    else:
+        axes, zero, one, size = (w.constant(np.array(number, np.int64), "number") for number in (axis, 0, 1, block))
+        places = w.add("Range", zero, w.add("Gather", w.add("Shape", name), axes, axis=0), one)
+        blocks = w.add("Div", places, size)
+    return w.add("Gather", value, blocks, axis=axis)
+
+
+def _dequantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Forms that the wheel does not know: signed bytes with one zero point, or one for each place, are left to it."""
+    if node.input[0] not in facts.types or node.input[1] not in facts.types:
+        return None
+    kind, zero, own = facts.dtype(node.input[0]), given(node, 2), facts.rank(node.input[1])
+    same = facts.types.get(node.output[0], facts.types[node.input[1]]) == facts.types[node.input[1]]
+    if kind.kind == "i" and zero and own is not None and own < 2 and same:
+        return None
+    return dequantize(node, facts) if kind.name in (*_WORDS, "int32") else None
+
+
+def _quantize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Forms that the wheel does not know: bytes with one zero point are left to it."""
+    import onnx
+
+    kind = quantized_type(node, facts)
+    if kind is None:
+        return None
+    name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)).name
+    simple = facts.rank(node.input[1]) == 0 and given(node, 2) and not attribute(node, "precision", 0)
+    if name not in _WORDS or (simple and name in ("uint8", "int8")):
+        return None
+    return quantize(node, facts)
+
+
+RULES: dict[str, Rule] = {"DequantizeLinear": _dequantize, "QuantizeLinear": _quantize}

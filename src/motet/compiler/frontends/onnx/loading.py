@@ -1,0 +1,295 @@
+"""Reads ONNX models into programs in normal form.
+
+The function is called `main`, whatever the graph's name; its arguments are the model's inputs in order (those
+without an initializer), then large constants as parameters. Nothing is converted to another operator set unless
+an operator has no lowering at the model's own. Large initializers never pass through text: they leave the graph
+as arrays, mapped from the file where that is possible, and stay arrays.
+
+The way: `onnx_model` reads, `onnx_domains` writes operators of other domains with ONNX's own, `onnx_distrusted` refuses
+what there is no way for, `onnx_short_types` stores 8-bit floats and the like as bytes, `onnx_demands` asserts what
+operators demand of extents, `onnx_simplify` folds constants on the graph, `onnx_sequences` resolves sequences,
+`onnx_rewrites` and the files of its rules write with other operators what the wheel's lowering lacks or gets wrong,
+`onnx_import` lowers to linalg, `onnx_integers` on the way, and `onnx_cleanup` removes what is left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.bodies import all_nodes
+from motet.compiler.frontends.onnx.cleanup import clean_up
+from motet.compiler.frontends.onnx.data import DataFiles
+from motet.compiler.frontends.onnx.demands import demand_extents
+from motet.compiler.frontends.onnx.distrusted import refuse_unknown
+from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
+from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
+from motet.compiler.frontends.onnx.mlir_import import Lowered, LoweringError, explain, lower
+from motet.compiler.frontends.onnx.model import OnnxModel, read_model
+from motet.compiler.frontends.onnx.optionals import resolve_optionals
+from motet.compiler.frontends.onnx.sequences import resolve_sequences
+from motet.compiler.frontends.onnx.short_types import store_short_types
+from motet.compiler.frontends.onnx.simplify import simplify, static_shapes
+from motet.compiler.frontends.onnx.writing import element_types
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
+from motet.compiler.protobuf import Content
+from motet.errors import CompileError
+
+if TYPE_CHECKING:
+    import onnx
+
+FUNCTION = "main"
+PREVIEWED = ("FlexAttention",)  # of the domain 'ai.onnx.preview'
+CONVERTED_OPSET = 21  # what the wheel's lowering covers best
+
+
+def load_onnx(
+    data: Content | Path, file: str, files: DataFiles | None = None, sequences: str = ""
+) -> Program:
+    """Read an ONNX model, from bytes or a path, into a program with one public function `main`.
+
+    `file` is what errors call the model, `files` what external data is read from, where that is not next to a path.
+    Raises CompileError for a file that is no ONNX model or is damaged, for
+    operators and types that are unknown or have no lowering, and for missing external data.
+    """
+    model = read_model(data, file, files)
+    strip_zip_maps(model)
+    give_sequences(model, parse_sequences(sequences))
+    resolve_optionals(model)
+    check_types(model)
+    inline_functions(model)
+    write_domains(model)
+    check_operators(model)
+    store_short_types(model)
+    demand_extents(model)
+    simplify(model)
+    resolve_sequences(model)
+    refuse_unknown(model)
+    lowered = _lower_or_convert(model)
+    try:
+        finish(model, lowered)
+    except ir.MLIRError as error:  # what was lowered is wrong, which only the next pass sees
+        raise _lowering_failed(model, explain(model, error)) from error
+    return Program(lowered.module, {name: model.constants[name] for name in lowered.parameters})
+
+
+def check_types(model: OnnxModel) -> None:
+    """Inputs must be tensors of numbers, outputs those or sequences of such."""
+    import onnx
+
+    graph = model.proto.graph
+    for role, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value")
+            if kind is None and role == "output":
+                continue  # left to shape inference
+            if kind == "sequence_type" and role == "output":
+                kind, tensor = "tensor_type", value.type.sequence_type.elem_type.tensor_type
+            else:
+                tensor = value.type.tensor_type
+            if kind != "tensor_type":
+                found = (kind or "no type").removesuffix("_type").replace("_", " ")
+                raise model.error(f"{role} {value.name!r}: expected a tensor, it is of type {found}")
+            element = tensor.elem_type
+            if element == onnx.TensorProto.STRING:
+                raise model.error(f"{role} {value.name!r}: tensors of strings are not supported; expected numbers")
+            if role == "input" and not value.type.tensor_type.HasField("shape"):
+                raise model.error(
+                    f"input {value.name!r}: its rank is unknown; expected a shape, with names for dynamic extents"
+                )
+
+
+def inline_functions(model: OnnxModel) -> None:
+    """Replace calls of the model's own functions by their bodies."""
+    if not model.proto.functions:
+        return
+    import onnx.inliner
+
+    try:
+        model.proto = onnx.inliner.inline_local_functions(model.proto, convert_version=True)
+    except (RuntimeError, ValueError) as error:
+        raise model.error(f"its functions cannot be inlined: {error}") from error
+
+
+def check_operators(model: OnnxModel) -> None:
+    """Every operator must exist in the operator set that the model imports."""
+    import onnx
+
+    opsets = model.opsets
+    newest = onnx.defs.onnx_opset_version()
+    if opsets.get("", 0) > newest:
+        raise model.error(
+            f"operator set {opsets['']} is newer than the installed onnx knows (up to {newest});"
+            " upgrade the package onnx"
+        )
+    for node in all_nodes(model.proto.graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        where = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
+        if domain not in opsets:
+            known = ", ".join(repr(name or "ai.onnx") for name in sorted(opsets))
+            raise model.error(
+                f"{where}: operator {node.op_type} is of domain {domain or 'ai.onnx'!r}, "
+                f"which the model does not import; imported: {known}"
+            )
+        known = onnx.defs.has(node.op_type, opsets[domain], domain)
+        if domain == "ai.onnx.preview" and known and node.op_type in PREVIEWED:
+            continue
+        if domain and known:
+            raise model.error(
+                f"{where}: operator {node.op_type} of domain {domain!r} is not supported: {reason(node)}"
+            )
+        if not known:
+            raise model.error(
+                f"{where}: unknown operator {node.op_type} (domain {domain or 'ai.onnx'!r}, "
+                f"operator set {opsets[domain]}){_since(node.op_type, domain)}"
+            )
+
+
+def _since(operator: str, domain: str) -> str:
+    """When an operator came or went, for the error about its absence."""
+    import onnx
+
+    if onnx.defs.has(operator, domain):
+        version = onnx.defs.get_schema(operator, domain=domain).since_version
+        return f"; it is known with operator set {version}"
+    return "; expected an operator of ONNX, or a function that the model defines"
+
+
+def _lower_or_convert(model: OnnxModel) -> Lowered:
+    """Lower at the model's own operator set, else converted to `CONVERTED_OPSET`; report the first failure."""
+    try:
+        return lower(model)
+    except LoweringError as error:
+        converted = _converted(model)
+        if converted is None:
+            raise _lowering_failed(model, error) from error
+        try:
+            simplify(converted)
+            lowered = lower(converted)
+        except (LoweringError, CompileError):
+            raise _lowering_failed(model, error) from error
+        model.proto, model.constants = converted.proto, converted.constants
+        return lowered
+
+
+def _converted(model: OnnxModel) -> OnnxModel | None:
+    import onnx
+    import onnx.version_converter
+
+    if model.opsets.get("") in (None, CONVERTED_OPSET):
+        return None
+    # Constants travel as inputs: the converter then neither copies nor touches them.
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    given = [value.name for value in proto.graph.input]
+    for name, array in model.constants.items():
+        if array.nbytes <= 4096:
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    try:
+        proto = onnx.version_converter.convert_version(proto, CONVERTED_OPSET)
+    except (RuntimeError, ValueError):
+        return None  # the converter does not know every operator
+    constants = dict(model.constants)
+    constants.update({tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer})
+    del proto.graph.initializer[:]
+    inputs = [value for value in proto.graph.input if value.name in given]
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    return replace(model, proto=proto, constants=constants)
+
+
+def _lowering_failed(model: OnnxModel, error: LoweringError) -> CompileError:
+    version = model.opsets.get("", 0)
+    if not error.node:
+        operators = ", ".join(sorted({node.op_type for node in model.proto.graph.node}))
+        return model.error(
+            f"an operator has no lowering (operator set {version}){_reason(error.reason)}; there are {operators}"
+        )
+    return model.error(
+        f"node {error.node!r}: operator {error.operator} (operator set {version}) has no lowering for "
+        f"{_form(model, error.node)}{_reason(error.reason)}"
+    )
+
+
+def _form(model: OnnxModel, name: str) -> str:
+    """The types of a node's inputs and its attributes."""
+    import onnx
+
+    node = next((node for node in all_nodes(model.proto.graph) if node.name == name), None)
+    if node is None:
+        return "its types, shapes and attributes"
+    types, shapes = element_types(model), static_shapes(model)
+    inputs = [
+        f"{onnx.TensorProto.DataType.Name(types[value]).lower()}{list(shapes[value]) if value in shapes else ''}"
+        for value in node.input if value in types
+    ]
+    attributes = [
+        f"{item.name}={value.decode() if isinstance(value, bytes) else value}" for item in node.attribute
+        if isinstance(value := onnx.helper.get_attribute_value(item), int | float | bytes | list)
+    ]
+    said = f" with {', '.join(attributes)}" if attributes else ""
+    return f"inputs of {', '.join(inputs)}{said}"
+
+
+def _reason(text: str) -> str:
+    """What MLIR said, where it says more than that there is none."""
+    return "" if text.startswith("failed to legalize operation 'torch") else f": {text}"
+
+
+def finish(model: OnnxModel, lowered: Lowered) -> None:
+    """Name the function, its arguments, results and dynamic extents; remove what the lowering left behind."""
+    module = lowered.module
+    function = next(op for op in module.body.operations if op.operation.name == "func.func")
+    graph = model.proto.graph
+    inputs = [value for value in graph.input if value.name not in model.constants]
+    with module.context:
+        for name in list(function.attributes):
+            if name not in ("sym_name", "function_type", "sym_visibility"):
+                del function.attributes[name]
+        function.attributes["sym_name"] = ir.StringAttr.get(FUNCTION)
+        arguments = [ir.DictAttr.get(_input_attributes(value)) for value in inputs]
+        arguments += [
+            ir.DictAttr.get({PARAMETER: ir.StringAttr.get(name), NAME: ir.StringAttr.get(name)})
+            for name in lowered.parameters
+        ]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(
+            [ir.DictAttr.get({NAME: ir.StringAttr.get(value.name)}) for value in graph.output]
+        )
+        show_unsigned(function.operation, _unsigned(inputs, model), _unsigned(graph.output, model))
+        show_elements(
+            function.operation, [model.elements.get(value.name, "") for value in inputs],
+            [model.elements.get(value.name, "") for value in graph.output],
+        )  # fmt: skip
+    clean_up(module)
+
+
+def _unsigned(values: Iterable[onnx.ValueInfoProto], model: OnnxModel) -> list[int]:
+    """Which of `values` hold unsigned integers, that are no bytes of other elements."""
+    import onnx
+
+    kinds = (onnx.TensorProto.UINT8, onnx.TensorProto.UINT16, onnx.TensorProto.UINT32, onnx.TensorProto.UINT64)
+    return [
+        number for number, value in enumerate(values)
+        if value.type.tensor_type.elem_type in kinds and value.name not in model.elements
+    ]
+
+
+def _input_attributes(value: onnx.ValueInfoProto) -> dict[str, ir.Attribute]:
+    """Name of an input and of its dynamic extents; an extent without a name gets one of its own."""
+    attributes: dict[str, ir.Attribute] = {NAME: ir.StringAttr.get(value.name)}
+    dims = value.type.tensor_type.shape.dim
+    if any(not dim.HasField("dim_value") for dim in dims):
+        names = [
+            "" if dim.HasField("dim_value") else dim.dim_param or f"{value.name}.{axis}"
+            for axis, dim in enumerate(dims)
+        ]
+        attributes[DIMS] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
+    return attributes

@@ -1,0 +1,234 @@
+"""Takes a simplified ONNX model through the wheel's importer and pipelines to linalg on tensors.
+
+Lowering is tried at the model's own operator set. When an operator has no lowering, its definition as an ONNX
+function is expanded in its place; when an operand had to be a constant but had become a parameter, it becomes a
+constant again; each is tried once per operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motet.compiler.frontends.exact_equality import exact_equality
+from motet.compiler.frontends.exact_extrema import exact_extrema
+from motet.compiler.frontends.onnx.bodies import all_nodes
+from motet.compiler.frontends.onnx.empty import refuse_empty
+from motet.compiler.frontends.onnx.extents import settle_extents, symbolic_shapes
+from motet.compiler.frontends.onnx.functions import expand_functions
+from motet.compiler.frontends.onnx.indices import keep_outside
+from motet.compiler.frontends.onnx.integers import settle_integers
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.rewrites import rewrite_forms
+from motet.compiler.frontends.onnx.scans import settle_products
+from motet.compiler.frontends.onnx.simplify import simplify
+from motet.compiler.frontends.torch.pads import settle_pads
+from motet.compiler.frontends.torch.recurrences import settle_recurrences
+from motet.compiler.frontends.torch.views import settle_views
+from motet.compiler.frontends.unsigned_results import return_signed_constants
+from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
+from motet.compiler.ir.source_names import keep_operators
+
+if TYPE_CHECKING:
+    import onnx
+
+TO_TORCH = "torch-onnx-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
+TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
+PARAMETER_BYTES = 4 << 10
+PARAMETER_DTYPES = frozenset({
+    "float16", "bfloat16", "float32", "float64", "int8", "uint8",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+})  # fmt: skip
+MAX_ATTEMPTS = 24
+# Operators whose own lowering is not to be used: that of RotaryEmbedding crashes the process for valid models, that of
+# Gelu takes 0.797724 for √(2/π), 0.797885, that of Selu rounds its factors to five digits, and those of the losses
+# divide by the number of rows where it is the sum of weights.
+UNSOUND = frozenset({"RotaryEmbedding", "Gelu", "Selu", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"})
+
+
+@dataclass
+class Lowered:
+    """A module whose only public function takes the model's inputs, then the constants named in `parameters`."""
+
+    module: ir.Module
+    parameters: list[str]
+
+
+@dataclass
+class LoweringError(Exception):
+    """Why a model did not lower: the node, by name and operator where that is known, and what MLIR said."""
+
+    reason: str
+    node: str = ""
+    operator: str = ""
+
+
+def lower(model: OnnxModel) -> Lowered:
+    """Lower `model`, changing what is tried after each failure. Raises LoweringError when nothing is left."""
+    constants: set[str] = set()
+    rewritten = rewrite_forms(model)
+    rewritten |= keep_outside(model)
+    if expand_functions(model, UNSOUND) or rewritten:
+        simplify(model)
+    first: LoweringError | None = None
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            return _attempt(model, constants)
+        except LoweringError as error:
+            first = first or error
+            if not _reconsider(model, constants, error):
+                raise first from error
+    raise first or LoweringError("too many attempts")
+
+
+def _reconsider(model: OnnxModel, constants: set[str], error: LoweringError) -> bool:
+    """Choose what to do differently after `error`; whether there is anything."""
+    node = next((node for node in all_nodes(model.proto.graph) if node.name == error.node), None)
+    if node is not None:
+        operands = {name for name in node.input if name in model.constants and is_parameter(model.constants[name])}
+        if not operands <= constants:
+            constants |= operands
+            return True
+    # Some failures do not say where: then every operator with a body is worth expanding.
+    operators = {node.op_type} if node is not None else {node.op_type for node in all_nodes(model.proto.graph)}
+    if not expand_functions(model, operators):
+        return False
+    simplify(model)
+    return True
+
+
+def is_parameter(array: np.ndarray) -> bool:
+    """Whether a constant is large floating or quantised data, which lives outside of the module."""
+    return array.nbytes >= PARAMETER_BYTES and array.dtype.name in PARAMETER_DTYPES
+
+
+def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
+    parameters = [
+        name for name, array in model.constants.items() if is_parameter(array) and name not in constants
+    ]
+    proto = _with_constants(model, parameters)
+    _require_ranks(proto.graph)
+    context = ir.Context()
+    register_torch_dialect(context)
+    try:
+        module = _import(proto, context)
+        keep_operators(module, ("torch.operator",))
+        refuse_empty(module, model)
+        settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
+        settle_integers(module)
+        settle_products(module)
+        exact_equality(module)
+        run_pipeline(module, TO_TORCH)
+        settle_views(module)
+        settle_pads(module)
+        settle_recurrences(module)
+        return_signed_constants(module)
+        run_pipeline(module, TO_LINALG)
+        exact_extrema(module)
+    except ir.MLIRError as error:
+        raise explain(model, error) from error
+    return Lowered(module, parameters)
+
+
+def _require_ranks(graph: onnx.GraphProto) -> None:
+    """Raise LoweringError for a value of unknown rank, which the importer takes for a scalar."""
+    unknown = {
+        value.name for value in (*graph.value_info, *graph.output)
+        if value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape")
+    }
+    for node in graph.node if unknown else ():
+        if not unknown.isdisjoint(node.output):
+            reason = "the rank of its result is not known when compiling; expected operands of known extents and axes"
+            raise LoweringError(reason, node.name, node.op_type)
+
+
+def _with_constants(model: OnnxModel, parameters: list[str]) -> onnx.ModelProto:
+    """The model with constants put back: as initializers, or as inputs after all others for `parameters`."""
+    import onnx
+
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    chosen = set(parameters)
+    for name, array in model.constants.items():
+        if name not in chosen:
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
+    for name in parameters:
+        kind = onnx.helper.np_dtype_to_tensor_dtype(model.constants[name].dtype)
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, model.constants[name].shape))
+    return proto
+
+
+def _import(proto: onnx.ModelProto, context: ir.Context) -> ir.Module:
+    importer = onnx_importer()
+    try:
+        info = importer.ModelInfo(proto)
+        module = info.create_module(context)
+        cache = _constant_cache(importer)(context)
+        node_importer = importer.NodeImporter.define_function(info.main_graph, module.operation, context_cache=cache)
+        node_importer.import_all()
+    except (importer.OnnxImportError, ValueError, RuntimeError, TypeError, KeyError) as error:
+        # The importer has no error type of its own for many malformed nodes.
+        raise LoweringError(str(error).strip().splitlines()[0] if str(error) else type(error).__name__) from error
+    return module
+
+
+def _constant_cache(importer: Any) -> Any:
+    """The importer's cache, with constants written as plain elements: upstream's folders see through those."""
+    import onnx
+
+    class ConstantCache(importer.ContextCache):  # type: ignore[misc]
+        def tensor_proto_to_attr(self, proto: onnx.TensorProto) -> ir.Attribute:
+            try:
+                array = np.asarray(onnx.numpy_helper.to_array(proto), order="C")
+            except (TypeError, ValueError):
+                return super().tensor_proto_to_attr(proto)
+            if array.dtype.name not in _PLAIN or array.size == 0:
+                return super().tensor_proto_to_attr(proto)
+            tensor_type = self.tensor_proto_to_builtin_type(proto)
+            if array.dtype.name == "bfloat16":
+                array = array.view(np.uint16)
+            element = tensor_type.element_type
+            with self._c:
+                return ir.DenseElementsAttr.get(array, type=element, shape=list(proto.dims))
+
+    return ConstantCache
+
+
+_PLAIN = frozenset({
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "bfloat16", "float32", "float64",
+})  # fmt: skip
+
+
+def explain(model: OnnxModel, error: ir.MLIRError) -> LoweringError:
+    """Find the node an MLIR diagnostic is about: by its location, which carries the node's name."""
+    nodes = {node.name: node.op_type for node in all_nodes(model.proto.graph)}
+    for diagnostic in _flatten(error.error_diagnostics):
+        for name in _quoted(str(diagnostic.location)):
+            if name in nodes:
+                return LoweringError(_first_line(diagnostic.message), name, nodes[name])
+    messages = [diagnostic.message for diagnostic in error.error_diagnostics]
+    text = _first_line(messages[0] if messages else str(error))
+    name = next((name for name in _quoted(text) if name in nodes), "")  # an error may be text alone
+    return LoweringError(_LOCATED.sub("", text), name, nodes.get(name, ""))
+
+
+_LOCATED = re.compile(r'^error: (?:fused<"[^"]*">\[[^]]*\]|"[^"]*"(?:\([^)]*\))?): ')
+
+
+def _flatten(diagnostics: Iterable[Any]) -> Iterable[Any]:
+    for diagnostic in diagnostics:
+        yield diagnostic
+        yield from _flatten(diagnostic.notes)
+
+
+def _quoted(text: str) -> list[str]:
+    return text.split('"')[1::2]
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else "no reason given"

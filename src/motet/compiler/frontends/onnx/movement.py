@@ -1,0 +1,193 @@
+"""Writes operators that move elements, whose lowering is wrong or missing, with others.
+
+- DepthToSpace with mode CRD, whose columns and rows within a block the wheel takes for channels, and SpaceToDepth with
+  it, whose mode the wheel overlooks: channels are put from the order of one mode in that of the other.
+- Pad with negative pads, which becomes a slice and a Pad without: where what is removed on one side is added on the
+  other, MLIR's own folds take it for one that does nothing.
+- Pad with mode wrap, whose lowering never ends, and with mode reflect beyond the innermost two axes, or by more
+  elements than there are to reflect.
+- Pad whose pads a call decides, which becomes a Gather at places that are computed; its result has the extents that the
+  model declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+    from motet.errors import CompileError
+
+_TO_THE_END = np.iinfo(np.int64).max
+
+
+def _depth_to_space(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    extents, block = facts.extents(node.input[0]), attribute(node, "blocksize", 1)
+    if attribute(node, "mode", b"DCR") != b"CRD":
+        return None
+    if extents is None or not extents[1]:
+        raise _refused(node, facts, "DepthToSpace with mode CRD", "a number of channels that is known when compiling")
+    w = Writer(node, facts)
+    apart = w.reshape(node.input[0], [0, extents[1] // block**2, block**2, -1])
+    ordered = w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), node.input[0])
+    return w.done([w.add("DepthToSpace", ordered, blocksize=block)])
+
+
+def _space_to_depth(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    extents, block = facts.extents(node.input[0]), attribute(node, "blocksize", 1)
+    if attribute(node, "mode", b"DCR") != b"CRD":
+        return None
+    if extents is None or not extents[1]:
+        raise _refused(node, facts, "SpaceToDepth with mode CRD", "a number of channels that is known when compiling")
+    w = Writer(node, facts)
+    found = w.add("SpaceToDepth", node.input[0], blocksize=block)
+    apart = w.reshape(found, [0, block**2, extents[1], -1])
+    return w.done([w.like(w.add("Transpose", apart, perm=[0, 2, 1, 3]), found)])
+
+
+# -- padding ---------------------------------------------------------------------------------------
+
+
+def _pad(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    if facts.version < 11:
+        return _pad_by_attribute(node, facts)
+    given, rank = [*node.input, "", ""], facts.rank(node.input[0])
+    pads = facts.model.constants.get(given[1])
+    axes = facts.model.constants.get(given[3]) if given[3] else np.arange(rank or 0)
+    if rank is None or pads is None or axes is None:
+        return _pad_by_call(node, facts, axes)
+    sides = np.zeros((2, rank), np.int64)
+    sides[:, axes] = pads.reshape(2, -1)
+    mode = attribute(node, "mode", b"constant").decode()
+    beyond = bool(given[3] or sides[:, : rank - 2].any()) or _exceeds(facts.extents(node.input[0]), sides)
+    gathered = mode == "wrap" or (mode == "reflect" and beyond)
+    return _pad_by_sides(node, facts, sides, gathered) if gathered or (sides < 0).any() else None
+
+
+def _exceeds(extents: Sequence[int | None] | None, sides: np.ndarray) -> bool:
+    """Whether some side is longer than one reflection of what the other leaves."""
+    left = [np.inf if size is None else size + less for size, less in
+            zip(extents or [None] * sides.shape[1], np.minimum(sides, 0).sum(0).tolist(), strict=True)]
+    return bool((sides >= np.array(left)).any())
+
+
+def _pad_by_sides(node: onnx.NodeProto, facts: Facts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
+    """What negative pads remove is removed first, so that no mode repeats any of it."""
+    w, value = Writer(node, facts), node.input[0]
+    for axis in np.flatnonzero((sides < 0).any(0)).tolist():
+        low, high = sides[:, axis].tolist()
+        value = w.slice(value, axis, max(0, -low), high if high < 0 else _TO_THE_END)
+    wider = np.maximum(sides, 0)
+    if gathered:
+        value = _by_gather(w, value, np.minimum(sides, 0).sum(0), wider)
+    elif wider.any():
+        more = [name for name in node.input[2:3] if name]
+        value = w.add("Pad", value, w.constant(wider.reshape(-1), "pads"), *more)
+        w.nodes[-1].attribute.extend(node.attribute)
+    return w.done([value])
+
+
+def _by_gather(w: Writer, value: str, removed: np.ndarray, sides: np.ndarray) -> str:
+    """`value`, which has as many elements fewer than the operand along each axis as `removed` says, with mode wrap or
+    reflect."""
+    shape, mode = w.facts.shapes.get(w.node.input[0]), attribute(w.node, "mode", b"").decode()
+    left = None if shape is None else [size + less for size, less in zip(shape, removed.tolist(), strict=True)]
+    if left is None or any(size < 1 for size in left):
+        raise _refused(w.node, w.facts, f"Pad with mode {mode}", "extents above 0 that are known when compiling")
+    for axis, (before, after) in enumerate(sides.T.tolist()):
+        if before or after:
+            places = np.arange(-before, left[axis] + after, dtype=np.int64)
+            if mode == "reflect" and left[axis] > 1:
+                period = 2 * (left[axis] - 1)
+                places = (left[axis] - 1) - np.abs(places % period - (left[axis] - 1))
+            value = w.add("Gather", value, w.constant(places % left[axis], "places"), axis=axis)
+    return value
+
+
+def _pad_by_attribute(node: onnx.NodeProto, facts: Facts) -> None:
+    """Of operator sets before 11; what is negative with mode constant, `settle_pads` sees to."""
+    mode = attribute(node, "mode", b"constant").decode()
+    if mode != "constant" and min(attribute(node, "pads", attribute(node, "paddings", [0]))) < 0:
+        raise _refused(node, facts, f"Pad with mode {mode} and negative pads", "operator set 11 or later")
+
+
+def _pad_by_call(node: onnx.NodeProto, facts: Facts, axes: np.ndarray | None) -> list[onnx.NodeProto] | None:
+    """Each element of the result is one of the operand, or, with mode constant, the value that is given. Where extents
+    are dynamic, the pads may follow from them, and the wheel's lowering knows the result's."""
+    import onnx
+
+    shape, result = (facts.shapes.get(name) for name in (node.input[0], node.output[0]))
+    mode = attribute(node, "mode", b"constant").decode()
+    if shape is None or result is None or 0 in shape:
+        if mode in ("constant", "edge"):
+            return None
+        raise _refused(node, facts, f"Pad with mode {mode}", "pads, and extents above 0, that are known when compiling")
+    w = Writer(node, facts)
+    pads = w.cast(node.input[1], onnx.TensorProto.INT64)
+    if axes is None:
+        axes, pads = np.arange(len(shape)), _pads_of_all(w, pads, node.input[3], len(shape))
+    value, inside = node.input[0], ""
+    for number, axis in enumerate((axes % len(shape)).tolist()):
+        sides = [w.slice(pads, 0, place, place + 1) for place in (number, number + len(axes))]
+        places, met = _places_by_call(w, sides, shape[axis], result[axis], mode)
+        value = w.add("Gather", value, places, axis=axis)
+        met = w.reshape(met, [-1 if other == axis else 1 for other in range(len(shape))])
+        inside = w.add("And", inside, met) if inside else met
+    if mode == "constant" and inside:
+        given = node.input[2] if len(node.input) > 2 and node.input[2] else ""
+        filling = w.reshape(given, []) if given else w.constant(np.zeros((), facts.dtype(node.input[0])), "zero")
+        value = w.add("Where", inside, value, filling)
+    return w.done([value])
+
+
+def _pads_of_all(w: Writer, pads: str, axes: str, rank: int) -> str:
+    """The pads of all axes, from those of `axes`, which a call decides."""
+    import onnx
+
+    def number(value: object) -> str:
+        return w.constant(np.array(value, np.int64), "number")
+
+    own = w.add("Mod", w.cast(axes, onnx.TensorProto.INT64), number(rank))
+    met = w.add("Equal", w.reshape(own, [-1, 1]), number(np.arange(rank)))
+    among = w.add("Mul", w.reshape(pads, [2, -1, 1]), w.cast(met, onnx.TensorProto.INT64))
+    return w.reshape(w.over("ReduceSum", among, [1], keepdims=0), [-1])
+
+
+def _places_by_call(w: Writer, sides: Sequence[str], extent: int, result: int, mode: str) -> tuple[str, str]:
+    """Where along an axis of `extent` the elements of the result are taken from, and which of them lie within what
+    negative `sides` leave of it. Every place is inside of the axis, whatever the call says."""
+    def number(value: int) -> str:
+        return w.constant(np.array(value, np.int64), "number")
+
+    def within(value: str, least: str, largest: str) -> str:
+        return w.add("Min", w.add("Max", value, least), largest)
+
+    zero, one = number(0), number(1)
+    removed = [w.add("Max", w.add("Neg", side), zero) for side in sides]
+    left = w.add("Sub", number(extent), w.add("Add", *removed))
+    count = w.add("Max", left, one)
+    own = w.constant(np.arange(result, dtype=np.int64), "places")
+    place = w.add("Sub", own, w.add("Max", sides[0], zero))
+    last = w.add("Sub", count, one)
+    chosen = within(place, zero, last)
+    if mode == "wrap":
+        chosen = w.add("Mod", place, count)
+    elif mode == "reflect":
+        period = w.add("Max", w.add("Add", last, last), one)
+        chosen = w.add("Sub", last, w.add("Abs", w.add("Sub", w.add("Mod", place, period), last)))
+    chosen = within(w.add("Add", chosen, removed[0]), zero, number(extent - 1))
+    return chosen, w.add("And", w.add("Not", w.add("Less", place, zero)), w.add("Less", place, left))
+
+
+def _refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+    return facts.model.error(f"node {node.name!r}: {what} is not supported here; expected {expected}")
+
+
+RULES: dict[str, Rule] = {"DepthToSpace": _depth_to_space, "Pad": _pad, "SpaceToDepth": _space_to_depth}

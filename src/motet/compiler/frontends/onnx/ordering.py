@@ -1,0 +1,70 @@
+"""Writes operators that order unsigned integers, which the wheel's lowering takes for signed ones, on wider signed.
+
+    TopK(x: u8)  →  Cast(TopK(Cast(x: i32)))
+
+Those of 64 bits have no wider type: their order is that of signed numbers from which 2⁶³ was taken.
+
+The wheel pads integers with 0 for MaxPool, of more than one or two spatial axes it ends the process. There it goes by
+float32, which has all numbers of 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+# Which inputs are put in order, and which results are of them.
+_ORDERED: dict[str, tuple[Sequence[int], Sequence[int]]] = {
+    "ArgMax": ((0,), ()), "ArgMin": ((0,), ()), "MaxPool": ((0,), (0,)), "ReduceMax": ((0,), (0,)),
+    "ReduceMin": ((0,), (0,)), "ScatterElements": ((0, 2), (0,)), "ScatterND": ((0, 2), (0,)), "TopK": ((0,), (0,)),
+}  # fmt: skip
+
+
+def _on_signed(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
+        return None
+    if node.op_type.startswith("Scatter") and attribute(node, "reduction", b"none") not in (b"max", b"min"):
+        return None
+    kind = facts.dtype(node.input[0])
+    wide = onnx.TensorProto.INT32 if kind.itemsize < 4 else onnx.TensorProto.INT64
+    w = Writer(node, facts)
+    least = w.constant(np.array(-(2**63)), "least") if kind.itemsize == 8 else ""
+    inputs = list(node.input)
+    ordered, results = _ORDERED[node.op_type]
+    for number in ordered:
+        value = w.cast(inputs[number], wide)
+        inputs[number] = w.add("Add", value, least) if least else value
+    values = w.add_all(node.op_type, len(node.output), *inputs)
+    w.nodes[-1].attribute.extend(node.attribute)
+    for number in results:
+        value = w.add("Add", values[number], least) if least else values[number]
+        values[number] = w.cast(value, facts.types[node.input[0]])
+    return w.done(values)
+
+
+def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    if node.input[0] not in facts.types or (kind := facts.dtype(node.input[0]).kind) not in "iu":
+        return None
+    rank, auto = facts.rank(node.input[0]), attribute(node, "auto_pad", b"NOTSET")
+    padded = any(attribute(node, "pads", ())) or auto not in (b"NOTSET", b"VALID") or attribute(node, "ceil_mode", 0)
+    if rank == 4 and (not padded or kind == "u"):  # no padding is above an unsigned number
+        return _on_signed(node, facts)
+    w = Writer(node, facts)
+    pooled = w.add("MaxPool", w.cast(node.input[0], onnx.TensorProto.FLOAT))
+    w.nodes[-1].attribute.extend(node.attribute)
+    return w.done([w.cast(pooled, facts.types[node.input[0]])])
+
+
+RULES: dict[str, Rule] = {**dict.fromkeys(_ORDERED, _on_signed), "MaxPool": _max_pool}

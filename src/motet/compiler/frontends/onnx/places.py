@@ -1,0 +1,130 @@
+"""Nodes of ONNX in the dialect `torch`, the extents of what they take, and assertions about these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, Kind, create, kind_of
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.sizes import constant_index, extent_of
+from motet.compiler.ir.source_names import names_of
+
+EQUAL, AT_MOST = 0, 3  # of arith.cmpi's predicates
+
+Extents = Mapping[str, Sequence[int | str | None]]  # of values by name: numbers, symbols, or neither is known
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a node takes: input `number`; `symbols` are its extents as the model calls them."""
+
+    number: int
+    value: ir.Value
+    kind: Kind
+    symbols: Sequence[int | str | None]
+
+    @property
+    def rank(self) -> int:
+        return len(self.kind.extents)
+
+
+@dataclass(frozen=True)
+class Node:
+    op: ir.Operation
+    operands: Sequence[Operand]
+
+    @staticmethod
+    def of(op: ir.Operation, inputs: Mapping[str, Sequence[str]], extents: Extents) -> Node | None:
+        """None where the type of an input is unknown, for which there is no lowering."""
+        names = next((inputs[name] for name in names_of(op.location) if name in inputs), ())
+        found: list[Operand] = []
+        for number, value in enumerate(op.operands):
+            kind = kind_of(value)
+            if kind is not None:
+                symbols = extents.get(names[number], ()) if number < len(names) else ()
+                known = symbols if len(symbols) == len(kind.extents) else [None] * len(kind.extents)
+                found.append(Operand(number, value, kind, known))
+            elif number < len(names) and names[number]:
+                return None
+        return Node(op, found)
+
+    def operand(self, number: int) -> Operand | None:
+        return next((operand for operand in self.operands if operand.number == number), None)
+
+    def attribute(self, name: str, default: int) -> int:
+        key = f"torch.onnx.{name}"
+        return ir.IntegerAttr(self.op.attributes[key]).value if key in self.op.attributes else default
+
+
+@dataclass(frozen=True)
+class Place:
+    """Axis `axis` of an operand."""
+
+    operand: Operand
+    axis: int
+
+    @property
+    def extent(self) -> int:
+        return self.operand.kind.extents[self.axis]
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.extent == DYNAMIC
+
+    @property
+    def size(self) -> ir.Value:
+        if not self.is_dynamic:
+            return constant_index(self.extent)
+        return extent_of(builtin(self.operand), self.axis)
+
+    def may_differ(self, other: Place) -> bool:
+        """Whether one of the two may be 1 where the other is not."""
+        if not self.is_dynamic and not other.is_dynamic:
+            return False
+        symbol = self.operand.symbols[self.axis]
+        return symbol is None or symbol != other.operand.symbols[other.axis]
+
+    def __str__(self) -> str:
+        return f"axis {self.axis} of input {self.operand.number}"
+
+
+def builtin(operand: Operand) -> ir.Value:
+    return create("torch_c.to_builtin_tensor", operand.kind.builtin, [operand.value])
+
+
+def numbers(node: Node, number: int) -> list[int] | None:
+    """What input `number` is, where it is a constant of integers."""
+    if len(node.op.operands) <= number or isinstance(node.op.operands[number].owner, ir.Block):
+        return None
+    value = node.op.operands[number].owner.operation.attributes.get("torch.onnx.value", None)
+    return [int(part) for part in ir.DenseIntElementsAttr(value)] if value is not None else None
+
+
+def i64(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def assert_equal(first: Place, second: Place) -> None:
+    if first.is_dynamic or second.is_dynamic:
+        assert_any([(first.size, second.size)], f"{first} and {second} must be equal")
+
+
+def assert_any(pairs: Sequence[tuple[ir.Value, ir.Value]], said: str) -> None:
+    """That two of one of the `pairs` are equal."""
+    condition = compare(EQUAL, *pairs[0])
+    for pair in pairs[1:]:
+        condition = create("arith.ori", condition.type, [condition, compare(EQUAL, *pair)])
+    assert_that(condition, said)
+
+
+def assert_that(condition: ir.Value, said: str) -> None:
+    ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(said)})
+
+
+def compare(predicate: int, left: ir.Value, right: ir.Value) -> ir.Value:
+    return create("arith.cmpi", ir.IntegerType.get_signless(1), [left, right], {"predicate": i64(predicate)})
+
+
+def on_indices(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
+    return create(name, ir.IndexType.get(), [left, right])

@@ -1,0 +1,162 @@
+"""Writes pools whose lowering is wrong.
+
+- AveragePool with ceil_mode: the wheel divides by a wrong number where a window reaches beyond the padding. LpPool
+  knows neither auto_pad nor dilations. Both become an average of whole windows over an image padded by zeros, times how
+  many elements count.
+- MaxPool of padded floats: the wheel pads by the least finite number, which is larger than the infinity that it should
+  lose against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx import ordering as onnx_ordering
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Chain, Facts, Rule, refused
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass
+class _Windows:
+    """Windows of a pool over spatial axes of known extents: what is padded before and after each, whole windows
+    included, and by place how many elements of the image and its padding each window has."""
+
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    before: list[int]
+    after: list[int]
+    counts: np.ndarray
+
+
+def _windows(node: onnx.NodeProto, sizes: Sequence[int], padded: bool = True) -> _Windows:
+    """As the specification of AveragePool has them (operator set 19); padding counts where it is `padded`."""
+    kernel = list(attribute(node, "kernel_shape", []))
+    rank = len(kernel)
+    strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
+    pads = list(attribute(node, "pads", [0] * 2 * rank))
+    auto = attribute(node, "auto_pad", b"NOTSET")
+    ceil = bool(attribute(node, "ceil_mode", 0))
+    before: list[int] = []
+    after: list[int] = []
+    counts = np.ones((), np.int64)
+    for axis, size in enumerate(sizes):
+        reach, stride = (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
+        low, high = pads[axis], pads[axis + rank]
+        if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+            total = max(0, (-(-size // stride) - 1) * stride + reach - size)
+            low, high = total // 2, total - total // 2
+            if auto == b"SAME_LOWER":
+                low, high = high, low
+        elif auto == b"VALID":
+            low = high = 0
+        free = size + low + high - reach
+        outputs = (-(-free // stride) if ceil else free // stride) + 1
+        if ceil and (outputs - 1) * stride >= size + low:
+            outputs -= 1
+        taps = np.arange(outputs)[:, None] * stride + np.arange(kernel[axis]) * dilations[axis]
+        counted = taps < size + low + high if padded else (taps >= low) & (taps < size + low)
+        counts = np.multiply.outer(counts, counted.sum(1))
+        before.append(low)
+        after.append(max(high, (outputs - 1) * stride + reach - size - low))
+    return _Windows(kernel, strides, dilations, before, after, counts)
+
+
+def _spatial(node: onnx.NodeProto, facts: Facts) -> Sequence[int] | None:
+    """The extents of an image behind batch and channels, where they are known."""
+    extents = facts.extents(node.input[0])
+    known = [extent for extent in (extents or [])[2:] if extent is not None]
+    return None if extents is None or len(known) != len(extents[2:]) or node.input[0] not in facts.types else known
+
+
+def _check_pool(node: onnx.NodeProto, facts: Facts) -> None:
+    """Raise CompileError for windows that depend on extents only a call knows, which the wheel gets wrong."""
+    if _spatial(node, facts) is not None or facts.extents(node.input[0]) is None:
+        return
+    if attribute(node, "auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
+        raise refused(node, facts, "with auto_pad over extents that only a call knows", "pads")
+    if node.op_type != "AveragePool" or not attribute(node, "count_include_pad", 0):
+        return
+    if attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", [1])) != {1}:
+        what = "with count_include_pad and ceil_mode or dilations over extents that only a call knows"
+        raise refused(node, facts, what, "one of them, or known extents")
+
+
+def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
+    """The mean of every window over the image padded by zeros."""
+    pads = np.array([0, 0, *windows.before, 0, 0, *windows.after], np.int64)
+    if pads.any():
+        chain.then("Pad", facts.constant(chain.node, "pads", pads))
+    more = {"dilations": windows.dilations} if any(d != 1 for d in windows.dilations) else {}
+    chain.then("AveragePool", kernel_shape=windows.kernel, strides=windows.strides, **more)
+
+
+def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Where the wheel counts wrongly: windows at the last end, and those with gaps over padding that counts."""
+    sizes, padded = _spatial(node, facts), bool(attribute(node, "count_include_pad", 0))
+    gaps = set(attribute(node, "dilations", [1])) != {1}
+    if not (attribute(node, "ceil_mode", 0) or (gaps and padded)) or sizes is None:
+        return None
+    windows = _windows(node, sizes, padded)
+    chain, whole = Chain(node), math.prod(windows.kernel)
+    _average(chain, facts, windows)
+    if (windows.counts != whole).any():
+        with np.errstate(divide="ignore"):  # the mean of nothing is NaN: 0 times an infinity
+            factors = (whole / windows.counts).astype(facts.dtype(node.input[0]))
+        chain.then("Mul", facts.constant(node, "factors", factors))
+    return chain.done()
+
+
+def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    sizes, kind = _spatial(node, facts), facts.types.get(node.input[0])
+    if kind is None or len([name for name in node.output if name]) > 1:
+        return None
+    if facts.dtype(node.input[0]).kind in "iu":
+        return onnx_ordering.RULES["MaxPool"](node, facts)
+    if sizes is not None:
+        windows = _windows(node, sizes)
+        before, after = windows.before, windows.after
+    elif attribute(node, "ceil_mode", 0) or attribute(node, "auto_pad", b"NOTSET") != b"NOTSET":
+        return None
+    else:
+        pads = list(attribute(node, "pads", []))
+        before, after = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    if not any((*before, *after)) or facts.version < 11:
+        return None
+    pads = np.array([0, 0, *before, 0, 0, *after], np.int64)
+    least = np.array(-np.inf, facts.dtype(node.input[0]))
+    chain = Chain(node).then("Pad", facts.constant(node, "pads", pads), facts.constant(node, "least", least))
+    chain.then("MaxPool")
+    kept = ("kernel_shape", "strides", "dilations")
+    chain.nodes[-1].attribute.extend(item for item in node.attribute if item.name in kept)
+    return chain.done()
+
+
+def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    sizes = _spatial(node, facts)
+    explicit = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
+    if sizes is None or (explicit and set(attribute(node, "dilations", [1])) == {1}):
+        return None
+    windows, power, kind = _windows(node, sizes), attribute(node, "p", 2), facts.dtype(node.input[0])
+    chain = Chain(node).then("Abs")
+    if power != 1:
+        chain.then("Pow", facts.constant(node, "power", np.array(power, kind)))
+    _average(chain, facts, windows)
+    chain.then("Mul", facts.constant(node, "count", np.array(math.prod(windows.kernel), kind)))
+    if power != 1:
+        chain.then("Pow", facts.constant(node, "root", np.array(1 / power, kind)))
+    return chain.done()
+
+
+CHECKS: dict[str, Callable[[onnx.NodeProto, Facts], None]] = dict.fromkeys(
+    ("AveragePool", "LpPool", "MaxPool"), _check_pool
+)
+RULES: dict[str, Rule] = {"AveragePool": _average_pool, "LpPool": _lp_pool, "MaxPool": _max_pool}

@@ -1,0 +1,183 @@
+"""Writes products and convolutions that the wheel's lowering does not know with those that it does.
+
+- MatMul of a batch and a vector, whose vector becomes a matrix of one column or row;
+- Gemm of two matrices, whose alpha is lost;
+- Einsum without a result in its equation, which gets it, and of scalars, which are multiplied;
+- Conv of volumes in groups, which becomes as many;
+- ConvTranspose with padding that is not the same on both sides, which is cut out of one without; and by filters that
+  are not known to be finite, which the wheel multiplies with zeros between and around the pixels: these are no numbers
+  then, where the operator, by its definition, has no product at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Chain, Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def _matmul(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    left, right = (facts.rank(name) for name in node.input[:2])
+    if left is None or right is None or 1 not in (left, right) or max(left, right) < 3:
+        return None
+    w = Writer(node, facts)
+    if right == 1:
+        column = w.over("Unsqueeze", node.input[1], [1])
+        return w.done([w.over("Squeeze", w.add("MatMul", node.input[0], column), [left - 1])])
+    row = w.over("Unsqueeze", node.input[0], [0])
+    return w.done([w.over("Squeeze", w.add("MatMul", row, node.input[1]), [right - 2])])
+
+
+def _einsum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    equation = attribute(node, "equation", b"").decode().replace(" ", "")
+    terms, arrow, result = equation.partition("->")
+    if not arrow:
+        letters = Counter(terms.replace("...", "").replace(",", ""))
+        once = "".join(sorted(letter for letter, count in letters.items() if count == 1))
+        result = f"{'...' if '...' in terms else ''}{once}"
+    given = list(zip(terms.split(","), node.input, strict=True))
+    scalars = [value for term, value in given if not term]
+    if arrow and not scalars:
+        return None
+    w = Writer(node, facts)
+    kept = [(term, value) for term, value in given if term]
+    if kept:
+        full = f"{','.join(term for term, _ in kept)}->{result}"
+        scalars.append(w.add("Einsum", *(value for _, value in kept), equation=full))
+    product = scalars[0]
+    for value in scalars[1:]:
+        product = w.add("Mul", product, value)
+    return w.done([product])
+
+
+def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    groups, shape = attribute(node, "group", 1), facts.shapes.get(node.input[1])
+    if groups == 1 or shape is None or len(shape) != 5:
+        return None
+    w = Writer(node, facts)
+    per_input, per_output = shape[1], shape[0] // groups
+    parts: list[str] = []
+    if facts.version < 13:
+        images = w.add_all("Split", groups, node.input[0], axis=1, split=[per_input] * groups)
+    else:
+        images = w.add_all("Split", groups, node.input[0], w.constant(np.full(groups, per_input, np.int64)), axis=1)
+    for group in range(groups):
+        first, last = group * per_output, (group + 1) * per_output
+        inputs = [
+            images[group],
+            *(w.slice(name, 0, first, last) for name in node.input[1:] if name),
+        ]
+        parts.append(w.add("Conv", *inputs))
+        w.nodes[-1].attribute.extend(item for item in node.attribute if item.name != "group")
+    return w.done([w.add("Concat", *parts, axis=1)])
+
+
+def _transposed_convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """The whole result, without padding, of which the elements that are asked for are taken, zeros beyond its end."""
+    shape, filters = facts.shapes.get(node.input[0]), facts.shapes.get(node.input[1])
+    if shape is None or filters is None:
+        return None
+    sizes, rank = shape[2:], len(shape) - 2
+    pads = list(attribute(node, "pads", [0] * 2 * rank))
+    auto = attribute(node, "auto_pad", b"NOTSET")
+    weights = facts.model.constants.get(node.input[1])
+    finite = (weights is not None and bool(np.isfinite(weights).all())) or 0 in (*shape, *filters)
+    if finite and auto in (b"NOTSET", b"VALID") and pads[:rank] == pads[rank:]:
+        return None
+    strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
+    more, asked = attribute(node, "output_padding", [0] * rank), list(attribute(node, "output_shape", []))
+    if auto in (b"SAME_UPPER", b"SAME_LOWER") and not asked:
+        asked = [size * stride for size, stride in zip(sizes, strides, strict=True)]
+    w = Writer(node, facts)
+    if finite:
+        whole = w.add("ConvTranspose", *node.input[:2])
+        kept = ("strides", "dilations", "group", "kernel_shape")
+        w.nodes[-1].attribute.extend(item for item in node.attribute if item.name in kept)
+    else:
+        whole = _overlapped(w, shape, filters, strides, dilations)
+    for axis in range(rank):
+        length = (sizes[axis] - 1) * strides[axis] + (filters[axis + 2] - 1) * dilations[axis] + 1
+        before, count = pads[axis], length + more[axis] - pads[axis] - pads[axis + rank]
+        if asked:
+            count = asked[axis]
+            total = max(0, length + more[axis] - count)
+            before = total // 2 if auto == b"SAME_UPPER" else total - total // 2
+        if before + count > length:
+            around = np.zeros((2, rank + 2), np.int64)
+            around[1, axis + 2] = before + count - length
+            whole = w.add("Pad", whole, w.constant(around.reshape(-1), "pads"))
+        whole = w.slice(whole, axis + 2, before, before + count)
+    if len(node.input) > 2 and node.input[2]:
+        whole = w.add("Add", whole, w.reshape(node.input[2], [1, -1, *[1] * rank]))
+    return w.done([whole])
+
+
+def _overlapped(
+    w: Writer, shape: Sequence[int], filters: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> str:
+    """The whole result, as it is defined: each pixel times the filters, added where they overlap."""
+    groups, pixels, rank = attribute(w.node, "group", 1), math.prod(shape[2:]), len(strides)
+    image, matrices = (_wide(w, name) for name in w.node.input[:2])
+    image = w.reshape(image, [shape[0], groups, shape[1] // groups, pixels])
+    matrices = w.reshape(matrices, [groups, shape[1] // groups, math.prod(filters[1:])])
+    whole = w.add("MatMul", w.add("Transpose", matrices, perm=[0, 2, 1]), image)
+    extents = [shape[0], groups * filters[1], *filters[2:], *shape[2:]]  # taps, then pixels, both axis by axis
+    whole = w.reshape(whole, extents)
+    for stride, dilation in zip(strides, dilations, strict=True):
+        taps = extents.pop(2)
+        parts: list[str] = []
+        for tap in range(taps):
+            own = w.reshape(w.slice(whole, 2, tap, tap + 1), extents)
+            around = np.zeros((2, len(extents)), np.int64)
+            around[:, rank + 1] = tap * dilation, (taps - 1 - tap) * dilation
+            own = _spread(w, own, extents, rank + 1, stride)
+            parts.append(w.add("Pad", own, w.constant(around.reshape(-1), "pads")) if around.any() else own)
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = w.add("Add", whole, part)
+        extents[rank + 1] = (extents[rank + 1] - 1) * stride + (taps - 1) * dilation + 1
+    return w.cast(whole, w.facts.types[w.node.input[0]])
+
+
+def _wide(w: Writer, value: str) -> str:
+    """`value`, in float32 where it is of a narrower type."""
+    import onnx
+
+    narrow = w.facts.types[value] in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    return w.cast(value, onnx.TensorProto.FLOAT) if narrow else value
+
+
+def _spread(w: Writer, value: str, extents: Sequence[int], axis: int, stride: int) -> str:
+    """`value`, of `extents`, with zeros between its elements along `axis`, which are then `stride` apart."""
+    if stride == 1:
+        return value
+    apart = [*extents[: axis + 1], 1, *extents[axis + 1 :]]
+    around = np.zeros((2, len(apart)), np.int64)
+    around[1, axis + 1] = stride - 1
+    value = w.add("Pad", w.reshape(value, apart), w.constant(around.reshape(-1), "pads"))
+    joined = [*extents[:axis], extents[axis] * stride, *extents[axis + 1 :]]
+    return w.slice(w.reshape(value, joined), axis, 0, (extents[axis] - 1) * stride + 1)
+
+
+def _gemm(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    alpha = attribute(node, "alpha", 1.0)
+    if (len(node.input) > 2 and node.input[2]) or alpha == 1 or node.input[0] not in facts.types:
+        return None
+    chain = Chain(node).then("Gemm", node.input[1])
+    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
+    factor = np.array(alpha).astype(facts.dtype(node.input[0]))
+    return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
+
+
+RULES: dict[str, Rule] = {
+    "Conv": _convolution, "ConvTranspose": _transposed_convolution, "Einsum": _einsum, "Gemm": _gemm, "MatMul": _matmul,
+}  # fmt: skip

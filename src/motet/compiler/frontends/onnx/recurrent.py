@@ -1,0 +1,91 @@
+"""Writes recurrent operators that go backwards with such that go forwards, which alone the wheel's lowering knows.
+
+    GRU(x, …, direction=bidirectional)  →  Concat(GRU(x, …), reversed(GRU(reversed(x), …)))
+
+LSTM is known in both directions at once, not backwards alone. Lengths of sequences, which the wheel overlooks, are
+left out where they are those of the whole input; others, and further forms, are written step by step (`onnx_cells`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.cells import is_special, write_steps
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
+
+if TYPE_CHECKING:
+    import onnx
+
+_TO_THE_START = np.iinfo(np.int64).min
+_ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}  # of one direction
+_OF_DIRECTIONS = (1, 2, 3, 5, 6)  # inputs whose parts are those of directions: W, R, B and the first states
+
+
+def _directions(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    direction = attribute(node, "direction", b"forward").decode()
+    given = [*node.input, *[""] * (8 - len(node.input))]
+    layout = attribute(node, "layout", 0)
+    known = {"RNN": ("forward",), "GRU": ("forward",), "LSTM": ("forward", "bidirectional")}[node.op_type]
+    whole = _without_lengths(node, facts, 1 if layout else 0) if given[4] else []
+    if whole is None or is_special(node):
+        return write_steps(whole[0] if whole else node, facts)
+    if direction in known:
+        return whole or None
+    given[4] = ""
+    w = Writer(node, facts)
+    backwards = [True] if direction == "reverse" else [False, True]
+    found = [_one(w, given, number, len(backwards), back, layout) for number, back in enumerate(backwards)]
+    if len(found) == 1:
+        return w.done(found[0])
+    sequences, *states = zip(*found, strict=True)
+    joined = [w.add("Concat", *sequences, axis=2 if layout else 1)]
+    joined += [w.add("Concat", *values, axis=1 if layout else 0) for values in states]
+    return w.done(joined)
+
+
+def _without_lengths(node: onnx.NodeProto, facts: Facts, time: int) -> list[onnx.NodeProto] | None:
+    """The node, whose sequences are as long as its input; None where they may be shorter."""
+    lengths, extents = facts.model.constants.get(node.input[4]), facts.extents(node.input[0])
+    if lengths is None or extents is None or (lengths != extents[time]).any():
+        return None
+    made = copy(node)
+    made.input[4] = ""
+    return [made]
+
+
+def _one(w: Writer, given: Sequence[str], number: int, count: int, back: bool, layout: int) -> list[str]:
+    """All states, in the order of the input, and the last ones, of direction `number` of `count`."""
+    inputs = list(given)
+    for place in _OF_DIRECTIONS:
+        if given[place] and count > 1:
+            axis = 1 if place > 4 and layout else 0
+            inputs[place] = w.slice(given[place], axis, number, number + 1)
+    time = 1 if layout else 0
+    if back:
+        inputs[0] = _backwards(w, inputs[0], time)
+    while not inputs[-1]:
+        inputs.pop()
+    sequence, *states = w.add_all(w.node.op_type, len(w.node.output), *inputs)
+    made = w.nodes[-1]
+    for item in w.node.attribute:
+        if item.name == "activations":
+            each = _ACTIVATIONS[w.node.op_type]
+            own = item.strings[number * each : (number + 1) * each]
+            made.attribute.add(name=item.name, type=item.type, strings=own)
+        elif item.name != "direction":
+            made.attribute.append(item)
+    return [_backwards(w, sequence, time) if back else sequence, *states]
+
+
+def _backwards(w: Writer, value: str, time: int) -> str:
+    extents = w.facts.extents(w.node.input[0])
+    if extents is None or extents[time] is None:
+        return w.reverse(value, time)
+    return w.slice(value, time, -1, _TO_THE_START, -1)
+
+
+RULES: dict[str, Rule] = {"GRU": _directions, "LSTM": _directions, "RNN": _directions}

@@ -1,0 +1,120 @@
+"""Writes reductions whose lowering overflows or ends the process with others.
+
+- ReduceLogSumExp, whose exponentials overflow: the largest element is subtracted before, and added after.
+- ReduceLogSum along axes of one element, of which the wheel's lowering dies.
+- ReduceL1 of unsigned integers, which are taken for signed ones.
+- ReduceL2, which goes through float32 where it is of float64, and of which the wheel's lowering dies as well.
+  Of integers, these are computed in float64.
+- ReduceMean of integers, which has no lowering.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Chain, Facts, Rule, Writer
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def _reduced(w: Writer, op: str, value: str, keep: bool) -> str:
+    """`op` of `value` along the axes of the node."""
+    node = w.node
+    more = {"keepdims": int(keep)}
+    if attribute(node, "noop_with_empty_axes", 0):
+        more["noop_with_empty_axes"] = 1
+    axes = attribute(node, "axes", None)
+    if axes is not None:
+        return w.over(op, value, axes, **more)
+    return w.add(op, value, *(name for name in node.input[1:] if name and w.facts.shapes.get(name) != (0,)), **more)
+
+
+def _asks_for_axes(node: onnx.NodeProto, facts: Facts) -> bool:
+    """Whether a call decides along which axes."""
+    name = node.input[1] if len(node.input) > 1 else ""
+    return bool(name) and name not in facts.model.constants and facts.shapes.get(name) != (0,)
+
+
+def _operand(w: Writer) -> str | None:
+    """What the node reduces, integers in float64; None where its type is unknown, or a call says the axes."""
+    import onnx
+
+    value = w.node.input[0]
+    if value not in w.facts.types or _asks_for_axes(w.node, w.facts):
+        return None
+    return w.cast(value, onnx.TensorProto.DOUBLE) if w.facts.dtype(value).kind in "iu" else value
+
+
+def _done(w: Writer, value: str) -> list[onnx.NodeProto]:
+    """`value` as the result, an integer where the node's is."""
+    source = w.node.input[0]
+    return w.done([w.cast(value, w.facts.types[source]) if w.facts.dtype(source).kind in "iu" else value])
+
+
+def _log_sum(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    w = Writer(node, facts)
+    if (value := _operand(w)) is None:
+        return None
+    return _done(w, w.add("Log", _reduced(w, "ReduceSum", value, bool(attribute(node, "keepdims", 1)))))
+
+
+def _log_sum_exp(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    w = Writer(node, facts)
+    if (value := _operand(w)) is None:
+        return None
+    own = facts.dtype(node.input[0])
+    kind = np.dtype(np.float64) if own.kind in "iu" else own
+    most = _reduced(w, "ReduceMax", value, True)
+    finite = w.add("Less", w.add("Abs", most), w.constant(np.array(np.inf, kind), "infinity"))
+    most = w.add("Where", finite, most, w.constant(np.zeros((), kind), "zero"))
+    powers = w.add("Exp", w.add("Sub", value, most))
+    keep = bool(attribute(node, "keepdims", 1))
+    total = w.add("Log", _reduced(w, "ReduceSum", powers, keep))
+    return _done(w, w.add("Add", total, most if keep else _reduced(w, "ReduceMax", most, keep)))
+
+
+def _reduce_l2(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    w = Writer(node, facts)
+    if (value := _operand(w)) is None:
+        return None
+    return _done(w, w.add("Sqrt", _reduced(w, "ReduceSumSquare", value, bool(attribute(node, "keepdims", 1)))))
+
+
+def _reduce_l1(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of unsigned integers their sum: the wheel takes their absolute values as those of signed ones."""
+    if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
+        return None
+    axes = list(node.input[1:])
+    given = attribute(node, "axes", None)
+    moved = given is not None and facts.version >= 13  # from which on ReduceSum has them as an input
+    if moved:
+        axes = [facts.constant(node, "axes", np.array(given, np.int64))]
+    chain = Chain(node).then("ReduceSum", *axes)
+    chain.nodes[0].attribute.extend(item for item in node.attribute if item.name != "axes" or not moved)
+    return chain.done()
+
+
+def _reduce_mean(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of integers: their sum, divided."""
+    shape, result = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
+    if shape is None or result is None or node.input[0] not in facts.types or 0 in (*shape, *result):
+        return None
+    if facts.dtype(node.input[0]).kind not in "iu":
+        return None
+    count = np.array(math.prod(shape) // math.prod(result), facts.dtype(node.input[0]))
+    chain = Chain(node).then("ReduceSum", *node.input[1:])
+    chain.nodes[0].attribute.extend(node.attribute)
+    return chain.then("Div", facts.constant(node, "count", count)).done()
+
+
+RULES: dict[str, Rule] = {
+    **onnx_reduced_products.RULES,
+    "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMean": _reduce_mean,
+}  # fmt: skip

@@ -1,0 +1,233 @@
+"""Writes forms of Resize that the wheel's lowering lacks or gets wrong as what they are: sums of weighted neighbours.
+
+Axis after axis, each element of the result is a sum over few places of the input, whose numbers and weights follow
+from the extents alone:
+
+    y[…, o, …] = Σₖ x[…, place[k, o], …] · weight[k, o]
+
+Places and weights are those of ONNX's specification of Resize (operator set 19); what it leaves to the reference,
+the footprint of antialiased filters, is as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.resize_given import calculated_type, narrowed, resized_in_call
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.errors import CompileError
+
+if TYPE_CHECKING:
+    import onnx
+
+_OWN = ("half_pixel", "asymmetric")  # what the wheel has right for every size and scale
+_OWN_BY_SIZES = ("align_corners", "pytorch_half_pixel")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How one axis of extent `size` becomes one of `count`; `scale` is as it was given, `ends` of the part resized."""
+
+    axis: int
+    size: int
+    count: int
+    scale: float
+    ends: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What the attributes of a node say of every axis."""
+
+    transform: str
+    mode: str
+    nearest: str
+    cubic: float
+    antialias: bool
+    exclude: bool
+
+    def positions(self, axis: _Axis) -> np.ndarray:
+        """Where in the input the elements of the result lie."""
+        x, size, width = np.arange(axis.count, dtype=np.float64), axis.size, axis.scale * axis.size
+        if self.transform == "align_corners":
+            return x * (size - 1) / (width - 1) if width != 1 else 0 * x
+        if self.transform == "asymmetric":
+            return x / axis.scale
+        if self.transform == "tf_crop_and_resize":
+            start, end = axis.ends
+            if axis.count == 1:
+                return x + 0.5 * (start + end) * (size - 1)
+            return start * (size - 1) + x * (end - start) * (size - 1) / (axis.count - 1)
+        if self.transform == "pytorch_half_pixel" and axis.count == 1:
+            return x
+        moved = size / 2 * (1 - axis.count / width) if self.transform == "half_pixel_symmetric" else 0.0
+        return moved + (x + 0.5) / axis.scale - 0.5
+
+    def matrix(self, axis: _Axis) -> np.ndarray:
+        """Weights of the input's elements in those of the result, as a matrix of both extents."""
+        at = self.positions(axis)
+        if self.mode == "nearest":
+            return np.eye(axis.size)[np.clip(_NEAREST[self.nearest](at), 0, axis.size - 1).astype(np.int64)]
+        stretch = min(axis.scale, 1.0) if self.antialias else 1.0
+        reach = int(np.ceil((2 if self.mode == "cubic" else 1) / stretch)) + 1
+        result = np.zeros((axis.count, axis.size))
+        for row, position in zip(result, at, strict=True):
+            places = np.arange(int(np.floor(position)) - reach, int(np.floor(position)) + reach + 1)
+            weights = self._weight(np.abs(places - position) * stretch)
+            if self.exclude:
+                weights = np.where((places >= 0) & (places < axis.size), weights, 0.0)
+            np.add.at(row, np.clip(places, 0, axis.size - 1), weights / weights.sum())
+        return result
+
+    def _weight(self, distance: np.ndarray) -> np.ndarray:
+        if self.mode == "linear":
+            return np.maximum(1 - distance, 0)
+        a, d = self.cubic, distance
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+_NEAREST = {
+    "round_prefer_floor": lambda at: np.ceil(at - 0.5), "round_prefer_ceil": lambda at: np.floor(at + 0.5),
+    "floor": np.floor, "ceil": np.ceil,
+}  # fmt: skip
+
+
+def _resize(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    legacy = node.op_type == "Upsample" or facts.version < 11
+    given = [*node.input, "", "", ""]
+    scales, sizes = (given[1], "") if legacy else (given[2], given[3])
+    transform = "asymmetric" if legacy else attribute(node, "coordinate_transformation_mode", b"half_pixel").decode()
+    said = Filter(
+        transform, attribute(node, "mode", b"nearest").decode(),
+        "floor" if legacy else attribute(node, "nearest_mode", b"round_prefer_floor").decode(),
+        attribute(node, "cubic_coeff_a", -0.75), bool(attribute(node, "antialias", 0)),
+        bool(attribute(node, "exclude_outside", 0)),
+    )  # fmt: skip
+    if legacy != (node.op_type == "Upsample" and said.mode == "linear"):
+        return None
+    if not legacy and _is_known(node, facts, said, by_sizes=bool(sizes)):
+        return None
+    axes = _axes(node, facts, scales, "" if legacy else given[1], sizes)
+    if axes is None and node.input[0] in facts.types and (made := resized_in_call(node, facts, said)) is not None:
+        return made
+    if axes is None:
+        raise _refusal(node, facts, said, "is supported where the extents of its operand and of its result are known")
+    return _written(Writer(node, facts), axes, said)
+
+
+def _refusal(node: onnx.NodeProto, facts: Facts, said: Filter, what: str) -> CompileError:
+    return facts.model.error(f"node {node.name!r}: {node.op_type} with mode {said.mode} and {said.transform} {what}")
+
+
+def _is_known(node: onnx.NodeProto, facts: Facts, said: Filter, *, by_sizes: bool) -> bool:
+    """Whether the wheel's own lowering is right for the form."""
+    import onnx
+
+    plain = not (said.antialias or said.exclude or attribute(node, "axes", None))
+    wide = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+    if said.mode != "nearest" and facts.types.get(node.input[0]) not in wide:
+        return False
+    if attribute(node, "keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        return False
+    if facts.rank(node.input[0]) != 4 or not plain or (said.mode == "cubic" and said.cubic != -0.75):
+        return False
+    if said.transform in _OWN:
+        return True
+    shape, result = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
+    if said.mode == "nearest" or not by_sizes or shape is None or result is None:
+        return False
+    shrinks = any(one == 1 != many for one, many in zip(result, shape, strict=True))
+    return said.transform in _OWN_BY_SIZES and not shrinks
+
+
+def _axes(node: onnx.NodeProto, facts: Facts, scales: str, roi: str, sizes: str) -> list[_Axis] | None:
+    """The axes that change; None where that is not known."""
+    before, after = facts.extents(node.input[0]), facts.extents(node.output[0])
+    if before is None or after is None:
+        return None
+    rank = len(before)
+    named = [axis % rank for axis in attribute(node, "axes", list(range(rank)))]
+    factors, parts = facts.model.constants.get(scales), facts.model.constants.get(roi)
+    cropped = attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
+    if (scales and factors is None) or (cropped and parts is None):
+        return None
+    ratio = _kept_ratio(node, facts, sizes, [before[axis] for axis in named])
+    if ratio is not None and ratio < 0:
+        return None
+    found: list[_Axis] = []
+    for number, axis in enumerate(named):
+        size, count = before[axis], after[axis]
+        factor = ratio if factors is None else float(factors[number])
+        ends = (0.0, 1.0)
+        if cropped and parts is not None:
+            ends = float(parts[number]), float(parts[number + len(named)])
+        if factor == 1 or (factor is None and size is None and count is None):
+            continue  # an axis that stays, such as that of a batch
+        if not size or not count:
+            return None
+        if size != count or (factor or 1) != 1 or ends != (0.0, 1.0):
+            found.append(_Axis(axis, size, count, factor or count / size, ends))
+    return found
+
+
+def _kept_ratio(node: onnx.NodeProto, facts: Facts, sizes: str, before: Sequence[int | None]) -> float | None:
+    """The scale of all axes where it is one; negative where it is not known."""
+    policy, array = attribute(node, "keep_aspect_ratio_policy", b"stretch"), facts.model.constants.get(sizes)
+    if policy == b"stretch" or not sizes:
+        return None
+    if array is None or not all(before):
+        return -1.0
+    ratios = [int(size) / extent for size, extent in zip(array, before, strict=True) if extent]
+    return min(ratios) if policy == b"not_larger" else max(ratios)
+
+
+def _written(w: Writer, axes: Sequence[_Axis], said: Filter) -> list[onnx.NodeProto]:
+    import onnx
+
+    node, facts = w.node, w.facts
+    value, rank = node.input[0], facts.rank(node.input[0]) or 0
+    wide = facts.types[value] if said.mode == "nearest" else calculated_type(facts, value)
+    kind = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(wide))
+    cast = wide != facts.types[value]
+    value = w.cast(value, wide) if cast else value
+    outside = np.zeros([1] * rank, bool)
+    for one in axes:
+        shape = [1] * rank
+        shape[one.axis] = one.count
+        weights = said.matrix(one)
+        if said.transform == "tf_crop_and_resize":
+            at = said.positions(one)
+            beyond = (at < 0) | (at > one.size - 1)
+            outside = outside | beyond.reshape(shape)
+        if said.mode == "nearest":
+            value = w.add("Gather", value, w.constant(weights.argmax(1), "places"), axis=one.axis)
+            continue
+        terms = [
+            w.add("Mul", w.add("Gather", value, w.constant(places, "places"), axis=one.axis),
+                  w.constant(factors.reshape(shape).astype(kind), "weights"))
+            for places, factors in _terms(weights)
+        ]  # fmt: skip
+        value = terms[0]
+        for term in terms[1:]:
+            value = w.add("Add", value, term)
+    if outside.any():
+        extrapolated = w.constant(np.array(attribute(node, "extrapolation_value", 0.0), kind), "extrapolated")
+        value = w.add("Where", w.constant(outside, "outside"), extrapolated, value)
+    return w.done([narrowed(w, value, wide) if cast else value])
+
+
+def _terms(weights: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Places and weights of the first element that each row weighs, of the second, and so on."""
+    count = int((weights != 0).sum(1).max())
+    places = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
+    return [(places[:, k].copy(), np.take_along_axis(weights, places[:, k : k + 1], 1)[:, 0]) for k in range(count)]
+
+
+RULES: dict[str, Rule] = {"Resize": _resize, "Upsample": _resize}

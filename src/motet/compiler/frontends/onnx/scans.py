@@ -1,0 +1,88 @@
+"""Writes CumProd, which the wheel's lowering from ONNX lacks, as the scan that its dialect `torch` has.
+
+    y = CumProd(x, 0, exclusive=1, reverse=1)   →   y = reversed(CumProd(Concat([1], reversed(x)[:-1]), 0))
+
+    %1 = torch.operator "onnx.CumProd"(%0, %axis)   →   %1 = torch.aten.cumprod %0, 0, none
+
+Narrow floats are multiplied in float32, integers in int64, whose low bits are those of narrower products. Where the
+axis is given in the call, there is a scan along each axis, of which one is chosen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+
+if TYPE_CHECKING:
+    import onnx
+
+_AXIS = "scanned_axis"
+
+
+def _cum_prod(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    rank, kind = facts.rank(node.input[0]), facts.types.get(node.input[0])
+    if rank is None or kind is None or attribute(node, _AXIS, None) is not None:
+        return None
+    w = Writer(node, facts)
+    whole = facts.dtype(node.input[0]).kind in "iu"
+    wide = onnx.TensorProto.INT64 if whole else onnx.TensorProto.FLOAT
+    value = node.input[0] if kind == onnx.TensorProto.DOUBLE else w.cast(node.input[0], wide)
+    axis = facts.model.constants.get(node.input[1])
+    if axis is not None:
+        return w.done([w.cast(_products(w, value, int(axis.item()) % rank), kind)])
+    found = value
+    # An axis that there is not is out of this constant's bounds, which the call tells.
+    given = w.add("Gather", w.constant(np.arange(rank), "axes"), w.reshape(node.input[1], []))
+    for number in range(rank):
+        chosen = w.add("Equal", given, w.constant(np.array(number), "axis"))
+        found = w.add("Where", chosen, _products(w, value, number), found)
+    return w.done([w.cast(found, kind)])
+
+
+def _products(w: Writer, value: str, axis: int) -> str:
+    """Those of the elements of `value` along `axis`, as the attributes of the node have them."""
+    reverse, exclusive = attribute(w.node, "reverse", 0), attribute(w.node, "exclusive", 0)
+    value = _reversed(w, value, axis) if reverse else value
+    if exclusive:
+        first = w.slice(value, axis, 0, 1)  # has no elements where there are none along the axis
+        ones = w.add("CastLike", w.add("Not", w.add("Less", first, first)), first)
+        value = w.add("Concat", ones, w.slice(value, axis, 0, -1), axis=axis)
+    value = w.add("CumProd", value, w.constant(np.array(axis), "axis"), **{_AXIS: axis})
+    return _reversed(w, value, axis) if reverse else value
+
+
+def _reversed(w: Writer, value: str, axis: int) -> str:
+    extents = w.facts.extents(w.node.input[0])
+    if extents is None or extents[axis] is None:
+        return w.reverse(value, axis)
+    return w.slice(value, axis, -1, np.iinfo(np.int64).min, -1)
+
+
+def settle_products(module: ir.Module) -> None:
+    """Write what `RULES` left of CumProd in the dialect `torch`, in place."""
+    for op in find_operations(module, "torch.operator"):
+        if ir.StringAttr(op.attributes["name"]).value != "onnx.CumProd":
+            continue
+        at, integer = ir.InsertionPoint(op), ir.IntegerType.get_signless(64, op.context)
+        axis = ir.IntegerAttr.get(integer, ir.IntegerAttr(op.attributes[f"torch.onnx.{_AXIS}"]).value)
+        with op.context, op.location:
+            number = ir.Operation.create(
+                "torch.constant.int", results=[ir.Type.parse("!torch.int")], attributes={"value": axis}, ip=at
+            ).result
+            none = ir.Operation.create("torch.constant.none", results=[ir.Type.parse("!torch.none")], ip=at).result
+            made = ir.Operation.create(
+                "torch.aten.cumprod", results=[op.results[0].type], operands=[op.operands[0], number, none], ip=at
+            )
+        op.results[0].replace_all_uses_with(made.results[0])
+        op.erase()
+
+
+RULES: dict[str, Rule] = {"CumProd": _cum_prod}

@@ -1,0 +1,62 @@
+"""Bodies of casts from and to short element types, which `onnx_short_types` stores as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from motet.compiler.frontends.onnx.short_types import SHORT_FROM, SHORT_TO
+from motet.compiler.frontends.onnx.tensors import Kind
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.short_conversions import Conversions
+from motet.compiler.ir.short_types import SHORT_TYPES, ShortInteger, ShortType
+
+# Converts a number of one type to another, neither of them short.
+Convert = Callable[[ir.Value, Kind, Kind], ir.Value]
+
+
+def is_short_cast(op: ir.Operation) -> bool:
+    return _named(op, SHORT_FROM) is not None or _named(op, SHORT_TO) is not None
+
+
+def short_cast(
+    op: ir.Operation, kinds: Sequence[Kind], at: ir.InsertionPoint, value: ir.Value, convert: Convert
+) -> ir.Value:
+    """What the cast `op` makes of `value`, of the first of `kinds`, in the second one."""
+    conversions, (kind, result) = Conversions(at), kinds
+    source, target = _named(op, SHORT_FROM), _named(op, SHORT_TO)
+    if source is not None:
+        value = conversions.decode(value, source)
+        kind = Kind(kind.extents, "si8" if isinstance(source, ShortInteger) else "f32")
+    if target is None:
+        return _widened(conversions, value, kind, result, convert)
+    if isinstance(target, ShortInteger):
+        if kind.floating:
+            value = convert(value, kind, Kind(kind.extents, "si32"))
+        return conversions.encode_integer(value, target)
+    if not kind.floating:
+        wide = Kind(kind.extents, "f64" if kind.bits > 16 else "f32")
+        value = convert(value, kind, wide)
+    return conversions.encode(value, target, bool(_number(op, "saturate", 1)), _text(op, "round_mode", "up"))
+
+
+def _widened(conversions: Conversions, value: ir.Value, kind: Kind, result: Kind, convert: Convert) -> ir.Value:
+    if kind.element == result.element:
+        return value
+    if not (kind.floating and result.floating):
+        return convert(value, kind, result)
+    return conversions.make("arith.extf" if result.element == "f64" else "arith.truncf", [value], result.scalar)
+
+
+def _named(op: ir.Operation, name: str) -> ShortType | None:
+    text = _text(op, name, "")
+    return SHORT_TYPES[text] if text else None
+
+
+def _text(op: ir.Operation, name: str, default: str) -> str:
+    key = f"torch.onnx.{name}"
+    return ir.StringAttr(op.attributes[key]).value if key in op.attributes else default
+
+
+def _number(op: ir.Operation, name: str, default: int) -> int:
+    key = f"torch.onnx.{name}"
+    return ir.IntegerAttr(op.attributes[key]).value if key in op.attributes else default

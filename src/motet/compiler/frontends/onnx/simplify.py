@@ -1,0 +1,441 @@
+"""Simplifies an ONNX graph before it is imported, where ONNX says it more simply than linalg does.
+
+- what has no elements becomes a constant;
+- an If whose condition is known becomes its branch;
+- shapes of static values and everything computed from constants alone become constants;
+- batch normalisation with constant statistics goes into the weights of the convolution before it,
+  or becomes one multiplication and one addition;
+- constant weights of Gemm are transposed and scaled once.
+
+What is constant stays in `OnnxModel.constants`, as arrays. Numbers are combined in double precision and rounded
+once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from motet.compiler.frontends.onnx.bodies import each_body, reads, separate_bodies
+from motet.compiler.frontends.onnx.branches import inline_branches
+from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
+from motet.compiler.frontends.onnx.empty import fold_empty
+from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.writing import REQUIRE
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_ROUNDS = 16
+
+
+def simplify(model: OnnxModel) -> None:
+    """Simplify the graph of `model` and its bodies in place until nothing changes, and leave shapes inferred."""
+    name_nodes(model)
+    separate_bodies(model)
+    _simplify(model)
+
+
+def _simplify(model: OnnxModel) -> None:
+    for _ in range(MAX_ROUNDS):
+        infer_shapes(model)
+        changed = fold_empty(model, static_shapes(model))
+        changed |= fold_required(model)
+        changed |= fold_constants(model)
+        changed |= fold_shapes(model)
+        changed |= fold_extents(model)
+        changed |= inline_branches(model)
+        changed |= fold_gemm_weights(model)
+        changed |= fold_batch_normalization(model)
+        if not changed:
+            break
+    drop_dead_nodes(model)
+    each_body(model, _simplify)
+
+
+def name_nodes(model: OnnxModel) -> None:
+    """Give every node of the main graph a name of its own, so that an error can say which node it is about."""
+    seen: set[str] = set()
+    for index, node in enumerate(model.proto.graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.name or node.op_type}#{index}"
+        seen.add(node.name)
+
+
+def infer_shapes(model: OnnxModel) -> None:
+    """Infer types and shapes of all values. Constants take part: small ones with their data, so that shapes
+    computed from them are known."""
+    import onnx
+
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model.proto)
+    used = count_uses(model.proto.graph)
+    for name, array in model.constants.items():
+        if name not in used:
+            continue
+        if array.nbytes <= FOLD_BYTES:
+            whole.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
+        else:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            whole.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    try:
+        inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+        while drop_windows(whole.graph, inferred.graph):
+            inferred = onnx.shape_inference.infer_shapes(whole, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
+        raise model.error(f"types or shapes do not fit each other: {reason}") from error
+    del model.proto.graph.value_info[:]
+    outputs = {value.name for value in model.proto.graph.output}  # which say of themselves what they are
+    model.proto.graph.value_info.extend(value for value in inferred.graph.value_info if value.name not in outputs)
+    _refine_outputs(model.proto.graph, inferred.graph)
+
+
+def _refine_outputs(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> None:
+    """Take over what inference learnt about outputs, but keep the extents and names the model declares."""
+    for declared, known in zip(graph.output, inferred.output, strict=True):
+        shape = declared.type.tensor_type.shape
+        if not declared.type.tensor_type.HasField("shape"):
+            declared.type.CopyFrom(known.type)
+        elif len(shape.dim) == len(known.type.tensor_type.shape.dim):
+            for dim, other in zip(shape.dim, known.type.tensor_type.shape.dim, strict=True):
+                if not dim.HasField("dim_value") and other.HasField("dim_value"):
+                    dim.dim_value = other.dim_value
+
+
+def fold_constants(model: OnnxModel) -> bool:
+    """Evaluate nodes whose inputs are all constant."""
+    kept: list[onnx.NodeProto] = []
+    outputs = {output.name for output in model.proto.graph.output}
+    shapes = static_shapes(model)
+    for node in model.proto.graph.node:
+        kept_for = outputs.intersection(node.output) or REQUIRE in node.name
+        values = None if kept_for else evaluate(model, node, shapes)
+        if values is None:
+            kept.append(node)
+        else:
+            model.constants.update(values)
+    return _replace_nodes(model, kept)
+
+
+def fold_required(model: OnnxModel) -> bool:
+    """Drop assertions (`Numbers.require`) that are known to hold. Raises CompileError for one that is known not to."""
+    changed = False
+    for node in model.proto.graph.node:
+        condition = model.constants.get(node.input[0]) if REQUIRE in node.name else None
+        if condition is None:
+            continue
+        name, said = node.name.split(REQUIRE, 1)
+        if not condition.all():
+            raise model.error(f"node {name!r}: {said}")
+        node.name, node.op_type, changed = f"{name}/{node.output[0]}", "Identity", True
+        del node.input[2:], node.input[:1]
+    return changed
+
+
+def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
+    """Shapes of all values whose every extent is known."""
+    graph = model.proto.graph
+    shapes = {name: array.shape for name, array in model.constants.items()}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        tensor = info.type.tensor_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            shapes[info.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return shapes
+
+
+def fold_shapes(model: OnnxModel) -> bool:
+    """Replace Shape and Size of values with known shape by constants."""
+    shapes = static_shapes(model)
+    outputs = {output.name for output in model.proto.graph.output}
+    kept: list[onnx.NodeProto] = []
+    for node in model.proto.graph.node:
+        shape = shapes.get(node.input[0]) if node.op_type in ("Shape", "Size") and node.input else None
+        if shape is None or node.output[0] in outputs:
+            kept.append(node)
+        elif node.op_type == "Size":
+            model.constants[node.output[0]] = np.array(int(np.prod(shape)), np.int64)
+        else:
+            start, end = attribute(node, "start", 0), attribute(node, "end", len(shape))
+            model.constants[node.output[0]] = np.array(shape[start:end], np.int64)
+    return _replace_nodes(model, kept)
+
+
+def fold_extents(model: OnnxModel) -> bool:
+    """Replace what is taken of a shape, where that much of it is known, by constants: Gather and Slice of Shape. What
+    is reshaped to the shape of another value has that one's extents, which inference of shapes does not see."""
+    extents = _extents(model)
+    changed = False
+    outputs = {output.name for output in model.proto.graph.output}
+    taken: dict[str, list[int | None]] = {}
+    kept: list[onnx.NodeProto] = []
+    for node in model.proto.graph.node:
+        if node.op_type == "Shape" and node.input[0] in extents:
+            shape = extents[node.input[0]]
+            taken[node.output[0]] = shape[attribute(node, "start", 0) : attribute(node, "end", len(shape))]
+        elif node.op_type == "Reshape" and node.input[1] in taken:
+            changed |= _note(model, node.output[0], taken[node.input[1]], extents.get(node.output[0]))
+        part = _part(model, node, taken[node.input[0]]) if node.input and node.input[0] in taken else None
+        if part is None or node.output[0] in outputs:
+            kept.append(node)
+        else:
+            model.constants[node.output[0]] = part
+    return _replace_nodes(model, kept) or changed
+
+
+def _note(model: OnnxModel, name: str, shape: list[int | None], before: list[int | None] | None) -> bool:
+    """Have the next inference know the extents of a value; whether that is more than the last one knew."""
+    if 0 in shape or (before is not None and len(before) != len(shape)):
+        return False  # to a Reshape 0 is another extent
+    known = before or [None] * len(shape)
+    if before is not None and all(one is not None or other is None for one, other in zip(known, shape, strict=True)):
+        return False
+    for info in model.proto.graph.value_info:
+        if info.name == name:
+            dims = info.type.tensor_type.shape.dim
+            for axis, extent in enumerate(shape):
+                dim = dims[axis] if before else dims.add()
+                if extent is not None:
+                    dim.dim_value = extent
+            return True
+    return False
+
+
+def _part(model: OnnxModel, node: onnx.NodeProto, shape: list[int | None]) -> np.ndarray | None:
+    """The extents that `node` takes of `shape`; None where it does something else, or one of them is not known."""
+    given = [model.constants.get(name) for name in node.input[1:]]
+    places = np.arange(len(shape))
+    if node.op_type == "Gather" and given[0] is not None:
+        chosen = given[0]
+        if chosen.size and (chosen.min() < -len(shape) or chosen.max() >= len(shape)):
+            return None
+        places = places[chosen]
+    elif node.op_type == "Slice" and len(given) >= 2 and all(one is not None and one.size == 1 for one in given):
+        start, end, _, step = [*(int(one.item()) for one in given if one is not None), *(0, 1)[len(given) - 2 :]]
+        if step == 0:
+            return None
+        places = places[start:end:step]
+    else:
+        return None
+    found = [shape[place] for place in places.reshape(-1)]
+    return None if None in found else np.array(found, np.int64).reshape(places.shape)
+
+
+def _extents(model: OnnxModel) -> dict[str, list[int | None]]:
+    """Those of all values of known rank, None for what is dynamic."""
+    graph = model.proto.graph
+    return {
+        info.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
+        for info in (*graph.input, *graph.value_info, *graph.output) if info.type.tensor_type.HasField("shape")
+    }
+
+
+def fold_gemm_weights(model: OnnxModel) -> bool:
+    """Gemm(a, b, c, transB, alpha, beta) with constant b, c: transpose and scale them once, where no weight overflows,
+    or becomes 0, which would make NaN of an infinite input."""
+    changed = False
+    for node in model.proto.graph.node:
+        if node.op_type != "Gemm" or node.input[1] not in model.constants:
+            continue
+        weight = model.constants[node.input[1]]
+        if weight.dtype.kind not in "f":
+            continue
+        alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+        bias = model.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+        has_bias = len(node.input) > 2 and bool(node.input[2])
+        if attribute(node, "transB", 0):
+            node.input[1] = _add(model, node.input[1], "transposed", np.ascontiguousarray(weight.T))
+            _set_attribute(node, "transB", 0)
+            changed = True
+        scaled = _scaled(model.constants[node.input[1]], alpha)
+        if alpha != 1.0 and scaled is not None:
+            node.input[1] = _add(model, node.input[1], "scaled", scaled)
+            _set_attribute(node, "alpha", 1.0)
+            changed = True
+        if beta != 1.0 and (bias is not None or not has_bias):
+            scaled = None if bias is None else _scaled(bias, beta)
+            if bias is not None and scaled is None:
+                continue
+            if scaled is not None:
+                node.input[2] = _add(model, node.input[2], "scaled", scaled)
+            _set_attribute(node, "beta", 1.0)
+            changed = True
+    return changed
+
+
+def _scaled(array: np.ndarray, factor: float) -> np.ndarray | None:
+    """`array` times `factor`, unless elements leave the range of normal numbers: an infinity in place of a number makes
+    NaN of sums, as a zero does of products."""
+    scaled = _times(array, np.array(factor))
+    least = float(ml_dtypes.finfo(array.dtype).smallest_normal)
+    inside = np.isfinite(scaled) & (np.abs(scaled.astype(np.float64)) >= least)
+    return scaled if bool((inside | (array == 0) | ~np.isfinite(array)).all()) else None
+
+
+def _times(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """The product with a factor in float64, rounded to the type of `array` once."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (array.astype(np.float64) * factor).astype(array.dtype)
+
+
+def _stays_finite(weight: np.ndarray, scaled: np.ndarray) -> bool:
+    """Whether scaling made no weight infinite, which a small input would otherwise have made finite again."""
+    return np.count_nonzero(np.isfinite(scaled)) == np.count_nonzero(np.isfinite(weight))
+
+
+def fold_batch_normalization(model: OnnxModel) -> bool:
+    """BatchNormalization with constant statistics: y = x s + t with s = scale / sqrt(var + eps), t = shift - mean s.
+
+        Conv(x, w, b) ; BatchNormalization  →  Conv(x, w s, b s + t)
+        BatchNormalization(x)               →  Add(Mul(x, s), t)
+    """
+    import onnx
+
+    graph = model.proto.graph
+    uses = count_uses(graph)
+    producers = {output: node for node in graph.node for output in node.output}
+    shapes = ranks(model)
+    kept: list[onnx.NodeProto] = []
+    for node in graph.node:
+        factors = _normalization_factors(model, node)
+        if factors is None:
+            kept.append(node)
+            continue
+        scale, shift = factors
+        conv = producers.get(node.input[0])
+        alone = conv is not None and conv.op_type == "Conv" and uses[node.input[0]] == 1
+        if conv is not None and alone and _scale_conv(model, conv, scale, shift):
+            conv.output[0] = node.output[0]
+            continue
+        rank = shapes.get(node.input[0])
+        if rank is None:
+            kept.append(node)
+            continue
+        aligned = (-1, *([1] * (rank - 2)))
+        scaled = f"{node.output[0]}/scaled"
+        factor = _add(model, node.output[0], "scale", scale.reshape(aligned))
+        offset = _add(model, node.output[0], "shift", shift.reshape(aligned))
+        kept.append(onnx.helper.make_node("Mul", [node.input[0], factor], [scaled], name=f"{node.name}/scale"))
+        kept.append(onnx.helper.make_node("Add", [scaled, offset], [node.output[0]], name=node.name))
+    return _replace_nodes(model, kept)
+
+
+def _normalization_factors(model: OnnxModel, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
+    """(s, t) of an inference-mode batch normalisation with constant statistics, in the type of its scale."""
+    if node.op_type != "BatchNormalization" or attribute(node, "training_mode", 0):
+        return None
+    if sum(bool(name) for name in node.output) != 1 or any(name not in model.constants for name in node.input[1:5]):
+        return None
+    statistics = [model.constants[name] for name in node.input[1:5]]
+    if any(array.dtype != statistics[0].dtype for array in statistics):
+        return None
+    scale, shift, mean, variance = (array.astype(np.float64) for array in statistics)
+    factor = scale / np.sqrt(variance + attribute(node, "epsilon", 1e-5))
+    dtype = statistics[0].dtype
+    return factor.astype(dtype), (shift - mean * factor).astype(dtype)
+
+
+def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift: np.ndarray) -> bool:
+    weight = model.constants.get(conv.input[1])
+    bias_name = conv.input[2] if len(conv.input) > 2 else ""
+    if weight is None or weight.dtype != scale.dtype or (bias_name and bias_name not in model.constants):
+        return False
+    factor = scale.astype(np.float64)
+    bias = model.constants[bias_name].astype(np.float64) if bias_name else 0.0
+    per_filter = factor.reshape(-1, *([1] * (weight.ndim - 1)))
+    folded = _times(weight, per_filter)
+    if not _stays_finite(weight, folded):
+        return False
+    inputs = [
+        conv.input[0],
+        _add(model, conv.input[1], "normalized", folded),
+        _add(model, f"{conv.output[0]}/bias", "normalized", (bias * factor + shift).astype(weight.dtype)),
+    ]
+    del conv.input[:]
+    conv.input.extend(inputs)
+    return True
+
+
+def drop_dead_nodes(model: OnnxModel) -> None:
+    """Drop nodes none of whose results is used, and constants that nothing uses."""
+    graph = model.proto.graph
+    live = {output.name for output in graph.output}
+    kept: list[onnx.NodeProto] = []
+    for node in reversed(graph.node):
+        if live.intersection(node.output):
+            kept.append(node)
+            live.update(reads(node))
+    _replace_nodes(model, kept[::-1])
+    if model.inner:
+        return  # others may read what it does not
+    for name in model.constants.keys() - live:
+        del model.constants[name]
+
+
+def count_uses(graph: onnx.GraphProto) -> Counter[str]:
+    """How often each value is read, results of the graph included."""
+    uses = Counter(output.name for output in graph.output)
+    for node in graph.node:
+        uses.update(reads(node))
+    return uses
+
+
+def ranks(model: OnnxModel) -> dict[str, int]:
+    """Rank of every value whose type inference has found."""
+    graph = model.proto.graph
+    return {
+        info.name: len(info.type.tensor_type.shape.dim)
+        for info in (*graph.input, *graph.value_info, *graph.output)
+        if info.type.tensor_type.HasField("shape")
+    }
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """Value of a node's attribute, or `default` where it has none."""
+    import onnx
+
+    for item in node.attribute:
+        if item.name == name:
+            return onnx.helper.get_attribute_value(item)
+    return default
+
+
+def _set_attribute(node: onnx.NodeProto, name: str, value: float | int) -> None:
+    import onnx
+
+    for item in node.attribute:
+        if item.name == name:
+            item.CopyFrom(onnx.helper.make_attribute(name, value))
+
+
+def _add(model: OnnxModel, stem: str, suffix: str, array: np.ndarray) -> str:
+    """Add a constant under a name that no value has, and return the name."""
+    name, count = f"{stem}/{suffix}", 1
+    while name in model.constants:
+        count += 1
+        name = f"{stem}/{suffix}{count}"
+    model.constants[name] = array
+    return name
+
+
+def _replace_nodes(model: OnnxModel, nodes: list[onnx.NodeProto]) -> bool:
+    """Make `nodes` the graph's nodes; whether that changes their number."""
+    graph = model.proto.graph
+    if len(nodes) == len(graph.node) and all(a is b for a, b in zip(nodes, graph.node, strict=True)):
+        return False
+    copies = [_copy(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return True
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy

@@ -1,0 +1,78 @@
+"""Lowers Gather along an axis of one element, of which the wheel looks at no index, so that one outside would pass.
+
+    %2 = torch.operator "onnx.Gather"(%0, %1)        %a, %i = torch_c.to_builtin_tensor %0, %1
+         : [1, 4], [n]                            →  %b = linalg.generic ins(%i) {extract %a[i < 0 ? i + 1 : i, …]}
+                                                     %2 = torch_c.from_builtin_tensor %b : [n, 4]
+
+The kernel checks what `tensor.extract` is given, as it does for axes of more elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from motet.compiler.frontends.onnx.places import Node, Operand, Place, builtin, compare, i64, numbers
+from motet.compiler.frontends.onnx.tensors import Kind, create, kind_of
+from motet.compiler.ir._mlir import ir
+
+_LESS = 2  # of arith.cmpi's predicates
+
+
+def _gather(node: Node) -> None:
+    data, indices, result = node.operand(0), node.operand(1), kind_of(node.op.results[0])
+    if data is None or indices is None or result is None or not data.rank:
+        return
+    axis = node.attribute("axis", 0) % data.rank
+    known = numbers(node, 1)
+    inside = known is not None and all(-1 <= place <= 0 for place in known)
+    if data.kind.extents[axis] != 1 or inside or len(result.extents) != data.rank + indices.rank - 1:
+        return
+    read = _read(data, indices, axis, result)
+    node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [read]))
+    node.op.erase()
+
+
+def _read(data: Operand, indices: Operand, axis: int, result: Kind) -> ir.Value:
+    """The elements of `data` at `indices`, in order of the axes before, the indices, and the axes behind."""
+    before, behind = range(axis), range(axis + 1, data.rank)
+    sources = [*(Place(data, k) for k in before), *(Place(indices, k) for k in range(indices.rank)),
+               *(Place(data, k) for k in behind)]
+    dynamic = [source.size for source, extent in zip(sources, result.builtin.shape, strict=True)
+               if ir.ShapedType.is_dynamic_size(extent)]
+    rank, source = len(sources), builtin(data)
+    loops = [ir.AffineDimExpr.get(axis + k) for k in range(indices.rank)]
+    maps = [ir.AffineMap.get(rank, 0, loops), ir.AffineMap.get_identity(rank)]
+    made = ir.Operation.create(
+        "linalg.generic", results=[result.builtin],
+        operands=[builtin(indices), create("tensor.empty", result.builtin, dynamic)], regions=1, attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]),
+            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+        },
+    )  # fmt: skip
+    block = made.regions[0].blocks.append(indices.kind.scalar, result.scalar, arg_locs=[made.location] * 2)
+    with ir.InsertionPoint(block):
+        place = _from_the_end(block.arguments[0])
+        own = [*before, *(k + indices.rank - 1 for k in behind)]
+        element = create("tensor.extract", result.scalar, [source, *_inserted([_loop(k) for k in own], axis, place)])
+        ir.Operation.create("linalg.yield", operands=[element])
+    return made.results[0]
+
+
+def _from_the_end(given: ir.Value) -> ir.Value:
+    """An index of one element as one that is not negative, where it is inside."""
+    one, zero = (create("arith.constant", given.type, [], {"value": ir.IntegerAttr.get(given.type, n)}) for n in (1, 0))
+    shifted = create("arith.addi", given.type, [given, one])
+    place = create("arith.select", given.type, [compare(_LESS, given, zero), shifted, given])
+    return create("arith.index_cast", ir.IndexType.get(), [place])
+
+
+def _loop(number: int) -> ir.Value:
+    return create("linalg.index", ir.IndexType.get(), [], {"dim": i64(number)})
+
+
+def _inserted(places: Sequence[ir.Value], axis: int, place: ir.Value) -> list[ir.Value]:
+    return [*places[:axis], place, *places[axis:]]
+
+
+RULES: dict[str, Callable[[Node], None]] = {"Gather": _gather}

@@ -1,0 +1,223 @@
+"""What rules that rewrite ONNX nodes go by, and how they write the nodes that take the place of one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.errors import CompileError
+
+if TYPE_CHECKING:
+    import onnx
+
+
+REQUIRE = "/require "  # in the name of a node: the operator and what it asserts follow
+
+
+@dataclass
+class Facts:
+    """What is known of a model's values by name: shapes whose every extent is known, element types, ranks."""
+
+    model: OnnxModel
+    shapes: dict[str, tuple[int, ...]]
+    types: dict[str, int]
+    ranks: dict[str, int]
+
+    @functools.cached_property
+    def of_data(self) -> set[str]:
+        """Values that follow from elements of what a call gives, not from extents and constants alone."""
+        graph = self.model.proto.graph
+        made = {name for node in graph.node for name in node.output}
+        found = {value.name for value in graph.input}
+        for node in graph.node:
+            read = [] if node.op_type in ("Shape", "Size") else [name for name in node.input if name]
+            outer = {name for name in read if name not in made and name not in self.model.constants}
+            bodies = any(item.HasField("g") for item in node.attribute)
+            if bodies or outer or not found.isdisjoint(read):
+                found.update(node.output)
+        return found - set(self.model.constants)
+
+    @functools.cached_property
+    def asserted(self) -> set[str]:
+        """Values that are asserted to fit: what reads them was rewritten before."""
+        return {name for node in self.model.proto.graph.node if REQUIRE in node.name for name in node.output}
+
+    @property
+    def version(self) -> int:
+        return self.model.opsets.get("", 0)
+
+    def extents(self, name: str) -> list[int | None] | None:
+        """Those of a value's axes, None for what is dynamic."""
+        if name in self.model.constants:
+            return list(self.model.constants[name].shape)
+        graph = self.model.proto.graph
+        for info in (*graph.input, *graph.value_info, *graph.output):
+            if info.name == name and info.type.tensor_type.HasField("shape"):
+                return [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
+        return None
+
+    def rank(self, name: str) -> int | None:
+        array = self.model.constants.get(name)
+        return self.ranks.get(name) if array is None else array.ndim
+
+    def constant(self, node: onnx.NodeProto, suffix: str, value: np.ndarray) -> str:
+        name, count = f"{node.name}/{suffix}", 1
+        while name in self.model.constants:
+            count += 1
+            name = f"{node.name}/{suffix}{count}"
+        self.model.constants[name] = value
+        return name
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        import onnx
+
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(self.types[name]))
+
+
+def element_types(model: OnnxModel) -> dict[str, int]:
+    """ONNX's number of the element type of every value."""
+    import onnx
+
+    graph = model.proto.graph
+    found = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
+    return found | {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in model.constants.items()}
+
+
+def copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+class Chain:
+    """Nodes in place of `node`, each of the result of the one before."""
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self.node = node
+        self.value = node.input[0]
+        self.nodes: list[onnx.NodeProto] = []
+
+    def then(self, op: str, *more: str, **attributes: Any) -> Chain:
+        import onnx
+
+        suffix = f"{op}{len(self.nodes)}"
+        made = onnx.helper.make_node(
+            op, [self.value, *more], [f"{self.node.output[0]}/{suffix}"], f"{self.node.name}/{suffix}", **attributes
+        )
+        self.value = made.output[0]
+        self.nodes.append(made)
+        return self
+
+    def done(self) -> list[onnx.NodeProto]:
+        self.nodes[-1].output[0] = self.node.output[0]
+        return self.nodes
+
+
+class Writer:
+    """Nodes in place of `node`, in any arrangement; values are called by what `add` gives, whose names begin with
+    `stem`, that of the node unless another is given."""
+
+    def __init__(self, node: onnx.NodeProto, facts: Facts, stem: str = "") -> None:
+        self.node = node
+        self.facts = facts
+        self.stem = stem or node.name
+        self.nodes: list[onnx.NodeProto] = []
+
+    def constant(self, value: np.ndarray, what: str = "constant") -> str:
+        return self.facts.constant(self.node, what, value)
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        return self.add_all(op, 1, *inputs, **attributes)[0]
+
+    def add_all(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        """A node of several results."""
+        import onnx
+
+        suffix = f"{op}{len(self.nodes)}"
+        outputs = [f"{self.stem}/{suffix}.{number}" for number in range(count)]
+        self.nodes.append(onnx.helper.make_node(op, inputs, outputs, f"{self.stem}/{suffix}", **attributes))
+        return outputs
+
+    def over(self, op: str, value: str, axes: Sequence[int], **attributes: Any) -> str:
+        """A reduction, Squeeze or Unsqueeze, whose axes are an attribute in older operator sets."""
+        since = {"ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}.get(op, 18)
+        if self.facts.version < since:
+            return self.add(op, value, axes=list(axes), **attributes)
+        return self.add(op, value, self.constant(np.array(axes, np.int64), "axes"), **attributes)
+
+    def cast(self, value: str, kind: int) -> str:
+        return self.add("Cast", value, to=int(kind))
+
+    def reshape(self, value: str, extents: Sequence[int]) -> str:
+        return self.add("Reshape", value, self.constant(np.array(extents, np.int64), "extents"))
+
+    def like(self, value: str, other: str) -> str:
+        """`value` in the shape of `other`."""
+        shape = self.facts.shapes.get(other)
+        if shape is not None and 0 not in shape:
+            return self.reshape(value, shape)
+        return self.add("Reshape", value, self.add("Shape", other))
+
+    def slice_of(self, value: str, axis: int, place: int) -> str:
+        """The slice at `place`, along an axis of extent 1, in any operator set: numbers are attributes before 10."""
+        if self.facts.version >= 10:
+            return self.slice(value, axis, place, place + 1)
+        return self.add("Slice", value, axes=[axis], starts=[place], ends=[place + 1])
+
+    def slice(self, value: str, axis: int, start: int, stop: int, step: int = 1) -> str:
+        numbers = [self.constant(np.array([number], np.int64), "slice") for number in (start, stop, axis, step)]
+        return self.add("Slice", value, *numbers)
+
+    def reverse(self, value: str, axis: int) -> str:
+        """`value`, its last element along `axis` first, of whatever extent: the wheel's own way needs one element."""
+        number, zero, one = (self.constant(np.array(item, np.int64), "number") for item in (axis, 0, 1))
+        extent = self.add("Gather", self.add("Shape", value), number, axis=0)
+        last = self.add("Sub", extent, one)
+        return self.add("Gather", value, self.add("Sub", last, self.add("Range", zero, extent, one)), axis=axis)
+
+    def joined(self, op: str, values: Sequence[str]) -> str:
+        """One value of all, by an operator of two."""
+        first, *others = values
+        for other in others:
+            first = self.add(op, first, other)
+        return first
+
+    def required(self, condition: str, what: str) -> str:
+        """A scalar that is true; where `condition` is not in a call, the call fails and says `what` is required.
+
+        What is read there is out of bounds then, and the name of the node that reads it is what the error shows.
+        """
+        import onnx
+
+        place = self.add("Where", condition, self.constant(np.array(0), "fine"), self.constant(np.array(2), "outside"))
+        result = f"{self.node.name}/required{len(self.nodes)}"
+        table = self.constant(np.array([1, 0]), "table")
+        said = f"{self.node.name}: {what}"
+        self.nodes.append(onnx.helper.make_node("Gather", [table, place], [result], said))
+        return self.cast(result, onnx.TensorProto.BOOL)
+
+    def done(self, values: Sequence[str]) -> list[onnx.NodeProto]:
+        """The nodes, whose `values` are the results of the node that they take the place of."""
+        import onnx
+
+        for value, output in zip(values, self.node.output, strict=False):
+            if output:
+                made = onnx.helper.make_node("Identity", [value], [output], f"{self.node.name}/{output}")
+                self.nodes.append(made)
+        return self.nodes
+
+
+# The nodes in place of one; None where it stays.
+Rule = Callable[[Any, Facts], "list[Any] | None"]
+
+
+def refused(node: onnx.NodeProto, facts: Facts, what: str, expected: str) -> CompileError:
+    """The error of an operator in a form that has no right lowering."""
+    return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")

@@ -1,0 +1,96 @@
+"""Complex constants of StableHLO, and the bits of complex numbers, written with their real and imaginary parts.
+
+    stablehlo.constant dense<(1.0, 2.0)> : tensor<4xcomplex<f32>>   →   %x = stablehlo.constant dense<1.0>
+                                                                        %y = stablehlo.constant dense<2.0>
+                                                                        stablehlo.complex %x, %y
+
+    stablehlo.bitcast_convert %z : (tensor<4xcomplex<f64>>)         →   each part's two words, as complex numbers,
+                                   -> tensor<4x2xcomplex<f32>>          the real part's first
+
+The wheel's bindings end with an error where they are asked for a dense attribute of complex elements. Upstream's
+lowering of bitcast_convert ends the process for complex numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
+from motet.compiler.frontends.stablehlo.writing import Text, V, require_static
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+from motet.compiler.passes.normalise.hoist_constants import printed_elements
+
+
+def split_complex_constants(module: ir.Module) -> None:
+    """Rewrites in place, the constants in bodies of loops and reductions too."""
+    for op in find_operations(module, "stablehlo.constant"):
+        kind = ir.RankedTensorType(op.results[0].type)
+        if isinstance(kind.element_type, ir.ComplexType):
+            op.results[0].replace_all_uses_with(_joined(op, kind))
+            op.erase()
+
+
+def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
+    text = op.get_asm(enable_debug_info=False)
+    numbers = printed_elements(text[text.index("dense<") :], DTYPES[str(kind.element_type)])
+    numbers = np.full(kind.shape, numbers[0]) if numbers.size == 1 else numbers.reshape(kind.shape)
+    real = ir.RankedTensorType.get(kind.shape, ir.ComplexType(kind.element_type).element_type)
+    at = ir.InsertionPoint(op)
+    parts = [
+        ir.Operation.create(
+            "stablehlo.constant", results=[real], loc=op.location, ip=at,
+            attributes={"value": ir.DenseElementsAttr.get(np.ascontiguousarray(part), type=real)},
+        ).result
+        for part in (np.real(numbers), np.imag(numbers))
+    ]  # fmt: skip
+    return ir.Operation.create("stablehlo.complex", results=[kind], operands=parts, loc=op.location, ip=at).result
+
+
+def split_complex_bits(module: ir.Module) -> None:
+    """Rewrites bitcast_convert between types of complex numbers in place. Raises CompileError where the width changes
+    and an extent is dynamic."""
+    for op in find_operations(module, "stablehlo.bitcast_convert"):
+        given, wanted = (ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0]))
+        if not isinstance(given.element_type, ir.ComplexType):
+            continue
+        if given.element_type == wanted.element_type:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+            continue
+        require_static(op)
+        w = Text(op)
+        w.replace([(_halves if wanted.rank > given.rank else _wholes)(w, w.operands[0])])
+
+
+def _halves(w: Text, number: V) -> V:
+    """complex<f64> of shape [...] as complex<f32> of [..., 2]: its real part, and its imaginary part."""
+    shape = (*number.shape, 2)
+    numbers: list[V] = []
+    for name in ("real", "imag"):
+        words = _bits(w, w.unary(name, number, "f64"), shape, "f32")
+        parts = [w.along(words, len(shape) - 1, at, at + 1) for at in (0, 1)]
+        numbers.append(_complex(w, *parts))
+    return w.concatenate(numbers, len(shape) - 1)
+
+
+def _wholes(w: Text, numbers: V) -> V:
+    """complex<f32> of shape [..., 2] as complex<f64> of [...]."""
+    axis, shape = len(numbers.shape) - 1, numbers.shape[:-1]
+    parts: list[V] = []
+    for at in (0, 1):
+        number = w.along(numbers, axis, at, at + 1)
+        words = w.concatenate([w.unary(name, number, "f32") for name in ("real", "imag")], axis)
+        parts.append(_bits(w, words, shape, "f64"))
+    return _complex(w, *parts)
+
+
+def _bits(w: Text, value: V, shape: tuple[int, ...], element: str) -> V:
+    result = V("", shape, element).kind
+    return w.line(f"stablehlo.bitcast_convert {value.name} : ({value.kind}) -> {result}", shape, element)
+
+
+def _complex(w: Text, real: V, imaginary: V) -> V:
+    element = f"complex<{real.element}>"
+    kind = V("", real.shape, element).kind
+    return w.line(f"stablehlo.complex {real.name}, {imaginary.name} : {kind}", real.shape, element)

@@ -1,0 +1,277 @@
+"""StableHLO's scatters, of any dimension numbers, written as scatters of rows of a matrix.
+
+    stablehlo.scatter %x, %i, %u { %a + %b }     →   %rows = reshape %x               leading dimensions × a row
+                                                     %k = ‥ the row that each update is for, as computed from %i ‥
+                                                     tm_tensor.scatter ins(%u, %k) outs(%rows) { %a + %b }
+
+A row is what an update covers of the last dimensions, if it covers them fully. An update outside of the tensor is for
+the row behind the last one, which leaves it out: such scatters are marked, as it is no error here. Bodies become scalar
+ones with the rest of the program: meanwhile they are functions. A scatter inside of a loop's body is a loop itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from motet.compiler.frontends.locations import locate
+from motet.compiler.frontends.stablehlo.writing import Text, V, copy_body, dimensions, require_static, tensor_type
+from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.program import DROPS
+from motet.errors import CompileError
+
+_BODY = "motet.body"
+
+
+def flatten_scatters(module: ir.Module) -> None:
+    """Rewrites each `stablehlo.scatter`, in place; what it becomes is complete after `fill_bodies`."""
+    for op in find_operations(module, "stablehlo.scatter"):
+        require_static(op)
+        _Scatter(module, op).write()
+
+
+def fill_bodies(module: ir.Module) -> None:
+    """Gives scatters their bodies, which are operations on scalars now."""
+    functions = {entry.name.value: entry for entry in module.body.operations if isinstance(entry, func.FuncOp)}
+    for op in find_operations(module, "tm_tensor.scatter"):
+        if _BODY not in op.attributes:
+            continue
+        function = functions[ir.FlatSymbolRefAttr(op.attributes[_BODY]).value]
+        maps = [e.operation for e in function.regions[0].blocks[0].operations if e.operation.name.startswith("linalg.")]
+        source = maps[0].regions[0].blocks[0]
+        if op.parent.name != "func.func":
+            _loop(op, source)
+            function.operation.erase()
+            continue
+        block = op.regions[0].blocks[0]
+        for entry in list(block.operations):
+            entry.operation.erase()
+        # The scalars are in the order of the function: the old one, then the update.
+        for argument, value in zip(list(source.arguments)[:2], reversed(list(block.arguments)), strict=True):
+            argument.replace_all_uses_with(value)
+        *scalars, last = [entry.operation for entry in source.operations]
+        with ir.InsertionPoint(block):
+            end = ir.Operation.create("tm_tensor.yield", operands=list(last.operands), loc=op.location)
+        for scalar in scalars:
+            scalar.move_before(end)
+        del op.attributes[_BODY]
+        function.operation.erase()
+
+
+def _loop(op: ir.Operation, body: ir.Block) -> None:
+    """Writes a scatter inside of a loop's body as a loop over updates: kernels with loops hold no whole scatters."""
+    w = Text(op)
+    update, places, matrix = w.operands
+    (count, row), (rows, _) = update.shape, matrix.shape
+    kind, element = matrix.kind, matrix.element
+    zero, one, many, wide = (
+        w.line(f"arith.constant {number} : index", (), "index").name for number in (0, 1, count, row)
+    )
+    text = f"""scf.for %n = {zero} to {many} step {one} iter_args(%t = {matrix.name}) -> ({kind}) {{
+      %place = tensor.extract {places.name}[%n, {zero}] : {places.kind}
+      %end = arith.constant {rows} : i64
+      %inside = arith.cmpi ult, %place, %end : i64
+      %made = scf.if %inside -> ({kind}) {{
+        %at = arith.index_cast %place : i64 to index
+        %line = scf.for %c = {zero} to {wide} step {one} iter_args(%s = %t) -> ({kind}) {{
+          %old = tensor.extract %s[%at, %c] : {kind}
+          %new = tensor.extract {update.name}[%n, %c] : {update.kind}
+          %both = tensor.insert %new into %s[%at, %c] : {kind}
+          scf.yield %both : {kind}
+        }}
+        scf.yield %line : {kind}
+      }} else {{
+        scf.yield %t : {kind}
+      }}
+      scf.yield %made : {kind}
+    }}"""
+
+    def fill(written: list[ir.Operation]) -> None:
+        insert = find_operations(written[-1], "tensor.insert")[0]
+        before = [entry.operation for entry in insert.block.operations]
+        old, new = (entry.results[0] for entry in before[:2])
+        insert.operands[0] = copy_body(body, [old, new, old][: len(body.arguments)], insert)[0]
+
+    w.replace([w.line(text, matrix.shape, element)], fill)
+
+
+@dataclass
+class _Numbers:
+    """The dimension numbers, as StableHLO calls them; `rows` are the tensor's dimensions that a row consists of."""
+
+    window: list[int]
+    inserted: list[int]
+    batch: list[int]
+    index_batch: list[int]
+    indexed: list[int]
+    vector: int
+    rows: list[int]
+
+
+class _Scatter:
+    def __init__(self, module: ir.Module, op: ir.Operation) -> None:
+        self.module, self.op = module, op
+        self.count = len(op.results)
+        self.w = Text(op)
+        said = op.attributes["scatter_dimension_numbers"]
+        names = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims")
+        window, inserted, batch, index_batch = (dimensions(said, name) for name in names)
+        indexed = dimensions(said, "scatter_dims_to_operand_dims")
+        vector = str(said).partition("index_vector_dim = ")[2].split(",")[0].rstrip("> ")
+        self.shape = self.w.operands[0].shape
+        self.updates = self.w.operands[self.count + 1].shape
+        # A number of 0 is not printed.
+        self.n = _Numbers(window, inserted, batch, index_batch, indexed, int(vector or 0), [])
+        self.windowed = [d for d in range(len(self.shape)) if d not in (*self.n.inserted, *self.n.batch)]
+        self.sizes = dict(zip(self.windowed, (self.updates[d] for d in sorted(self.n.window)), strict=True))
+        for d in reversed(range(len(self.shape))):
+            if d in self.n.indexed or self.sizes.get(d) != self.shape[d]:
+                break
+            self.n.rows.insert(0, d)
+
+    def write(self) -> None:
+        w, n = self.w, self.n
+        if not prod(self.updates) or not prod(self.shape):
+            w.replace(w.operands[: self.count])
+            return
+        row = prod(self.shape[d] for d in n.rows)
+        rows = prod(self.shape) // row
+        places = w.reshape(self._places(rows), (prod(self.updates) // row, 1))
+        bodies = self._bodies()
+        results: list[V] = []
+        for number in range(self.count):
+            old = w.operands[number]
+            update = self._ordered(w.operands[self.count + 1 + number], row)
+            matrix = w.signless(w.reshape(old, (rows, row)))
+            result = self._emit(bodies[number], w.signless(update), places, matrix)
+            results.append(w.reshape(w.like(result, old.element), old.shape))
+        w.replace(results)
+
+    def _ordered(self, update: V, row: int) -> V:
+        """Updates as rows: one for each index and each place in its window."""
+        scattered = [d for d in range(len(update.shape)) if d not in self.n.window]
+        moved = self.w.transpose(update, [*scattered, *sorted(self.n.window)])
+        return self.w.reshape(moved, (prod(update.shape) // row, row))
+
+    def _places(self, rows: int) -> V:
+        """For each index and each place in its window the row, or the number of rows where it is outside."""
+        w, n = self.w, self.n
+        starts, count = self._starts()
+        inner = [d for d in self.windowed if d not in n.rows]
+        shape = (count, *(self.sizes[d] for d in inner))
+        place, inside = w.constant(0, shape, "i64"), w.constant("true", shape, "i1")
+        stride = 1
+        for d in reversed(range(len(self.shape) - len(n.rows))):
+            index = w.constant(0, shape, "i64")
+            if d in starts:
+                index = w.broadcast(starts[d], shape, [0])
+            if d in inner:
+                index = w.binary("add", index, w.iota(shape, "i64", 1 + inner.index(d)))
+            if d in starts:
+                low = w.compare("GE", index, w.constant(0, shape, "i64"))
+                high = w.compare("LT", index, w.constant(self.shape[d], shape, "i64"))
+                inside = w.binary("and", inside, w.binary("and", low, high))
+            place = w.binary("add", place, w.binary("multiply", index, w.constant(stride, shape, "i64")))
+            stride *= self.shape[d]
+        return w.select(inside, place, w.constant(rows, shape, "i64"))
+
+    def _starts(self) -> tuple[dict[int, V], int]:
+        """Where windows begin, by the tensor's dimensions, of all indices; and how many these are."""
+        w, n = self.w, self.n
+        indices = w.operands[self.count]
+        if n.vector == len(indices.shape):
+            indices = w.reshape(indices, (*indices.shape, 1))
+        others = [d for d in range(len(indices.shape)) if d != n.vector]
+        scattered = [indices.shape[d] for d in others]
+        count = prod(scattered)
+        wide = w.convert(indices, "i64")
+        if indices.element == "ui64":  # numbers that i64 lacks are outside as well
+            wide = w.like(indices, "i64")
+        matrix = w.reshape(w.transpose(wide, [*others, n.vector]), (count, indices.shape[n.vector]))
+        starts: dict[int, V] = {}
+        for position, d in enumerate(n.indexed):
+            starts[d] = w.reshape(w.along(matrix, 1, position, position + 1), (count,))
+        for d, axis in zip(n.batch, n.index_batch, strict=True):
+            starts[d] = w.flat(w.iota(scattered, "i64", others.index(axis)))
+        return starts, count
+
+    def _bodies(self) -> list[str]:
+        """Names of functions of two numbers, of which each is one result's part of the body."""
+        block = self.op.regions[0].blocks[0]
+        last = block.operations[len(block.operations) - 1].operation
+        if self.count > 1:
+            self._require_separate(block, last)
+        names: list[str] = []
+        for number in range(self.count):
+            element = self.w.operands[number].element
+            one = tensor_type((1,), element)
+            name = f"motet_body_{sum(1 for _ in self.module.body.operations)}"
+            scalar = tensor_type((), element)
+            text = (
+                f"func.func private @{name}(%old: {one}, %new: {one}) -> {one} {{\n"
+                f'%0 = "stablehlo.map"(%old, %new) <{{dimensions = array<i64: 0>}}> ({{\n'
+                f"^bb0(%a: {scalar}, %b: {scalar}):\n  stablehlo.return %a : {scalar}\n}}) : ({one}, {one}) -> {one}\n"
+                f"return %0 : {one}\n}}"
+            )
+            module = ir.Module.parse(text, self.op.context)
+            parsed = module.body.operations[0]
+            target = parsed.regions[0].blocks[0].operations[0].regions[0].blocks[0]
+            self._copy(block, last, target, number)
+            self.module.body.append(parsed)
+            names.append(name)
+        return names
+
+    def _copy(self, block: ir.Block, last: ir.Operation, target: ir.Block, number: int) -> None:
+        """Copies what result `number` is computed from."""
+        end = target.operations[0].operation
+        copies: dict[ir.Value, ir.Value] = {
+            block.arguments[number]: target.arguments[0],
+            block.arguments[self.count + number]: target.arguments[1],
+        }
+        needed = _needed(last.operands[number])
+        for entry in list(block.operations)[:-1]:
+            operation = entry.operation
+            if operation not in needed:
+                continue
+            with ir.InsertionPoint(end):
+                copy = operation.clone()
+            for position, operand in enumerate(operation.operands):
+                copy.operands[position] = copies.get(operand, operand)
+            copies.update(zip(operation.results, copy.results, strict=True))
+        end.operands[0] = copies.get(last.operands[number], last.operands[number])
+
+    def _require_separate(self, block: ir.Block, last: ir.Operation) -> None:
+        for number, value in enumerate(last.operands):
+            own = (block.arguments[number], block.arguments[self.count + number])
+            used = {o for op in _needed(value) for o in op.operands} | {value}
+            if any(argument in used for argument in block.arguments if argument not in own):
+                raise CompileError(
+                    f"stablehlo.scatter: result {number} depends on another tensor's elements; expected a body in "
+                    "which each result is computed from its own two elements",
+                    locate(self.op.location),
+                )
+
+    def _emit(self, body: str, update: V, places: V, matrix: V) -> V:
+        kinds = f"{update.kind}, {places.kind}"
+        one = update.element
+        text = (
+            f'"tm_tensor.scatter"({update.name}, {places.name}, {matrix.name}) <{{dimension_map = array<i64: 0>, '
+            f"operandSegmentSizes = array<i32: 2, 1>, unique_indices = false}}> ({{\n"
+            f'^bb0(%a: {one}, %b: {one}):\n  "tm_tensor.yield"(%a) : ({one}) -> ()\n}}) '
+            f"{{{_BODY} = @{body}, {DROPS}}} : ({kinds}, {matrix.kind}) -> {matrix.kind}"
+        )
+        return self.w.line(text, matrix.shape, matrix.element)
+
+
+def _needed(value: ir.Value) -> list[ir.Operation]:
+    """The operations of a body that `value` is computed from."""
+    found: list[ir.Operation] = []
+    waiting = [value]
+    while waiting:
+        owner = waiting.pop().owner
+        if isinstance(owner, ir.Block) or owner.operation in found:
+            continue
+        found.append(owner.operation)
+        waiting.extend(owner.operation.operands)
+    return found

@@ -1,0 +1,90 @@
+"""StableHLO's scatters of values to selected elements of windows, as a search for the elements and a plain scatter.
+
+    stablehlo.select_and_scatter %x, %s, %z    →    %k = stablehlo.reduce_window %x, positions, validity { select }
+                                                    stablehlo.scatter everywhere %z, %k, %s { scatter }
+
+Elements of the padding are no candidates: a candidate that is valid goes before one that is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from motet.compiler.frontends.stablehlo.writing import Text, copy_body, require_static, tensor_type
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+
+
+def select_then_scatter(module: ir.Module) -> None:
+    """Rewrites each `stablehlo.select_and_scatter`, in place."""
+    for op in find_operations(module, "stablehlo.select_and_scatter"):
+        require_static(op)
+        _write(op)
+
+
+def _write(op: ir.Operation) -> None:
+    w = Text(op)
+    x, source, initial = w.operands
+    if not prod(x.shape) or not prod(source.shape):
+        w.replace([w.broadcast(initial, x.shape, [])])
+        return
+    kind = "i64" if prod(x.shape) >= 2**31 else "i32"
+    count = prod(x.shape)
+    places = w.reshape(w.iota((count,), kind, 0), x.shape)
+    outside = w.constant(count, (), kind)
+    number = w.constant("true" if x.element == "i1" else 0 if "i" in x.element else 0.0, (), x.element)
+    attributes = ", ".join(
+        f"{name} = {op.attributes[name]}"
+        for name in ("window_dimensions", "window_strides", "padding") if name in op.attributes
+    )
+    names = f"{x.name}, {places.name}, {number.name}, {outside.name}"
+    a, k, truth = tensor_type((), x.element), tensor_type((), kind), tensor_type((), "i1")
+    results = f"{tensor_type(source.shape, x.element)}, {tensor_type(source.shape, kind)}"
+    text = (
+        f'"stablehlo.reduce_window"({names}) <{{{attributes}}}> ({{\n'
+        f"^bb0(%a: {a}, %i: {k}, %b: {a}, %j: {k}):\n"
+        f"  %selected = stablehlo.compare EQ, %a, %b : ({a}, {a}) -> {truth}\n"  # a stand-in
+        f"  %end = stablehlo.constant dense<{count}> : {k}\n"
+        f"  %off_a = stablehlo.compare GE, %i, %end : ({k}, {k}) -> {truth}\n"
+        f"  %off_b = stablehlo.compare GE, %j, %end : ({k}, {k}) -> {truth}\n"
+        f"  %on_a = stablehlo.not %off_a : {truth}\n"
+        f"  %chosen = stablehlo.or %selected, %off_b : {truth}\n"
+        f"  %first = stablehlo.and %chosen, %on_a : {truth}\n"
+        f"  %value = stablehlo.select %first, %a, %b : {truth}, {a}\n"
+        f"  %place = stablehlo.select %first, %i, %j : {truth}, {k}\n"
+        f"  stablehlo.return %value, %place : {a}, {k}\n}}) : ({x.kind}, {places.kind}, {a}, {k}) -> ({results})"
+    )
+    found = w.lines(text, [source, replace(source, element=kind)])[1]
+    updates = prod(source.shape)
+    indices, flat = w.reshape(found, (updates, 1)), w.flat(source)
+    start = w.broadcast(initial, (count,), [])
+    element = tensor_type((), x.element)
+    scattered = w.line(
+        f'"stablehlo.scatter"({start.name}, {indices.name}, {flat.name}) <{{scatter_dimension_numbers = '
+        "#stablehlo.scatter<inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, "
+        "indices_are_sorted = false, unique_indices = false}> ({\n"
+        f"^bb0(%a: {element}, %b: {element}):\n  stablehlo.return %a : {element}\n}}) : "
+        f"({start.kind}, {indices.kind}, {flat.kind}) -> {start.kind}",
+        (count,), x.element,
+    )  # fmt: skip
+    select, scatter = (region.blocks[0] for region in op.regions)
+
+    def fill(written: list[ir.Operation]) -> None:
+        """Puts the two bodies where the text has stand-ins for them."""
+        for new in written:
+            if new.name == "stablehlo.reduce_window":
+                block = new.regions[0].blocks[0]
+                stand_in = block.operations[0].operation
+                (selected,) = copy_body(select, [block.arguments[0], block.arguments[2]], stand_in)
+                stand_in.results[0].replace_all_uses_with(selected)
+                stand_in.erase()
+            elif new.name == "stablehlo.scatter":
+                block = new.regions[0].blocks[0]
+                end = block.operations[0].operation
+                end.operands[0] = copy_body(scatter, list(block.arguments), end)[0]
+
+    w.replace([w.reshape(scattered, x.shape)], fill)
+
+
+__all__ = ["select_then_scatter"]

@@ -1,0 +1,70 @@
+"""settle-extents: in the `torch` dialect, indices of gathers and scatters are asserted to be no longer than data.
+
+    %1 = torch.aten.gather %0, 0, %i  // [?,?]    →    cf.assert (dim %i, 1 <= dim %0, 1), "axis 1 of its index …"
+
+Along every axis but the one that indices are of. The lowering takes it for granted.
+"""
+
+from __future__ import annotations
+
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.program import OF_EXTENTS
+from motet.compiler.ir.sizes import constant_index, extent_of
+
+_INDEXED = (
+    "torch.aten.gather", "torch.aten.scatter.src", "torch.aten.scatter.value", "torch.aten.scatter_add",
+    "torch.aten.scatter_reduce.two",
+)  # fmt: skip
+_AT_MOST = 3  # of arith.cmpi's predicates
+
+
+def settle_extents(module: ir.Module) -> None:
+    """In place."""
+    found = find_operations(module, *_INDEXED)
+    if found:
+        know_operations(module)
+    for op in found:
+        along = _constant(op.operands[1])
+        if along is None:
+            continue
+        with op.context, op.location, ir.InsertionPoint(op):
+            _assert_inside(op.operands[2], op.operands[0], along, "its input")
+            if op.name in ("torch.aten.scatter.src", "torch.aten.scatter_add", "torch.aten.scatter_reduce.two"):
+                _assert_inside(op.operands[2], op.operands[3], None, "its source")
+
+
+def _assert_inside(index: ir.Value, data: ir.Value, along: int | None, what: str) -> None:
+    """That `index` is no longer than `data`, but for the axis `along`."""
+    kinds = kind_of(index), kind_of(data)
+    if kinds[0] is None or kinds[1] is None or len(kinds[0].extents) != len(kinds[1].extents):
+        return
+    rank = len(kinds[0].extents)
+    for axis in range(rank):
+        is_dynamic = DYNAMIC in (kinds[0].extents[axis], kinds[1].extents[axis])
+        if not is_dynamic or (along is not None and axis == along % rank):
+            continue
+        sizes = [_size(value, axis) for value in (index, data)]
+        predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _AT_MOST)
+        condition = create("arith.cmpi", ir.IntegerType.get_signless(1), sizes, {"predicate": predicate})
+        message = ir.StringAttr.get(f"axis {axis} of its index must be at most that of {what}")
+        ir.Operation.create(
+            "cf.assert", operands=[condition], attributes={"msg": message, OF_EXTENTS: ir.UnitAttr.get()}
+        )
+
+
+def _size(value: ir.Value, axis: int) -> ir.Value:
+    kind = kind_of(value)
+    if kind is None:
+        raise TypeError("no tensor")
+    if kind.extents[axis] != DYNAMIC:
+        return constant_index(kind.extents[axis])
+    return extent_of(create("torch_c.to_builtin_tensor", kind.builtin, [value]), axis)
+
+
+def _constant(value: ir.Value) -> int | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name != "torch.constant.int":
+        return None
+    return ir.IntegerAttr(owner.attributes["value"]).value

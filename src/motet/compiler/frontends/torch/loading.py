@@ -1,0 +1,122 @@
+"""Reads programs in the `torch` dialect, as `motet.pytorch.export` writes them, through the wheel's lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from motet.compiler.frontends.exact_equality import exact_equality
+from motet.compiler.frontends.exact_extrema import exact_extrema
+from motet.compiler.frontends.locations import compile_error, locate
+from motet.compiler.frontends.mlir import parse_module
+from motet.compiler.frontends.normal_form import normal_form
+from motet.compiler.frontends.torch.extents import settle_extents
+from motet.compiler.frontends.torch.interface import Interface
+from motet.compiler.frontends.torch.pads import settle_pads
+from motet.compiler.frontends.torch.views import settle_views
+from motet.compiler.frontends.unsigned_results import return_signed_constants
+from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Place, Program, show_unsigned, unsigned
+from motet.compiler.ir.source_names import keep_operators
+from motet.compiler.placement.erase_devices import erase_devices
+from motet.errors import CompileError, Location
+
+_TO_TORCH = "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
+_TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
+
+
+def load_torch(
+    text: str, interface: str, parameters: Mapping[str, np.ndarray], file: str, place: Place = erase_devices
+) -> Program:
+    """The program of `text`, whose arguments `interface` (JSON of `Interface`) names.
+
+    Raises CompileError with the line of the user's Python code whose operator has no lowering.
+    """
+    try:
+        known = msgspec.json.decode(interface, type=Interface)
+    except msgspec.MsgspecError as error:
+        raise CompileError(f"not a program of motet.pytorch: {error}", Location(file)) from None
+    context = ir.Context()
+    register_torch_dialect(context)
+    module, data = parse_module(text, file, context)
+    _refuse_unknown(module, file)
+    kinds = ir.FunctionType(ir.TypeAttr(module.body.operations[0].operation.attributes["function_type"]).value)
+    without_sign = unsigned(kinds.inputs), unsigned(kinds.results)
+    try:
+        with context, ir.Location.unknown():
+            _forget_devices(module)
+            keep_operators(module, ("torch.aten.", "torch.prims."))
+            exact_equality(module)
+            run_pipeline(module, _TO_TORCH)
+            settle_pads(module)
+            settle_views(module)
+            settle_extents(module)
+            return_signed_constants(module)
+            run_pipeline(module, _TO_LINALG)
+            exact_extrema(module)
+            _drop_assertions(module)
+    except ir.MLIRError as error:
+        raise _without_lowering(error, file) from None
+    function = module.body.operations[0].operation
+    _name_interface(function, known)
+    with context:
+        show_unsigned(function, *without_sign)
+    return normal_form(module, file, data, parameters, place)
+
+
+def _refuse_unknown(module: ir.Module, file: str) -> None:
+    """Names an operator that the wheel does not know, which it carries along as `torch.operator`."""
+    found = find_operations(module, "torch.operator")
+    if found:
+        raise _no_lowering(ir.StringAttr(found[0].attributes["name"]).value, found[0].location, file)
+
+
+def _forget_devices(module: ir.Module) -> None:
+    """The program was traced on some device. The lowering knows none but the processor, and not all tensors that are
+    made on another; where the program runs is nothing that it says."""
+    for op in find_operations(module, "torch.constant.device"):
+        op.attributes["value"] = ir.StringAttr.get("cpu")
+
+
+def _without_lowering(error: ir.MLIRError, file: str) -> CompileError:
+    for diagnostic in error.error_diagnostics:
+        if "failed to legalize operation" in diagnostic.message:
+            return _no_lowering(diagnostic.message.split("'")[1], diagnostic.location, file)
+    return compile_error(error, file)
+
+
+def _no_lowering(operator: str, location: ir.Location, file: str) -> CompileError:
+    name = operator.removeprefix("torch.")
+    if name.startswith("constant."):  # an argument of the operator that was not lowered
+        name = "the operator at this place"
+    return CompileError(
+        f"{name}: this operator of PyTorch, with its types here, has no lowering to linalg; "
+        "rewrite the model with other operators", locate(location) or Location(file),
+    )
+
+
+def _drop_assertions(module: ir.Module) -> None:
+    """The lowering asserts what needs none: 1/0 is an infinity here, and that shapes agree torch.export has proven
+    for all extents of equal names, which every call is checked for."""
+    for op in find_operations(module, "cf.assert"):
+        if OF_EXTENTS not in op.attributes:
+            op.erase()
+    run_pipeline(module, "canonicalize,cse")
+
+
+def _name_interface(function: ir.Operation, known: Interface) -> None:
+    with function.context:
+        arguments: list[ir.Attribute] = []
+        for name, dims in zip(known.inputs, known.dims, strict=True):
+            attributes: dict[str, ir.Attribute] = {NAME: ir.StringAttr.get(name)}
+            if any(dims):
+                attributes[DIMS] = ir.ArrayAttr.get([ir.StringAttr.get(dim) for dim in dims])
+            arguments.append(ir.DictAttr.get(attributes))
+        for key in known.parameters:
+            arguments.append(ir.DictAttr.get({PARAMETER: ir.StringAttr.get(key), NAME: ir.StringAttr.get(key)}))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
+        results = [ir.DictAttr.get({NAME: ir.StringAttr.get(name)}) for name in known.results]
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(results)
