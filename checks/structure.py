@@ -30,11 +30,11 @@ PARAMETERS = 7
 
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
-    "circles": 9,
-    "long-modules": 14,
+    "circles": 7,
+    "long-modules": 12,
     "long-functions": 5,
     "many-parameters": 49,
-    "shared-class-names": 75,
+    "shared-class-names": 74,
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

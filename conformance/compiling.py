@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from motet.artifact.reader import Artifact
-from motet.compiler.job import RESULT, Job
-from motet.compiler.worker import perform
+from motet.compiler.process.job import RESULT, Job
+from motet.compiler.process.worker import perform
 
 
 def compile_here(source: bytes, name: str, format: str = "auto", sequences: str = "") -> Artifact:

@@ -9,7 +9,7 @@ import onnxruntime
 
 from conformance import onnx_cases
 from conformance.onnx_cases import cases
-from motet.compiler.model_oracles import call_session
+from motet.compiler.verify.model_oracles import call_session
 from motet.errors import CompileError
 
 __all__ = ["cases", "check"]

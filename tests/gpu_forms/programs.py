@@ -16,7 +16,7 @@ from tests.gpu_forms.cases import Array, Case, Expected, exact_array, generated,
 import motet
 from motet import builder as mb
 from motet.artifact.reader import Artifact
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 
 # name: how many programs, the most elements of a tensor, dtypes, whether extents are dynamic

@@ -14,10 +14,10 @@ from motet.builder import Graph, Tensor
 from motet.compiler import pipeline
 from motet.compiler.frontends import load_source
 from motet.compiler.ir._mlir import ir
-from motet.compiler.oracle import run_oracle
 from motet.compiler.placement.place import placer
 from motet.compiler.placement.rates import RateTable
 from motet.compiler.targets.families import resolve_target
+from motet.compiler.verify.oracle import run_oracle
 
 TARGETS = ("x86-64-v3", "null:x86-64-v3")
 DEVICES = ("a", "b", "c")

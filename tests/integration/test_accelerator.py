@@ -15,7 +15,7 @@ from tests.integration.placed import build_placed, expected, random_program
 
 import motet
 from motet.compiler.frontends import load_source
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import DeviceLost
 from motet.runtime import Session, load
 from motet.runtime.device import probe

@@ -12,7 +12,7 @@ from tests.integration.placed_text import TextProgram
 import motet
 from motet.compiler import service
 from motet.compiler.frontends import load_source
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 
 X = np.array([0.5, -1.25, 3.0, 7.0], np.float32)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.compiler.building import X86_64_V3, random, run
 
 from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.oracle import run_oracle
 from motet.compiler.stages import optimise
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 
 HOST = """

@@ -19,7 +19,7 @@ from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Schedule
 from motet.builder import Graph, Tensor
 from motet.compiler.frontends import load_source
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError, KernelFault, MotetError
 from motet.runtime import Session, load
 from motet.runtime.conformance import all_checks, run_checks

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from motet import builder as mb
 from motet.builder import movement
 from motet.compiler.frontends import load_source
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 
 RNG = np.random.default_rng(20261121)

@@ -35,7 +35,9 @@ from motet.cache import Cache
 from motet.compiler import external_data
 from motet.compiler.external_data import State
 from motet.compiler.ir.hal_attributes import ALIASES, DEPRECATED
-from motet.compiler.job import (
+from motet.compiler.placement.rates import read_rates
+from motet.compiler.process.fork_server import Hired, Keeper
+from motet.compiler.process.job import (
     ARRAYS,
     NO_REPORTS,
     ORACLES,
@@ -49,10 +51,8 @@ from motet.compiler.job import (
     PassReports,
     VerifyReport,
 )
-from motet.compiler.keeper import Hired, Keeper
-from motet.compiler.placement.rates import read_rates
+from motet.compiler.process.prefork import Standby
 from motet.compiler.protobuf import Content
-from motet.compiler.standby import Standby
 from motet.compiler.targets.cpu import DEFAULT_TARGETS
 from motet.compiler.targets.device_flags import DeviceFlag, parse_device_flags
 from motet.compiler.targets.families import HOST, driver_options, target_names
@@ -474,7 +474,7 @@ def _run(job: Job, folder: Path, progress: Progress | None, worker: Standby | No
         file, state = _large_file(str(folder / SOURCE))
         job = msgspec.structs.replace(job, source=None, file=file, state=state)
     (folder / REQUEST).write_bytes(msgspec.msgpack.encode(job))
-    command = [sys.executable, "-m", "motet.compiler.worker", str(folder)]
+    command = [sys.executable, "-m", "motet.compiler.process.worker", str(folder)]
     log = folder / "stderr"
     with worker if worker is not None and worker.is_there else _start(job, folder, command, log) as process:
         try:

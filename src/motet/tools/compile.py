@@ -110,7 +110,7 @@ def compile_program(
     path = Path(output) if output is not None else default_output(input)
     _check_writable(path)
     from motet.compiler import service
-    from motet.compiler.standby import Standby
+    from motet.compiler.process.prefork import Standby
     from motet.tools.progress import Progress
     from motet.tools.show import show_bytes
 
@@ -129,7 +129,7 @@ def _with_reports(
 ) -> CompileRequest:
     if not print_after and not print_changed and not time_passes:
         return request
-    from motet.compiler.job import PassReports
+    from motet.compiler.process.job import PassReports
 
     return replace(request, reports=PassReports(tuple(print_after), print_changed, time_passes))
 

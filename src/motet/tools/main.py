@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from motet.compiler.standby import Standby
+    from motet.compiler.process.prefork import Standby
 
 INTERRUPTED, TERMINATED = 130, 143
 

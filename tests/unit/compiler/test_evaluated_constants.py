@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.oracle import run_oracle_text
 from motet.compiler.passes.fuse.evaluate import evaluate
+from motet.compiler.verify.oracle import run_oracle_text
 
 MAPS = "indexing_maps = [affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> ({0})>, affine_map<(i, j) -> (i, j)>]"
 KERNEL = """

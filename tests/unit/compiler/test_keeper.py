@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from motet.compiler.job import REQUEST, RESULT, Job
-from motet.compiler.keeper import Hired, Keeper
+from motet.compiler.process.fork_server import Hired, Keeper
+from motet.compiler.process.job import REQUEST, RESULT, Job
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told of a hang-up on Linux alone")
 

@@ -11,8 +11,8 @@ from tests.unit.compiler.codegen.whole_texts import load, scan, sort
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import Program
-from motet.compiler.oracle import run_oracle, run_oracle_text
-from motet.compiler.verification import verify
+from motet.compiler.verify.oracle import run_oracle, run_oracle_text
+from motet.compiler.verify.verification import verify
 from motet.errors import CallError
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

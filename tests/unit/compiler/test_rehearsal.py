@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import motet
-from motet.compiler import rehearsal
-from motet.compiler.job import Job
+from motet.compiler.process import warm_up as rehearsal
+from motet.compiler.process.job import Job
 from motet.compiler.service import _may_be_onnx
 
 PROGRAM = """

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.job import PassReports
+from motet.compiler.process.job import PassReports
 
 
 class PassReporter:

@@ -6,7 +6,7 @@ import numpy as np
 from tests.unit.compiler.building import X86_64_V3, build
 
 from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 
 ARITHMETIC_ON_WHAT_A_BUFFER_HOLDS = """
 func.func @main(%x: memref<4xf32>, %out: memref<4xf32>) {

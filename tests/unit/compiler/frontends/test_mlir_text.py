@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from motet.compiler.frontends import load_source
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.frontends.normaliser import Edit, Edited, Source
-from motet.compiler.oracle import run_oracle
 from motet.compiler.placement.place import placer
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 
 RNG = np.random.default_rng(7)

@@ -9,7 +9,7 @@ import pytest
 
 import motet
 from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CompileError
 
 AMOUNTS = [  # of rows and of columns

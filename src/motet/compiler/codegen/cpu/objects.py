@@ -27,7 +27,7 @@ import llvmlite.binding as llvm
 
 from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_conversions, with_conversions
 from motet.compiler.codegen.cpu.imports import imported
-from motet.compiler.orphans import die_with_parent
+from motet.compiler.process.lifetime import die_with_parent
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
 from motet.errors import CompileError, MotetError, WorkerCrash

@@ -28,10 +28,10 @@ from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.oracle import run_oracle_text
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.verify.oracle import run_oracle_text
 from motet.errors import CallError
 from motet.runtime.checks import Statuses
 

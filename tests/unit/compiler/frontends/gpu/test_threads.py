@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 
 SHARED = "#gpu.address_space<workgroup>"
 

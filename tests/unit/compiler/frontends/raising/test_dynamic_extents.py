@@ -11,7 +11,7 @@ from tests.unit.compiler.building import X86_64_V3, build, kinds, random
 from tests.unit.compiler.frontends.raising.loops import Loops, loop_nests
 
 from motet.compiler.frontends.mlir import load_mlir
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 
 
 def is_raised(text: str) -> bool:

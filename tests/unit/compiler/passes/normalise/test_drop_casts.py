@@ -7,7 +7,7 @@ import numpy as np
 from motet.compiler import pipeline
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
-from motet.compiler.oracle import run_oracle
+from motet.compiler.verify.oracle import run_oracle
 
 TEXT = """
 func.func @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {

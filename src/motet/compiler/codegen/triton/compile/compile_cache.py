@@ -19,7 +19,7 @@ import msgspec
 from motet.cache import Cache
 from motet.compiler.codegen.triton.compile.worker import Made, Request, Unit
 
-_SOURCES = ("compiling.py", "cubin.py", "dependent.py", "fences.py", "hsaco.py", "worker.py")
+_SOURCES = ("compiling.py", "cubin.py", "dependent.py", "fences.py", "hsaco.py", "process/worker.py")
 _VARIABLES = ("TRITON_", "PTXAS", "NVPTX_", "LLVM_", "MLIR_", "DISABLE_", "AMDGCN_")
 
 

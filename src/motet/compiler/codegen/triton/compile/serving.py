@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from motet.compiler.codegen.triton.compile.worker import Made, Request, Unit, compile_form, prepare
-from motet.compiler.orphans import die_with_parent, end_with
+from motet.compiler.process.lifetime import die_with_parent, end_with
 from motet.compiler.targets.gpu import GpuTarget
 
 # How many times as long as others of their length programs in Gluon take, and those with products.

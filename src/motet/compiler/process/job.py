@@ -81,7 +81,7 @@ class Job(msgspec.Struct, frozen=True):
     data_files: dict[str, tuple[int, int]] = {}  # by what the model calls them, `external_data.py`
     result: str = ""
     keeps: bool = False  # compiled kernels, for other jobs
-    keep_source: bool = False  # in the artifact, `kept_source.py`
+    keep_source: bool = False  # in the artifact, `verify/kept_source.py`
     oracle: Oracle = "upstream"  # of `verify`
     reports: PassReports = NO_REPORTS
 

@@ -18,7 +18,7 @@ import numpy as np
 from motet.artifact.sources import BYTES, DESCRIPTION, KeptSource, Piece, SourceFile
 from motet.compiler import external_data
 from motet.compiler.frontends.kinds import kind_of
-from motet.compiler.job import Job
+from motet.compiler.process.job import Job
 from motet.compiler.protobuf import Content, delimited_fields
 from motet.errors import CompileError, Location
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from motet.compiler.orphans import die_with_parent, end_with
+from motet.compiler.process.lifetime import die_with_parent, end_with
 
 
 class Standby:
@@ -114,7 +114,7 @@ def _work(jobs: int) -> int:
     folder = os.fsdecode(os.read(jobs, 1 << 16))
     if not folder:
         return 0  # there is no job
-    from motet.compiler.worker import work
+    from motet.compiler.process.worker import work
 
     return work(Path(folder))
 
@@ -123,14 +123,14 @@ def _expect_families(arguments: Sequence[str]) -> None:
     """Have loaded what code is made by for devices that a command line seems to name."""
     named = [family for family in ("cuda", "hip") if any(family in argument for argument in arguments)]
     if named:
+        from motet.compiler.process.worker import expect
         from motet.compiler.targets.families import target_names
-        from motet.compiler.worker import expect
 
         expect(target_names(named[0], {}, named[0])[:1])
 
 
 def load_compiler() -> None:
     """Import what most compiles need."""
-    for name in ("artifact.writer", "compiler.worker", "compiler.frontends.mlir", "compiler.placement.place",
+    for name in ("artifact.writer", "compiler.process.worker", "compiler.frontends.mlir", "compiler.placement.place",
                  "compiler.pipeline"):
         importlib.import_module(f"motet.{name}")

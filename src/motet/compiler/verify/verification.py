@@ -13,9 +13,9 @@ from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Program
-from motet.compiler.job import VerifyReport
-from motet.compiler.oracle import run_oracle
+from motet.compiler.process.job import VerifyReport
 from motet.compiler.targets.family import Target
+from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CallError
 
 # How far results may be apart: |a - b| <= absolute + relative · |b|, with `absolute` relative to the largest

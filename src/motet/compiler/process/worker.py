@@ -1,4 +1,4 @@
-"""A compiler worker: `python -m motet.compiler.worker FOLDER` does the job that the folder describes.
+"""A compiler worker: `python -m motet.compiler.process.worker FOLDER` does the job that the folder describes.
 
 MLIR and LLVM can crash on input that nobody foresaw; here they take down this process only. The folder is
 also the reproducer: the same command does the same job again.
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, Message
-from motet.compiler.orphans import die_with_parent
+from motet.compiler.process.job import ARRAYS, REQUEST, RESULT, Job, Message
+from motet.compiler.process.lifetime import die_with_parent
 from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _tuned(job: Job, built: Built, folder: Path) -> Built:
 
 def _kept_source(job: Job, built: Built) -> dict[str, bytes]:
     """The members that keep the source, where that is asked for."""
-    from motet.compiler.kept_source import source_members
+    from motet.compiler.verify.kept_source import source_members
 
     if not job.keep_source:
         return {}
@@ -275,12 +275,12 @@ def _optimise(job: Job, folder: Path) -> None:
 
 
 def _verify(job: Job, folder: Path) -> None:
-    from motet.compiler import verification
     from motet.compiler.placement.erase_devices import erase_devices
+    from motet.compiler.verify import verification
 
     oracle = None
     if job.oracle != "upstream":
-        from motet.compiler.model_oracles import model_oracle
+        from motet.compiler.verify.model_oracles import model_oracle
 
         oracle = model_oracle(job.oracle, job.path, _source(job), job.format, job.model)
     with _loaded(job, erase_devices) as program, np.load(folder / ARRAYS, allow_pickle=False) as arrays:

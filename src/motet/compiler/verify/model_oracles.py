@@ -1,5 +1,5 @@
 """Oracles that run an ONNX model itself, not what Motet has read of it: onnx's reference evaluator in numpy, and ONNX
-Runtime. They judge the frontend as well, which `oracle.py` cannot."""
+Runtime. They judge the frontend as well, which `verify/oracle.py` cannot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from motet.compiler.frontends.kinds import kind_of
-from motet.compiler.job import Oracle
+from motet.compiler.process.job import Oracle
 from motet.compiler.protobuf import Content
 from motet.errors import CallError, OptionError
 

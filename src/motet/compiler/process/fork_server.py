@@ -1,8 +1,10 @@
-"""A process that keeps the compiler loaded for the one that compiles again and again, such as a notebook:
-`python -m motet.compiler.keeper SOCKET`. Each job is done by a fork of it, so that a crash takes nothing else along.
+"""A process that keeps the compiler loaded for one that compiles repeatedly, such as a notebook.
+
+It runs as `python -m motet.compiler.process.fork_server SOCKET`. A fork of it does each job, so that a crash ends that
+fork alone.
 
     this process                       the keeper                   a guard                  the job
-    Keeper().hire(folder)   socket  →  forks                     →  forks                 →  motet.compiler.worker.work
+    Keeper().hire(folder)   socket  →  forks                     →  forks                 →  process.worker.work
     stdout                  ←  pipe    ·····························································  progress, errors
     wait()                  ←  pipe    ····························  its exit status
     kill(), or its end      hang-up →  ···························  kills it
@@ -28,7 +30,7 @@ from typing import IO, NoReturn
 
 import msgspec
 
-from motet.compiler.orphans import die_with_parent, end_with
+from motet.compiler.process.lifetime import die_with_parent, end_with
 
 IDLE = 300.0  # seconds after which a keeper ends that nobody asks for anything
 _SURROUNDINGS = "surroundings.json"
@@ -122,7 +124,7 @@ class Hired:
 
 def main(handle: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the terminal is for the process that asks
-    from motet.compiler.standby import load_compiler
+    from motet.compiler.process.prefork import load_compiler
 
     with socket.socket(fileno=handle) as requests:
         load_compiler()
@@ -158,7 +160,7 @@ def _reaped() -> int:
 
 
 def _expect(wanted: Surroundings) -> None:
-    from motet.compiler.worker import expect
+    from motet.compiler.process.worker import expect
     from motet.errors import MotetError
 
     with contextlib.suppress(MotetError):  # which the job will say
@@ -173,7 +175,7 @@ def _load(wanted: Surroundings) -> None:
     for name in names:
         with contextlib.suppress(ImportError):  # as above
             importlib.import_module(name)
-    from motet.compiler.rehearsal import rehearse, rehearse_onnx
+    from motet.compiler.process.warm_up import rehearse, rehearse_onnx
 
     with contextlib.suppress(ImportError):
         (rehearse_onnx if wanted.onnx else rehearse)()
@@ -215,7 +217,7 @@ def _work(folder: Path, wanted: Surroundings, stdout: int, stderr: int, parent: 
     os.environ.clear()
     os.environ.update(wanted.environment)
     os.chdir(wanted.folder)
-    from motet.compiler.worker import work
+    from motet.compiler.process.worker import work
 
     return work(folder)
 
