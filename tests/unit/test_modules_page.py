@@ -1,0 +1,25 @@
+"""`docs/modules.md` is what `checks.modules` generates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from checks.modules import render_page, summary
+from checks.structure import Module, read_modules
+
+PAGE = Path(__file__).parents[2] / "docs" / "modules.md"
+
+
+def test_the_page_of_modules_is_up_to_date():
+    stale = "docs/modules.md is stale: run python -m checks.modules --write docs/modules.md"
+    assert PAGE.read_text(encoding="utf-8") == render_page(read_modules()), stale
+
+
+def test_every_module_says_what_it_is():
+    silent = [module.name for module in read_modules() if module.path.name != "__init__.py" and not summary(module)]
+    assert not silent
+
+
+def test_a_row_is_the_first_paragraph_on_one_line():
+    module = Module("motet.a.b", Path("motet/a/b.py"), '"""Adds a|b:\nand c.\n\nNot this."""\n')
+    assert "## a/\n\n| module | contents |\n|---|---|\n| `b.py` | Adds a\\|b: and c. |\n" in render_page([module])
