@@ -112,11 +112,11 @@ def _with_text(block: Block, fence: re.Match[str]) -> Block:
 
 _PARTS = re.compile(
     r"(?P<gap>…|\.\.\.)|(?P<host>host \([^()]*(?:\([^()]*\)[^()]*)*\))|(?P<level>x86-64-v\d|avx[\w, …]*)"
-    r"|(?P<number>[-+]?[\d][\d,.]*(?:e[-+]?\d+)?(?: ?(?:[num]s|s|min|B|[KMG]iB|[GM]?FLOP/s|[GM]B/s)\b)?)|(?P<space>\s+)"
+    r"|(?P<number>[-+]?[\d][\d,.]*(?:e[-+]?\d+)?(?: ?(?:[nµm]?s|min|B|[KMG]iB|[GM]?FLOP/s|[GM]B/s)\b)?)|(?P<space>\s+)"
 )
 _PATTERNS = {
     "gap": r".*", "host": r"host \(.*\)", "level": r"[\w, …-]+", "space": r"\s+",
-    "number": r"[-+]?[\d][\d,.]*(?:e[-+]?\d+)?(?: ?(?:[num]s|s|min|B|[KMG]iB|[GM]?FLOP/s|[GM]B/s)\b)?",
+    "number": r"[-+]?[\d][\d,.]*(?:e[-+]?\d+)?(?: ?(?:[nµm]?s|min|B|[KMG]iB|[GM]?FLOP/s|[GM]B/s)\b)?",
 }
 
 
