@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.integration.doc_blocks import Block, first_missing, read_blocks
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
 READ = {page: list(read_blocks((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES}
+LINKED = [*PAGES, *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "notes").glob("*.md")))]
 RUN = [page for page in PAGES if any(block.kind == "run" for block in READ[page])]
 SLOW = [page for page in PAGES if any(block.is_slow for block in READ[page])]
 
@@ -122,3 +124,20 @@ def test_commands_continue_over_lines_and_show_their_output() -> None:
     [block] = read_blocks("<!-- run (slow, needs qemu) -->\n```\n$ motet a \\\n  b\nout\n$ motet c\n```\n")
     assert block.commands() == [("motet a \\\n  b", ["out"]), ("motet c", [])]
     assert block.is_slow and block.needs == ["qemu"]
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_links_within_the_repository_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lost: list[str] = []
+    for file, heading in re.findall(r"\]\(([^)#\s:]*)(?:#([^)\s]*))?\)", text):
+        target = (ROOT / page).parent / file if file else ROOT / page
+        if not target.exists() or (heading and heading not in anchors(target)):
+            lost.append(f"{file}#{heading}")
+    assert not lost
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
