@@ -91,7 +91,7 @@ def shell(command: str | list[str], folder: Path, commands: Path) -> subprocess.
     }
     arguments = ["sh", "-ec", command] if isinstance(command, str) else command
     return subprocess.run(
-        arguments, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=240,
+        arguments, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=600,
     )
 
 
