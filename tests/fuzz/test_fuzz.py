@@ -80,6 +80,17 @@ def test_bounds_hold_for_numbers_rounded_after_every_operation(dtype: str) -> No
     assert misses((found.astype(np.float64) + 40 * wanted.error.max()).astype(np.float64), wanted).any()
 
 
+def test_bounds_hold_for_products_that_are_each_rounded_to_the_smallest_number() -> None:
+    smallest = exact(np.full((1, 8), 1e-45, np.float32), "f32")
+    halves = exact(np.full((8, 1), 0.5 + 2**-20, np.float32), "f32")
+    wanted = contract(smallest, halves, np.matmul, 8)
+    found = np.float32(1e-45) * np.float32(0.5 + 2**-20) * np.float32(8)  # 8 products, each rounded up
+    assert not misses(np.full((1, 1), found, np.float32), wanted).any()
+    assert misses(np.full((1, 1), 3 * found, np.float32), wanted).all()
+    nothing = contract(smallest, exact(np.zeros((8, 1), np.float32), "f32"), np.matmul, 8)
+    assert misses(np.full((1, 1), 2.8e-45, np.float32), nothing).all()
+
+
 def test_whole_numbers_are_exact_and_steps_near_them_undecided() -> None:
     whole = exact(np.array([1.0, 2.0, 3.0], np.float32), "f32")
     assert not multiply(whole, whole).error.any()

@@ -213,6 +213,8 @@ def contract(a: Tracked, b: Tracked, product: Callable[[Array, Array], Array], t
     value = product(a.value, b.value)
     scale = product(_finite(a.value) + a.error, _finite(b.value) + b.error)
     error = _product_error(a.value, a.error, b.value, b.error, product) + terms * ROUNDING[dtype] * scale
+    # A product below the normal numbers is rounded to a multiple of the smallest one; sums of such are exact.
+    error = error + TINY[dtype] * product((a.value != 0).astype(np.float64), (b.value != 0).astype(np.float64))
     unknown = (touched > 0) | (scale > LARGEST[dtype] / 2)
     found = rounded(dtype, value, error, unknown)
     if _is_whole(a) and _is_whole(b):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -133,12 +134,15 @@ def test_integers_are_pooled_over_their_least_number_and_softplus_of_float64_is_
 @pytest.mark.parametrize("node", [
     onnx.helper.make_node("Reshape", ["x", "extents"], ["y"]), onnx.helper.make_node("Gather", ["x", "places"], ["y"]),
     onnx.helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=1), onnx.helper.make_node("Flatten", ["x"], ["y"]),
+    onnx.helper.make_node("MatMul", ["matrix", "x"], ["y"]),
 ], ids=lambda node: node.op_type)  # fmt: skip
 def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(node: onnx.NodeProto) -> None:
-    constants = {"extents": np.array([0, 0, 0, 2, 2]), "places": np.zeros((1, 1, 0), np.int64)}
+    constants = {"extents": np.array([0, 0, 0, 2, 2]), "places": np.zeros((1, 1, 0), np.int64),
+                 "matrix": np.ones((2, 3), np.float32)}
     used = {name: constants[name] for name in node.input if name in constants}
+    shape = ["n", 0, 3, 4] if node.op_type == "MatMul" else [1, "n", 0, 4]
     with pytest.raises(CompileError, match=rf"{node.op_type} of a tensor without elements .* expected static extents"):
-        _compiled([node], [("x", F32, [1, "n", 0, 4])], [("y", F32, None)], used)
+        _compiled([node], [("x", F32, shape)], [("y", F32, None)], used)
 
 
 def test_gathers_along_one_element_keep_their_order_and_name_the_index_that_was_given() -> None:
@@ -233,3 +237,52 @@ def test_windows_of_dynamic_extents_have_loops_as_long_as_what_nothing_reads() -
         places = np.arange(2 * n).reshape(1, 2, n) % n
         wanted = np.take_along_axis(x[:, :2], places, 0).max(2, keepdims=True)
         np.testing.assert_array_equal(session(x, places), wanted)
+
+
+def test_a_constant_hard_swish_of_float64_has_a_sixth_of_its_digits() -> None:
+    x = np.array([2.23325941, -1.5, 4.0, -4.0])
+    nodes = [onnx.helper.make_node("HardSwish", ["x"], ["v"]), onnx.helper.make_node("Identity", ["v"], ["y"])]
+    found = _compiled(nodes, [], [("y", onnx.TensorProto.DOUBLE, None)], {"x": x})()
+    np.testing.assert_allclose(found, x * np.clip(x / 6 + 0.5, 0, 1), 1e-15)
+
+
+def _windows_of(x: np.ndarray, pads: tuple[int, int], stride: int, ceil: int, filler: float) -> np.ndarray:
+    """The windows of 5 along the last axis, as ONNX's definition of MaxPool places them."""
+    before, after = pads
+    free = x.shape[-1] + before + after - 5
+    count = (-(-free // stride) if ceil else free // stride) + 1
+    if ceil and (count - 1) * stride >= x.shape[-1] + before:
+        count -= 1
+    room = [(0, 0)] * (x.ndim - 1) + [(before, after + stride)]
+    padded = np.pad(x.astype(np.float64), room, constant_values=filler)
+    return np.stack([padded[..., k * stride : k * stride + 5] for k in range(count)], -2)
+
+
+@pytest.mark.parametrize("ceil", [0, 1])
+@pytest.mark.parametrize(("pads", "stride"), [((3, 2), 1), ((3, 2), 3), ((1, 0), 3), ((2, 2), 2)])
+def test_pools_over_dynamic_extents_place_windows_by_uneven_pads(pads: tuple[int, int], stride: int, ceil: int) -> None:
+    kinds = {"f": F32, "u": onnx.TensorProto.UINT8, "s": onnx.TensorProto.INT8}
+    given: dict[str, Any] = {
+        "kernel_shape": [1, 5], "pads": [0, pads[0], 0, pads[1]], "strides": [1, stride], "ceil_mode": ceil,
+    }
+    nodes = [onnx.helper.make_node("MaxPool", [name], [f"y{name}"], **given) for name in kinds]
+    nodes.append(onnx.helper.make_node("LpPool", ["f"], ["yl"], **given))
+    inputs = [(name, kind, [1, 1, 2, "n"]) for name, kind in kinds.items()]
+    results = [(f"y{name}", kind, None) for name, kind in (*kinds.items(), ("l", F32))]
+    session = _compiled(nodes, inputs, results, {})
+    for extent in (9, 5):
+        numbers = np.random.default_rng(extent).integers(-90, -1, (1, 1, 2, extent))
+        floats, unsigned, signed = numbers.astype(np.float32), (-numbers).astype(np.uint8), numbers.astype(np.int8)
+        *most, lengths = session(floats, unsigned, signed)
+        for found, x in zip(most, (floats, unsigned, signed), strict=True):
+            np.testing.assert_array_equal(found, _windows_of(x, pads, stride, ceil, -INF).max(-1))
+        squares = _windows_of(floats, pads, stride, ceil, 0.0) ** 2
+        np.testing.assert_allclose(lengths, np.sqrt(squares.sum(-1)), 1e-6)
+
+
+def test_windows_with_ceil_mode_that_may_begin_behind_a_dynamic_image_are_refused() -> None:
+    given: dict[str, Any] = {"kernel_shape": [1, 3], "pads": [0, 0, 0, 2], "strides": [1, 3], "ceil_mode": 1}
+    for op in ("MaxPool", "LpPool"):
+        node = onnx.helper.make_node(op, ["x"], ["y"], **given)
+        with pytest.raises(CompileError, match=f"{op} with .* over extents that only a call knows"):
+            _compiled([node], [("x", F32, [1, 1, 2, "n"])], [("y", F32, None)], {})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx
 
 _SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
-_REGROUPING = ("DepthToSpace", "Einsum", "Flatten", "Reshape", "SpaceToDepth")
+_REGROUPING = ("DepthToSpace", "Einsum", "Flatten", "MatMul", "Reshape", "SpaceToDepth")
 _INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
 
@@ -91,7 +91,10 @@ def refuse_empty(module: ir.Module, model: OnnxModel) -> None:
     for op in find_operations(module, "torch.operator"):
         operator = ir.StringAttr(op.attributes["name"]).value.removeprefix("onnx.")
         kinds = [kind_of(value) for value in (*op.operands, *op.results)] if operator in refused else []
-        if any(kind is not None and 0 in kind.extents and DYNAMIC in kind.extents for kind in kinds):
+        extents = [list(kind.extents) for kind in kinds if kind is not None]
+        if operator == "MatMul":  # which regroups the axes before those of a matrix
+            extents = [each[:-2] for each in extents]
+        if any(0 in each and DYNAMIC in each for each in extents):
             name = next(names_of(op.location), "")
             raise model.error(
                 f"node {name!r}: {operator} of a tensor without elements is supported for extents that are known when "

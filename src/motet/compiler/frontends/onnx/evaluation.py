@@ -146,6 +146,7 @@ def _celu(x: np.ndarray, given: Attributes) -> np.ndarray:
 _FUNCTIONS: dict[str, _Function] = {
     "Celu": _celu, "Elu": lambda x, given: _elu(x, given.get("alpha", 1.0)), "Erf": lambda x, given: _erf(x),
     "Exp": lambda x, given: np.exp(x), "Gelu": lambda x, given: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
+    "HardSwish": lambda x, given: x * np.clip(x / 6 + 0.5, 0, 1),  # 1/6 is not rounded to float32
     "Log": lambda x, given: np.log(x), "Mish": lambda x, given: x * np.tanh(np.logaddexp(x, 0.0)), "Selu": _selu,
     "Sigmoid": _sigmoid, "Softplus": _softplus, "Tanh": lambda x, given: np.tanh(x),
 }  # fmt: skip

@@ -3,9 +3,6 @@
     TopK(x: u8)  →  Cast(TopK(Cast(x: i32)))
 
 Those of 64 bits have no wider type: their order is that of signed numbers from which 2⁶³ was taken.
-
-The wheel pads integers with 0 for MaxPool, of more than one or two spatial axes it ends the process. There it goes by
-float32, which has all numbers of 8 bits.
 """
 
 from __future__ import annotations
@@ -52,19 +49,4 @@ def _on_signed(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | Non
     return w.done(values)
 
 
-def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    import onnx
-
-    if node.input[0] not in facts.types or (kind := facts.dtype(node.input[0]).kind) not in "iu":
-        return None
-    rank, auto = facts.rank(node.input[0]), attribute(node, "auto_pad", b"NOTSET")
-    padded = any(attribute(node, "pads", ())) or auto not in (b"NOTSET", b"VALID") or attribute(node, "ceil_mode", 0)
-    if rank == 4 and (not padded or kind == "u"):  # no padding is above an unsigned number
-        return _on_signed(node, facts)
-    w = Writer(node, facts)
-    pooled = w.add("MaxPool", w.cast(node.input[0], onnx.TensorProto.FLOAT))
-    w.nodes[-1].attribute.extend(node.attribute)
-    return w.done([w.cast(pooled, facts.types[node.input[0]])])
-
-
-RULES: dict[str, Rule] = {**dict.fromkeys(_ORDERED, _on_signed), "MaxPool": _max_pool}
+RULES: dict[str, Rule] = dict.fromkeys(_ORDERED, _on_signed)

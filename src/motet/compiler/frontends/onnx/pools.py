@@ -1,10 +1,11 @@
 """Writes pools whose lowering is wrong.
 
 - AveragePool with ceil_mode: the wheel divides by a wrong number where a window reaches beyond the padding. LpPool
-  knows neither auto_pad nor dilations. Both become an average of whole windows over an image padded by zeros, times how
-  many elements count.
-- MaxPool of padded floats: the wheel pads by the least finite number, which is larger than the infinity that it should
-  lose against.
+  knows neither auto_pad nor dilations, and scales such a window. Both become an average of whole windows over an image
+  padded by zeros, times how many elements count.
+- Padded MaxPool: the wheel pads by the least finite number, which is larger than the infinity that it should lose
+  against, integers by 0; where pads differ, it takes an extent that only a call knows for -1. Integers go by float32,
+  which has all numbers of 8 bits.
 """
 
 from __future__ import annotations
@@ -77,17 +78,57 @@ def _spatial(node: onnx.NodeProto, facts: Facts) -> Sequence[int] | None:
     return None if extents is None or len(known) != len(extents[2:]) or node.input[0] not in facts.types else known
 
 
+def _padding(node: onnx.NodeProto, facts: Facts) -> tuple[list[int], list[int]] | None:
+    """What is padded before and after each spatial axis so that every window is whole, without ceil_mode; None where
+    that depends on extents only a call knows.
+
+    With ceil_mode an image of unknown extent is padded by a stride - 1 more: its last window then begins inside the
+    image, as it must, if the kernel is at least as large as the stride and the padding behind.
+    """
+    sizes = _spatial(node, facts)
+    if sizes is not None:
+        windows = _windows(node, sizes)
+        return windows.before, windows.after
+    if attribute(node, "auto_pad", b"NOTSET") != b"NOTSET":
+        return None
+    kernel = attribute(node, "kernel_shape", [])
+    rank = len(kernel)
+    pads, strides, dilations = (
+        list(attribute(node, name, [default] * count))
+        for name, default, count in (("pads", 0, 2 * rank), ("strides", 1, rank), ("dilations", 1, rank))
+    )
+    before, after = pads[:rank], pads[rank:]
+    if not attribute(node, "ceil_mode", 0):
+        return before, after
+    reach = [(extent - 1) * dilation + 1 for extent, dilation in zip(kernel, dilations, strict=True)]
+    if any(s + high > r for s, high, r in zip(strides, after, reach, strict=True)):
+        return None
+    return before, [high + s - 1 for s, high in zip(strides, after, strict=True)]
+
+
 def _check_pool(node: onnx.NodeProto, facts: Facts) -> None:
     """Raise CompileError for windows that depend on extents only a call knows, which the wheel gets wrong."""
     if _spatial(node, facts) is not None or facts.extents(node.input[0]) is None:
         return
     if attribute(node, "auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
         raise refused(node, facts, "with auto_pad over extents that only a call knows", "pads")
-    if node.op_type != "AveragePool" or not attribute(node, "count_include_pad", 0):
-        return
-    if attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", [1])) != {1}:
+    ceil = bool(attribute(node, "ceil_mode", 0))
+    gaps = set(attribute(node, "dilations", [1])) != {1}
+    if node.op_type == "AveragePool" and attribute(node, "count_include_pad", 0) and (ceil or gaps):
         what = "with count_include_pad and ceil_mode or dilations over extents that only a call knows"
         raise refused(node, facts, what, "one of them, or known extents")
+    if node.op_type == "LpPool" and ceil and _padding(node, facts) is None:
+        raise refused(node, facts, "with ceil_mode over extents that only a call knows", "larger windows")
+    pads = list(attribute(node, "pads", []))
+    uneven = pads[: len(pads) // 2] != pads[len(pads) // 2 :]
+    if node.op_type == "MaxPool" and uneven and not _pads_itself(node, facts):
+        raise refused(node, facts, "with pads that differ, over extents that only a call knows", "equal pads")
+
+
+def _pads_itself(node: onnx.NodeProto, facts: Facts) -> bool:
+    """Whether MaxPool is written as a Pad and a MaxPool of whole windows."""
+    places = len([name for name in node.output if name]) > 1
+    return not places and facts.version >= 11 and _padding(node, facts) is not None
 
 
 def _average(chain: Chain, facts: Facts, windows: _Windows) -> None:
@@ -116,34 +157,38 @@ def _average_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | 
 
 
 def _max_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    sizes, kind = _spatial(node, facts), facts.types.get(node.input[0])
+    import onnx
+
+    kind = facts.types.get(node.input[0])
     if kind is None or len([name for name in node.output if name]) > 1:
         return None
-    if facts.dtype(node.input[0]).kind in "iu":
-        return onnx_ordering.RULES["MaxPool"](node, facts)
-    if sizes is not None:
-        windows = _windows(node, sizes)
-        before, after = windows.before, windows.after
-    elif attribute(node, "ceil_mode", 0) or attribute(node, "auto_pad", b"NOTSET") != b"NOTSET":
+    padding = _padding(node, facts) if _pads_itself(node, facts) else None
+    is_padded = padding is None or any((*padding[0], *padding[1]))
+    chain, attributes = Chain(node), list(node.attribute)
+    dtype = facts.dtype(node.input[0])
+    if dtype.kind in "iu":
+        if facts.rank(node.input[0]) == 4 and not is_padded:
+            return onnx_ordering.RULES["MaxPool"](node, facts)
+        chain.then("Cast", to=onnx.TensorProto.FLOAT)
+        dtype = np.dtype(np.float32)
+    elif padding is None or not is_padded:
         return None
-    else:
-        pads = list(attribute(node, "pads", []))
-        before, after = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-    if not any((*before, *after)) or facts.version < 11:
-        return None
-    pads = np.array([0, 0, *before, 0, 0, *after], np.int64)
-    least = np.array(-np.inf, facts.dtype(node.input[0]))
-    chain = Chain(node).then("Pad", facts.constant(node, "pads", pads), facts.constant(node, "least", least))
+    if padding is not None and is_padded:
+        pads = np.array([0, 0, *padding[0], 0, 0, *padding[1]], np.int64)
+        least = np.array(-np.inf, dtype)
+        chain.then("Pad", facts.constant(node, "pads", pads), facts.constant(node, "least", least))
+        attributes = [item for item in attributes if item.name in ("kernel_shape", "strides", "dilations")]
     chain.then("MaxPool")
-    kept = ("kernel_shape", "strides", "dilations")
-    chain.nodes[-1].attribute.extend(item for item in node.attribute if item.name in kept)
-    return chain.done()
+    chain.nodes[-1].attribute.extend(attributes)
+    return (chain.then("Cast", to=kind) if chain.nodes[0].op_type == "Cast" else chain).done()
 
 
 def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    sizes = _spatial(node, facts)
+    sizes, ceil = _spatial(node, facts), bool(attribute(node, "ceil_mode", 0))
     explicit = attribute(node, "auto_pad", b"NOTSET") == b"NOTSET"
-    if sizes is None or (explicit and set(attribute(node, "dilations", [1])) == {1}):
+    if sizes is None:
+        return _ceiled_lp_pool(node, facts) if ceil else None
+    if explicit and not ceil and set(attribute(node, "dilations", [1])) == {1}:
         return None
     windows, power, kind = _windows(node, sizes), attribute(node, "p", 2), facts.dtype(node.input[0])
     chain = Chain(node).then("Abs")
@@ -153,6 +198,18 @@ def _lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     chain.then("Mul", facts.constant(node, "count", np.array(math.prod(windows.kernel), kind)))
     if power != 1:
         chain.then("Pow", facts.constant(node, "root", np.array(1 / power, kind)))
+    return chain.done()
+
+
+def _ceiled_lp_pool(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
+    """Of extents that only a call knows: whole windows over an image padded by zeros, which add nothing."""
+    padding = _padding(node, facts)
+    if padding is None:
+        return None
+    pads = np.array([0, 0, *padding[0], 0, 0, *padding[1]], np.int64)
+    chain = Chain(node).then("Pad", facts.constant(node, "pads", pads)).then("LpPool")
+    kept = [item for item in node.attribute if item.name not in ("pads", "ceil_mode")]
+    chain.nodes[-1].attribute.extend(kept)
     return chain.done()
 
 
