@@ -33,7 +33,7 @@ from motet.compiler.frontends.onnx.model import OnnxModel, read_model
 from motet.compiler.frontends.onnx.optionals import resolve_optionals
 from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
-from motet.compiler.frontends.onnx.simplify import simplify, static_shapes
+from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
@@ -66,6 +66,7 @@ def load_onnx(
     write_domains(model)
     check_operators(model)
     store_short_types(model)
+    fold_constants(model)  # inference mistakes the value of a Slice at places that are computed for its operand's
     demand_extents(model)
     simplify(model)
     resolve_sequences(model)

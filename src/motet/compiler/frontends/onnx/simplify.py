@@ -73,6 +73,7 @@ def infer_shapes(model: OnnxModel) -> None:
 
     whole = onnx.ModelProto()
     whole.CopyFrom(model.proto)
+    _forget_made_up_names(whole.graph)
     used = count_uses(model.proto.graph)
     for name, array in model.constants.items():
         if name not in used:
@@ -93,6 +94,14 @@ def infer_shapes(model: OnnxModel) -> None:
     outputs = {value.name for value in model.proto.graph.output}  # which say of themselves what they are
     model.proto.graph.value_info.extend(value for value in inferred.graph.value_info if value.name not in outputs)
     _refine_outputs(model.proto.graph, inferred.graph)
+
+
+def _forget_made_up_names(graph: onnx.GraphProto) -> None:
+    """Have inference decide again where it could only make up names (`unk__3`): it keeps them where it knows more."""
+    for info in [*graph.value_info]:
+        dims = info.type.tensor_type.shape.dim
+        if dims and all(dim.dim_param.startswith("unk__") for dim in dims):
+            graph.value_info.remove(info)
 
 
 def _refine_outputs(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> None:
