@@ -111,10 +111,35 @@ def inline_functions(model: OnnxModel) -> None:
         return
     import onnx.inliner
 
+    for function in model.proto.functions:
+        _relabel(function, model.opsets.get("", 0))
     try:
         model.proto = onnx.inliner.inline_local_functions(model.proto, convert_version=True)
     except (RuntimeError, ValueError) as error:
-        raise model.error(f"its functions cannot be inlined: {error}") from error
+        said = str(error).rpartition("failed: ")[2]  # after the place in the inliner's source
+        raise model.error(
+            f"its functions cannot be inlined: {said}; expected functions of the model's own operator sets"
+        ) from error
+
+
+def _relabel(function: onnx.FunctionProto, version: int) -> None:
+    """Have `function` import operator set `version` of ONNX, if its operators are the same there as in its own one:
+    converting them instead takes types that not every model has."""
+
+    for entry in function.opset_import:
+        used = {node.op_type for node in all_nodes(function) if node.domain in ("", "ai.onnx")}
+        if entry.domain in ("", "ai.onnx") and all(_unchanged(name, entry.version, version) for name in used):
+            entry.version = version
+
+
+def _unchanged(operator: str, one: int, other: int) -> bool:
+    import onnx
+
+    try:
+        first, second = (onnx.defs.get_schema(operator, version) for version in (one, other))
+    except onnx.defs.SchemaError:
+        return False
+    return first.since_version == second.since_version
 
 
 def check_operators(model: OnnxModel) -> None:
