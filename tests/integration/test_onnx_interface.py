@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import motet
-from motet.errors import CompileError
+from motet.errors import CallError, CompileError
 
 DECLARED = """<ir_version: 9, opset_import: ["": 17]>
 g (float[n,3] x) => (float[n,3] y) { k = Constant <value = float[3,1] {1, 2, 3}> () y = MatMul(x, k) }"""
@@ -39,3 +39,15 @@ def test_functions_of_another_operator_set(operator: str, said: str) -> None:
     """ONNX's inliner converts them, for which it needs all types; where the operators are the same, it need not."""
     with pytest.raises(CompileError, match=said):
         motet.compile(onnx.parser.parse_model(FUNCTIONS.replace("OPERATOR", operator)))
+
+
+def test_equal_names_are_equal_extents_of_unrelated_inputs() -> None:
+    """To ONNX Runtime such names are advice."""
+    text = """<ir_version: 9, opset_import: ["": 18]>
+g (float[n,2] x, float[3,n] y) => (float[n,2] a, float[3,n] b) { a = Add(x, x) b = Mul(y, y) }"""
+    session = motet.load(motet.compile(onnx.parser.parse_model(text)))
+    x = np.ones((4, 2), np.float32)
+    a, b = session(x, np.full((3, 4), 3, np.float32))
+    assert (a == 2).all() and (b == 9).all()
+    with pytest.raises(CallError, match="both called n must be equal: 5 and 4; axis 0 of x is 4, axis 1 of y is 5"):
+        session(x, np.ones((3, 5), np.float32))
