@@ -143,6 +143,19 @@ def test_bench_prints_a_profile(motet: Run, compiled: Path) -> None:
     assert outcome.stderr == ""
 
 
+def test_bench_reports_no_rate_of_work_that_it_does_not_know(motet: Run, tmp_path: Path) -> None:
+    """The manifest counts dynamic extents as a guess, from which `bench` made impossible rates."""
+    source = tmp_path / "dynamic.mlir"
+    source.write_text("""func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %r = math.exp %x : tensor<?xf32>
+  return %r : tensor<?xf32>
+}""")
+    options = ("--input", "3xf32=1", "--repeat", "1", "--number", "1")
+    result = json.loads(motet("bench", source, *options, "--json").stdout)
+    assert result["flops"] == result["bytes"] == 0
+    assert "GFLOP/s" not in motet("bench", source, *options).stdout
+
+
 @pytest.mark.parametrize("seconds", ["1e999", "nan", "-1", "soon"])
 def test_bench_refuses_times_that_never_end(motet: Run, compiled: Path, seconds: str) -> None:
     outcome = motet("bench", compiled / "add.motet", "--min-time", seconds)

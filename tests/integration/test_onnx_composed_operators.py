@@ -215,7 +215,7 @@ def test_coordinates_that_are_no_numbers_read_no_element() -> None:
     ("Resize", 21, [normal(1, 1, 4, 4), None, np.array([1, 1, 3, 2], np.float32)], (1, 1, 9, 8), "must lead to"),
     ("DFT", 20, [normal(2, 6, 6, 1), None, np.array(3)], (2, 6, 6, 2), "must be one of"),
     ("STFT", 17, [normal(1, 128, 1), np.array(4), None, np.array(16)], (1, 15, 9, 2), "must give 15 frames"),
-    ("CumProd", 26, [normal(3, 2), np.array(2)], (3, 2), "axis of extent 2"),
+    ("CumProd", 26, [normal(3, 2), np.array(2)], (3, 2), "expected different axes"),
     ("TensorScatter", 24, [normal(2, 7, 4), normal(2, 3, 4), np.array([0, 5])], (2, 7, 4), "must leave room"),
     ("Col2Im", 18, [normal(1, 4, 4), np.array([3, 3]), np.array([1, 4])], (1, 1, 3, 3), "must have 4 blocks"),
     ("RoiAlign", 16, [normal(1, 1, 4, 4), np.array([[0, 0, 99, 3]], np.float32), np.array([0])], (1, 1, 1, 1),

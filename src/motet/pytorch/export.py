@@ -34,6 +34,7 @@ from motet.pytorch import decompositions, experts, fourier_forms, orders, transf
 from motet.pytorch.branches import settle_branches
 from motet.pytorch.complexes import split_complexes
 from motet.pytorch.dims import settle_dims
+from motet.pytorch.factorisations import refuse_factorisations
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
 from motet.pytorch.unsigned import widen_unsigned
@@ -121,6 +122,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     settle_branches(program.graph, table)
     try:
         split_complexes(program, table)
+        refuse_factorisations(program.graph)
     except CompileError as error:
         raise CompileError(error.message, Location(name)) from None
     if operator := widen_unsigned(program.graph):

@@ -230,6 +230,7 @@ def _parameter_bytes(artifact: Artifact) -> int:
 
 
 def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signature]) -> list[str]:
+    from motet.artifact.kernels import KernelTable
     from motet.tools.show import show_bytes, show_table
 
     code = show_bytes(sum(artifact.manifest.members[name].size for name in variant.objects))
@@ -240,9 +241,10 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
             lines.append(f"  {signature.name}: {_schedule_text(schedule)}")
             lines += _trial_lines(schedule)
     if variant.kernels:
+        table = KernelTable([variant])
         rows = [
-            [kernel.name, kernel.kind, _amount(kernel.flops), _amount(kernel.bytes), kernel.source]
-            for kernel in variant.kernels
+            [kernel.name, kernel.kind, _amount(known.flops), _amount(known.bytes), kernel.source]
+            for kernel in variant.kernels if (known := table.find(kernel.name))
         ]
         lines += show_table(["kernel", "class", "flops", "bytes", "made of"], rows, indent="  ")
         lines += _launch_lines(artifact, variant)

@@ -9,6 +9,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.frontends.buffers import debufferise, has_buffers
+from motet.compiler.frontends.complex_constants import split_complex_constants
 from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.gpu.keep_launches import launches, pass_scalars, settle_launches
 from motet.compiler.frontends.gpu.keep_loops import keep_loops
@@ -54,6 +55,7 @@ def normal_form(
     with their data in `given`. `place` splits it by device. Raises CompileError.
     """
     with module.context, ir.Location.unknown():
+        split_complex_constants(module)
         read_devices(module)
         _require_public(module, file)
         try:
@@ -73,8 +75,10 @@ def normal_form(
                 pass_scalars(function)
             _drop_globals(module)
             # Where something runs is said by attributes, which the passes below need not keep.
+            split_complex_constants(module)
             placement = place(module)
             run_pipeline(module, "convert-elementwise-to-linalg,canonicalize,cse,symbol-dce")
+            split_complex_constants(module)
             store_short_elements(module, NATIVE, resources)
             if placement is None:
                 run_on_module(ReadValueExtents(), module)

@@ -14,7 +14,9 @@ INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt
 
 
 def constant_number(operation: ir.Operation) -> float | int | None:
-    """The number that an `arith.constant` holds, if it is a scalar or a splat."""
+    """The real number that an `arith.constant` holds, if it is a scalar or a splat."""
+    if "complex<" in str(operation.results[0].type):
+        return None  # whose elements the wheel cannot read as an attribute
     attribute = operation.attributes["value"]
     if isinstance(attribute, ir.DenseElementsAttr):
         dense = ir.DenseElementsAttr(attribute)

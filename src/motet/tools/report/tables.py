@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.kernels import KernelTable
 from motet.artifact.schema import Manifest
 from motet.runtime.selection import show_alternative
 from motet.tools.plans import describe_step, numbered_steps
@@ -165,7 +166,7 @@ def contents_html(manifest: Manifest, devices: Sequence[Bound]) -> str:
         [[v.family, v.target, v.triple,
           show_bytes(sum(manifest.members[name].size for name in v.objects)), str(len(v.kernels)),
           str(sum(kernel.kind == "generic" for kernel in v.kernels)),
-          amount(sum(kernel.flops for kernel in v.kernels), "FLOP"), ", ".join(v.features) or "the base level"]
+          amount(KernelTable([v]).flops, "FLOP"), ", ".join(v.features) or "the base level"]
          for v in manifest.variants],
     ))
     if manifest.parameters:

@@ -76,3 +76,20 @@ def test_sizes_that_are_another_tensors(last: int) -> None:
     numbers = {"zero": 0, "one": 1, "two": 2, "last": last}
     constants = [helper.make_tensor(name, TensorProto.INT64, [1], [value]) for name, value in numbers.items()]
     check(model(nodes, ["b", "n", 32], constants), [(3, 5, 32), (1, 1, 32), (1, 4, 32), (6, 1, 32)])
+
+
+def test_a_shape_whose_length_is_known_once_constants_are_folded() -> None:
+    """PyTorch's exporter writes `unflatten` of the last axis so: an empty slice follows, from a place that it computes.
+    """
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Reshape", ["three", "one"], ["start"]),
+        helper.make_node("Slice", ["shape", "zero", "two"], ["before"]),
+        helper.make_node("Slice", ["shape", "start", "end"], ["after"]),
+        helper.make_node("Concat", ["before", "split", "after"], ["sizes"], axis=0),
+        helper.make_node("Reshape", ["x", "sizes"], ["y"]),
+    ]
+    numbers = {"zero": [0], "two": [2], "end": [2**31 - 1], "one": [1], "split": [3, 4]}
+    constants = [helper.make_tensor(name, TensorProto.INT64, [len(n)], n) for name, n in numbers.items()]
+    constants.append(helper.make_tensor("three", TensorProto.INT64, [], [3]))
+    check(model(nodes, [17, "b", 12], constants), [(17, 3, 12), (17, 1, 12)])

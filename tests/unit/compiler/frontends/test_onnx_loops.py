@@ -46,3 +46,32 @@ def test_a_value_of_unknown_rank_is_named() -> None:
     )
     with pytest.raises(CompileError, match=r"operator Squeeze .*: the rank of its result is not known"):
         motet.compile(source)
+
+
+COUNTED = """<ir_version: 9, opset_import: ["": 18]>
+g (float[b,2] x) => (float[b,2] last, float[n,b,2] all) {{
+    zero = Constant <value = int32 {{0}}> ()
+    most = Constant <value = int64 {{{most}}}> ()
+    limit = Constant <value = float {{3}}> ()
+    start = Cast<to=1>(zero)
+    begins = Less(start, limit)
+    end, last, all = Loop (most, begins, zero, x) <body = steps (int64 i, bool going, int32 time, float[b,2] v)
+        => (bool on, int32 later, float[b,2] w, float[b,2] each) {{
+        one = Constant <value = int32 {{1}}> ()
+        later = Add(time, one)
+        t = Cast<to=1>(later)
+        on = Less(t, limit)
+        w = Add(v, x)
+        each = Identity(w) }}>
+}}"""
+
+
+@pytest.mark.parametrize(("most", "steps"), [(7, 3), (3, 3), (2, 2), (9223372036854775807, 3)])
+def test_a_condition_of_constants_says_how_many_turns_there_are(most: int, steps: int) -> None:
+    """Keras' recurrent layers become such loops: the condition compares a step's number, converted to float."""
+    session = motet.load(motet.compile(onnx.parser.parse_model(COUNTED.format(most=most))))
+    for batch in (1, 3):
+        x = np.arange(2 * batch, dtype=np.float32).reshape(batch, 2)
+        last, every = session(x)
+        np.testing.assert_array_equal(last, x * (steps + 1))
+        np.testing.assert_array_equal(every, x * np.arange(2, steps + 2)[:, None, None].astype(np.float32))

@@ -22,7 +22,7 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from [item.g] if item.HasField("g") else item.graphs
 
 
-def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Those of bodies included, which come behind the node that they are a body of."""
     for node in graph.node:
         yield node

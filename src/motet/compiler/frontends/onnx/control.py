@@ -3,17 +3,19 @@
 - If, whose branches only give constants and values from outside, becomes Where;
 - Scan of operator set 8, whose operands are batches, becomes its turns for each element of the batch; a later one whose
   iterations depend on their slices alone, the operators of its body (`maps.py`);
-- Loop, whose number of turns is known and that nothing ends before, becomes its turns, one after the other; as many as
-  its results have slices, where the model declares that.
+- Loop, whose number of turns follows from constants, becomes its turns, one after the other; as many as its results
+  have slices, where the model declares that.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
+from motet.compiler.frontends.onnx.evaluation import evaluate
 from motet.compiler.frontends.onnx.maps import at_once
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer, copy
@@ -68,16 +70,39 @@ def unroll(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     turns = facts.model.constants.get(node.input[0]) if node.input[0] else None
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     inner: onnx.GraphProto = attribute(node, "body", None)
-    if turns is None or begins is None or not begins.all() or not _goes_on(inner, facts):
+    carried = len(node.input) - 2
+    if turns is None or begins is None or not begins.all():
         return None
     count = max(0, int(turns.reshape(-1)[0]))
-    carried = len(node.input) - 2
+    if not _goes_on(inner, facts) and (count := _counted(node, inner, facts, count)) is None:
+        return None
     if (count == 0 and len(inner.output) > 1 + carried) or count * sum(1 for _ in all_nodes(inner)) > NODES:
         return None
     w = Writer(node, facts)
     going = w.constant(np.array(True), "going")
     values, collected, _ = _turns(w, inner, count, going)
     return w.done([*values, *(w.add("Concat", *found, axis=0) for found in collected)])
+
+
+def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: Facts, most: int) -> int | None:
+    """How many of `most` turns a Loop makes whose condition follows from constants and the numbers of turns, as that
+    of Keras' loops over steps does; None where it follows from anything else."""
+    carried = [facts.model.constants.get(name) for name in node.input[2:]]
+    within = NODES // max(1, sum(1 for _ in all_nodes(inner)))  # which is as many as are written out
+    for turn in range(min(most, within)):
+        given = [np.array(turn, np.int64), np.array(True), *carried]
+        names = [value.name for value in inner.input]
+        known = facts.model.constants | {n: v for n, v in zip(names, given, strict=True) if v is not None}
+        model = replace(facts.model, constants=known)
+        for each in inner.node:
+            known.update(evaluate(model, each, {}) or {})
+        goes_on, *results = [known.get(value.name) for value in inner.output]
+        if goes_on is None:
+            return None
+        if not goes_on.all():
+            return turn + 1
+        carried = results[: len(carried)]
+    return most
 
 
 def _turns(w: Writer, inner: onnx.GraphProto, count: int, going: str) -> tuple[list[str], list[list[str]], list[str]]:

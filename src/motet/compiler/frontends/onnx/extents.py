@@ -1,7 +1,8 @@
 """Writes what ONNX says of extents that only a call knows, where the wheel's lowering takes them for granted.
 
 Operands that broadcast are stretched (`onnx_broadcasts`); parts of Split, what is gathered and scattered, and the like
-are asserted to fit (`onnx_fits`); indices along one element are looked at (`onnx_single_gathers`).
+are asserted to fit (`onnx_fits`); indices along one element are looked at (`onnx_single_gathers`); products along them
+are reductions of `linalg` (`reduced_products`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from motet.compiler.frontends.onnx import broadcasts as onnx_broadcasts
 from motet.compiler.frontends.onnx import fits as onnx_fits
+from motet.compiler.frontends.onnx import reduced_products as onnx_reduced_products
 from motet.compiler.frontends.onnx import single_gathers as onnx_single_gathers
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.places import Extents, Node
@@ -17,7 +19,9 @@ from motet.compiler.frontends.onnx.tensors import know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
-_RULES: dict[str, Callable[[Node], None]] = onnx_broadcasts.RULES | onnx_fits.RULES | onnx_single_gathers.RULES
+_RULES: dict[str, Callable[[Node], None]] = (
+    onnx_broadcasts.RULES | onnx_fits.RULES | onnx_single_gathers.RULES | onnx_reduced_products.SETTLED
+)
 
 
 def symbolic_shapes(model: OnnxModel) -> Extents:

@@ -14,11 +14,12 @@ from motet.compiler.frontends.onnx.places import (
     assert_any,
     assert_equal,
     assert_that,
+    builtin,
     compare,
     numbers,
     on_indices,
 )
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, kind_of
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.sizes import constant_index
 
@@ -177,8 +178,46 @@ def _top_k(node: Node) -> None:
         assert_that(compare(AT_MOST, constant_index(asked[0]), place.size), f"{place} must be at least {asked[0]}")
 
 
+def _recurrent(node: Node) -> None:
+    """The states that a caller begins with have as many rows as the sequences, and are read as so many: the states
+    that the loop over the steps carries are then known to keep their extents."""
+    batch = 0 if node.attribute("layout", 0) else 1
+    rows = Place(node.operands[0], batch)
+    for number in (5, 6):
+        state = node.operand(number)
+        if state is None or state.rank != 3:
+            continue
+        own = Place(state, batch)
+        assert_equal(own, rows)
+        if own.is_dynamic or rows.is_dynamic:
+            node.op.operands[number] = _taken_as(state, batch, rows)
+
+
+def _taken_as(operand: Operand, axis: int, place: Place) -> ir.Value:
+    """The elements of `operand`, whose extent along `axis` is equal to that at `place`, as a tensor of that extent."""
+    sizes = list(operand.kind.extents)
+    sizes[axis] = place.extent
+    dynamic = [
+        place.size if each == axis else Place(operand, each).size
+        for each, extent in enumerate(sizes) if extent == DYNAMIC
+    ]
+    made = ir.Operation.create(
+        "tensor.extract_slice", results=[ir.RankedTensorType.get(sizes, operand.kind.scalar)],
+        operands=[builtin(operand), *dynamic], attributes={
+            "static_offsets": ir.DenseI64ArrayAttr.get([0] * operand.rank),
+            "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
+            "static_strides": ir.DenseI64ArrayAttr.get([1] * operand.rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, len(dynamic), 0]),
+        },
+    )  # fmt: skip
+    shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in sizes)
+    kind = ir.Type.parse(f"!torch.vtensor<[{shape}],{operand.kind.element}>")
+    return create("torch_c.from_builtin_tensor", kind, made.results)
+
+
 RULES: dict[str, Callable[[Node], None]] = {
     **dict.fromkeys(_OF_SAME_SHAPE, _declared),
-    "Einsum": _einsum, "GatherElements": _gather_elements, "GatherND": _gather_nd, "Reshape": _reshape,
+    "Einsum": _einsum, "GatherElements": _gather_elements, "GatherND": _gather_nd,
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent), "Reshape": _reshape,
     "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Slice": _slice, "Split": _split, "TopK": _top_k,
 }  # fmt: skip

@@ -33,7 +33,7 @@ from motet.compiler.frontends.onnx.model import OnnxModel, read_model
 from motet.compiler.frontends.onnx.optionals import resolve_optionals
 from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
-from motet.compiler.frontends.onnx.simplify import simplify, static_shapes
+from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
@@ -66,6 +66,7 @@ def load_onnx(
     write_domains(model)
     check_operators(model)
     store_short_types(model)
+    fold_constants(model)  # inference mistakes the value of a Slice at places that are computed for its operand's
     demand_extents(model)
     simplify(model)
     resolve_sequences(model)
@@ -110,10 +111,35 @@ def inline_functions(model: OnnxModel) -> None:
         return
     import onnx.inliner
 
+    for function in model.proto.functions:
+        _relabel(function, model.opsets.get("", 0))
     try:
         model.proto = onnx.inliner.inline_local_functions(model.proto, convert_version=True)
     except (RuntimeError, ValueError) as error:
-        raise model.error(f"its functions cannot be inlined: {error}") from error
+        said = str(error).rpartition("failed: ")[2]  # after the place in the inliner's source
+        raise model.error(
+            f"its functions cannot be inlined: {said}; expected functions of the model's own operator sets"
+        ) from error
+
+
+def _relabel(function: onnx.FunctionProto, version: int) -> None:
+    """Have `function` import operator set `version` of ONNX, if its operators are the same there as in its own one:
+    converting them instead takes types that not every model has."""
+
+    for entry in function.opset_import:
+        used = {node.op_type for node in all_nodes(function) if node.domain in ("", "ai.onnx")}
+        if entry.domain in ("", "ai.onnx") and all(_unchanged(name, entry.version, version) for name in used):
+            entry.version = version
+
+
+def _unchanged(operator: str, one: int, other: int) -> bool:
+    import onnx
+
+    try:
+        first, second = (onnx.defs.get_schema(operator, version) for version in (one, other))
+    except onnx.defs.SchemaError:
+        return False
+    return first.since_version == second.since_version
 
 
 def check_operators(model: OnnxModel) -> None:

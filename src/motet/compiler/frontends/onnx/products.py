@@ -24,6 +24,8 @@ from motet.compiler.frontends.onnx.writing import Chain, Facts, Rule, Writer
 if TYPE_CHECKING:
     import onnx
 
+_TO_THE_END = np.iinfo(np.int64).max
+
 
 def _matmul(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     left, right = (facts.rank(name) for name in node.input[:2])
@@ -83,42 +85,58 @@ def _convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | N
 
 def _transposed_convolution(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
     """The whole result, without padding, of which the elements that are asked for are taken, zeros beyond its end."""
-    shape, filters = facts.shapes.get(node.input[0]), facts.shapes.get(node.input[1])
-    if shape is None or filters is None:
+    extents, filters = facts.extents(node.input[0]), facts.shapes.get(node.input[1])
+    if extents is None or filters is None:
         return None
-    sizes, rank = shape[2:], len(shape) - 2
+    sizes, rank, shape = extents[2:], len(extents) - 2, facts.shapes.get(node.input[0])
     pads = list(attribute(node, "pads", [0] * 2 * rank))
     auto = attribute(node, "auto_pad", b"NOTSET")
     weights = facts.model.constants.get(node.input[1])
-    finite = (weights is not None and bool(np.isfinite(weights).all())) or 0 in (*shape, *filters)
-    if finite and auto in (b"NOTSET", b"VALID") and pads[:rank] == pads[rank:]:
+    finite = (weights is not None and bool(np.isfinite(weights).all())) or 0 in (*extents, *filters)
+    asked = attribute(node, "output_shape", [])
+    if finite and auto in (b"NOTSET", b"VALID") and pads[:rank] == pads[rank:] and not asked:
         return None
-    strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
-    more, asked = attribute(node, "output_padding", [0] * rank), list(attribute(node, "output_shape", []))
-    if auto in (b"SAME_UPPER", b"SAME_LOWER") and not asked:
-        asked = [size * stride for size, stride in zip(sizes, strides, strict=True)]
     w = Writer(node, facts)
-    if finite:
+    strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
+    reach = [(filters[axis + 2] - 1) * dilations[axis] + 1 for axis in range(rank)]
+    places = [_kept(node, axis, sizes[axis], strides[axis], reach[axis]) for axis in range(rank)]
+    if finite and not any(place is None for place in places):
         whole = w.add("ConvTranspose", *node.input[:2])
         kept = ("strides", "dilations", "group", "kernel_shape")
         w.nodes[-1].attribute.extend(item for item in node.attribute if item.name in kept)
-    else:
+    elif shape is not None:
         whole = _overlapped(w, shape, filters, strides, dilations)
-    for axis in range(rank):
-        length = (sizes[axis] - 1) * strides[axis] + (filters[axis + 2] - 1) * dilations[axis] + 1
-        before, count = pads[axis], length + more[axis] - pads[axis] - pads[axis + rank]
-        if asked:
-            count = asked[axis]
-            total = max(0, length + more[axis] - count)
-            before = total // 2 if auto == b"SAME_UPPER" else total - total // 2
-        if before + count > length:
+    else:
+        return None
+    for axis, place in enumerate(places):
+        before, after = place or (0, 0)
+        if after < 0:
             around = np.zeros((2, rank + 2), np.int64)
-            around[1, axis + 2] = before + count - length
+            around[1, axis + 2] = -after
             whole = w.add("Pad", whole, w.constant(around.reshape(-1), "pads"))
-        whole = w.slice(whole, axis + 2, before, before + count)
+        if before or after > 0:
+            whole = w.slice(whole, axis + 2, before, -after if after > 0 else _TO_THE_END)
     if len(node.input) > 2 and node.input[2]:
         whole = w.add("Add", whole, w.reshape(node.input[2], [1, -1, *[1] * rank]))
     return w.done([whole])
+
+
+def _kept(node: onnx.NodeProto, axis: int, size: int | None, stride: int, reach: int) -> tuple[int, int] | None:
+    """How many elements of the whole result along spatial `axis` are cut off before what is asked for, and after it;
+    less than 0 where there are too few. None where that depends on an extent that only a call knows."""
+    rank, auto = len(attribute(node, "pads", [])) // 2, attribute(node, "auto_pad", b"NOTSET")
+    asked, more = attribute(node, "output_shape", []), attribute(node, "output_padding", [])
+    added = more[axis] if more else 0
+    if auto not in (b"SAME_UPPER", b"SAME_LOWER") and not asked:
+        before, after = (attribute(node, "pads", [])[side * rank + axis] if rank else 0 for side in (0, 1))
+        return before, after - added
+    if size is None:
+        return None
+    length = (size - 1) * stride + reach
+    count = asked[axis] if asked else size * stride
+    total = max(0, length + added - count)
+    before = total // 2 if auto == b"SAME_UPPER" else total - total // 2
+    return before, length - before - count
 
 
 def _overlapped(

@@ -1,32 +1,74 @@
-"""Writes ReduceProd over axes, of which the wheel knows all together alone since operator set 18, by halves.
+"""Writes ReduceProd over axes, of which the wheel knows all together alone.
+
+Along extents that are known, by halves, in which products of shapes stay products of their elements:
 
     ReduceProd[axes=[0]](x : [5])    →    y = x[0:2] · x[2:4]; z = y[0:1] · y[1:2]; z · x[4:5]
+
+Along others as a reduction of `linalg`, whose result has no axes of one element (`settle` is a rule of `extents`).
+Narrow floats are multiplied in float32 there, and rounded once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from motet.compiler.frontends.onnx.places import Node, Place, builtin, numbers
 from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.tensors import create, kind_of
 from motet.compiler.frontends.onnx.writing import Facts, Rule, Writer
+from motet.compiler.ir._mlir import ir
 
 if TYPE_CHECKING:
     import onnx
 
 
 def _reduce_prod(node: onnx.NodeProto, facts: Facts) -> list[onnx.NodeProto] | None:
-    given = node.input[1] if len(node.input) > 1 else ""
-    axes, extents = facts.model.constants.get(given), facts.extents(node.input[0])
-    if facts.version < 18 or axes is None or not axes.size or extents is None:
+    extents, kind = facts.extents(node.input[0]), facts.types.get(node.input[0])
+    if extents is None or kind is None or (places := _axes(node, facts, len(extents))) is None:
         return None
-    places = sorted({int(axis) % len(extents) for axis in axes.reshape(-1)})
-    sizes = [extents[axis] for axis in places]
-    if any(not size for size in sizes):
-        return None  # without elements, or of extents that only a call knows
+    sizes, keep = [extents[axis] for axis in places], attribute(node, "keepdims", 1)
+    if 0 in sizes or not places:
+        return None  # without elements, or what it is
     w, value = Writer(node, facts), node.input[0]
+    if None in sizes:
+        return _reduced(w, places, kind) if keep or kind in _narrow() else None
     for axis, size in zip(places, sizes, strict=True):
         value = _along(w, value, axis, size or 1)
-    return w.done([value if attribute(node, "keepdims", 1) else w.over("Squeeze", value, places)])
+    return w.done([value if keep else w.over("Squeeze", value, places)])
+
+
+def _axes(node: onnx.NodeProto, facts: Facts, rank: int) -> list[int] | None:
+    """The axes in order; None where a call decides them."""
+    name = node.input[1] if len(node.input) > 1 else ""
+    axes = facts.model.constants.get(name) if name else np.array(attribute(node, "axes", []), np.int64)
+    if axes is None:
+        return None
+    if not axes.size:
+        return [] if attribute(node, "noop_with_empty_axes", 0) else [*range(rank)]
+    return sorted({int(axis) % rank for axis in axes.reshape(-1)})
+
+
+def _narrow() -> tuple[int, int]:
+    import onnx
+
+    return onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16
+
+
+def _reduced(w: Writer, places: list[int], kind: int) -> list[onnx.NodeProto]:
+    """The product without axes of one element, which are added after it, of numbers that are not narrow."""
+    import onnx
+
+    narrow = kind in _narrow()
+    value = w.cast(w.node.input[0], onnx.TensorProto.FLOAT) if narrow else w.node.input[0]
+    if w.facts.version < 18:
+        value = w.add("ReduceProd", value, axes=places, keepdims=0)
+    else:
+        value = w.add("ReduceProd", value, w.constant(np.array(places, np.int64), "axes"), keepdims=0)
+    value = w.over("Unsqueeze", value, places) if attribute(w.node, "keepdims", 1) else value
+    return w.done([w.cast(value, kind) if narrow else value])
 
 
 def _along(w: Writer, value: str, axis: int, size: int) -> str:
@@ -43,4 +85,62 @@ def _along(w: Writer, value: str, axis: int, size: int) -> str:
     return value
 
 
+# -- in the dialect `torch` --------------------------------------------------------------------------
+
+
+def _settle(node: Node) -> None:
+    """A product that keeps no axis of one element, of a tensor some of whose extents only a call knows."""
+    data, result = node.operands[0], kind_of(node.op.results[0])
+    axes = _read_axes(node)
+    if result is None or axes is None or node.attribute("keepdims", 1) or not axes:
+        return
+    if not any(Place(data, axis).is_dynamic for axis in axes):
+        return
+    kept = [axis for axis in range(data.rank) if axis not in axes]
+    kind = ir.RankedTensorType.get([Place(data, axis).extent for axis in kept], data.kind.scalar)
+    sizes = [place.size for axis in kept if (place := Place(data, axis)).is_dynamic]
+    made = _multiplied(builtin(data), kind, sizes, kept)
+    made = create("tensor.cast", result.builtin, [made]) if made.type != result.builtin else made
+    node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [made]))
+    node.op.erase()
+
+
+def _read_axes(node: Node) -> list[int] | None:
+    rank, given = node.operands[0].rank, node.op.attributes
+    if "torch.onnx.axes" in given:
+        axes = [ir.IntegerAttr(axis).value for axis in ir.ArrayAttr(given["torch.onnx.axes"])]
+    elif node.operand(1) is None:
+        axes = [] if node.attribute("noop_with_empty_axes", 0) else [*range(rank)]
+    else:
+        axes = numbers(node, 1)
+    return None if axes is None else sorted({axis % rank for axis in axes})
+
+
+def _multiplied(
+    source: ir.Value, kind: ir.RankedTensorType, sizes: Sequence[ir.Value], kept: Sequence[int]
+) -> ir.Value:
+    """The products of the elements of `source` along all axes but `kept`, of type `kind`, whose dynamic extents are
+    `sizes`."""
+    scalar, rank = kind.element_type, ir.RankedTensorType(source.type).rank
+    floating = isinstance(scalar, ir.FloatType)
+    one = ir.FloatAttr.get(scalar, 1.0) if floating else ir.IntegerAttr.get(scalar, 1)
+    ones = create("tensor.splat", kind, [create("arith.constant", scalar, [], {"value": one}), *sizes])
+    every = ir.AffineMap.get_identity(rank)
+    part = ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(axis) for axis in kept])
+    loops = [f"#linalg.iterator_type<{'parallel' if axis in kept else 'reduction'}>" for axis in range(rank)]
+    made = ir.Operation.create(
+        "linalg.generic", results=[kind], operands=[source, ones], regions=1, attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(every), ir.AffineMapAttr.get(part)]),
+            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse(loop) for loop in loops]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+        },
+    )  # fmt: skip
+    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[made.location] * 2)
+    with ir.InsertionPoint(block):
+        product = create("arith.mulf" if floating else "arith.muli", scalar, [*block.arguments])
+        ir.Operation.create("linalg.yield", operands=[product])
+    return made.results[0]
+
+
 RULES: dict[str, Rule] = {"ReduceProd": _reduce_prod}
+SETTLED: dict[str, Callable[[Node], None]] = {"ReduceProd": _settle}

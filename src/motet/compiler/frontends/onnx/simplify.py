@@ -24,6 +24,7 @@ from motet.compiler.frontends.onnx.branches import inline_branches
 from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx.empty import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
+from motet.compiler.frontends.onnx.inferred import forget, refine_outputs
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.writing import REQUIRE
 
@@ -73,6 +74,7 @@ def infer_shapes(model: OnnxModel) -> None:
 
     whole = onnx.ModelProto()
     whole.CopyFrom(model.proto)
+    forget(whole.graph)
     used = count_uses(model.proto.graph)
     for name, array in model.constants.items():
         if name not in used:
@@ -92,19 +94,7 @@ def infer_shapes(model: OnnxModel) -> None:
     del model.proto.graph.value_info[:]
     outputs = {value.name for value in model.proto.graph.output}  # which say of themselves what they are
     model.proto.graph.value_info.extend(value for value in inferred.graph.value_info if value.name not in outputs)
-    _refine_outputs(model.proto.graph, inferred.graph)
-
-
-def _refine_outputs(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> None:
-    """Take over what inference learnt about outputs, but keep the extents and names the model declares."""
-    for declared, known in zip(graph.output, inferred.output, strict=True):
-        shape = declared.type.tensor_type.shape
-        if not declared.type.tensor_type.HasField("shape"):
-            declared.type.CopyFrom(known.type)
-        elif len(shape.dim) == len(known.type.tensor_type.shape.dim):
-            for dim, other in zip(shape.dim, known.type.tensor_type.shape.dim, strict=True):
-                if not dim.HasField("dim_value") and other.HasField("dim_value"):
-                    dim.dim_value = other.dim_value
+    refine_outputs(model, inferred.graph)
 
 
 def fold_constants(model: OnnxModel) -> bool:

@@ -27,7 +27,7 @@ class Role(Enum):
     OPAQUE = "opaque"  # everything else: a kernel of its own, on the generic path
 
 
-SCALAR_DIALECTS = ("arith.", "tensor.", "affine.", "math.", "index.")
+SCALAR_DIALECTS = ("arith.", "complex.", "tensor.", "affine.", "math.", "index.")
 ALIASES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 DENSE_ROLES = (Role.CONTRACTION, Role.CONVOLUTION)
 
@@ -56,8 +56,6 @@ def role_of(operation: ir.Operation) -> Role:
         if not tensor:
             return Role.SCALAR
         return Role.FREE if constant_number(operation) is not None else Role.OPAQUE
-    if name == "complex.constant":
-        return Role.SCALAR
     if name == "tensor.empty":
         return Role.FREE
     if name in ALIASES:

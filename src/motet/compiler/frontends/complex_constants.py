@@ -1,0 +1,56 @@
+"""Writes constant tensors of complex numbers with their real and imaginary parts.
+
+    arith.constant dense<(1.0, 2.0)> : tensor<4xcomplex<f32>>   →   linalg.generic of complex.create, of two constants
+
+The wheel's bindings end with an error where they are asked for a dense attribute of complex elements.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motet.artifact.dtypes import DTYPES
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import find_operations
+from motet.compiler.passes.normalise.hoist_constants import printed_elements
+
+
+def split_complex_constants(module: ir.Module) -> None:
+    """In place."""
+    for op in find_operations(module, "arith.constant"):
+        kind = op.results[0].type
+        if isinstance(kind, ir.RankedTensorType) and isinstance(kind.element_type, ir.ComplexType):
+            with op.location, ir.InsertionPoint(op):
+                op.results[0].replace_all_uses_with(_joined(op, kind))
+            op.erase()
+
+
+def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
+    text = op.get_asm(enable_debug_info=False)
+    numbers = printed_elements(text[text.index("dense<") :], DTYPES[str(kind.element_type)])
+    numbers = np.full(kind.shape, numbers[0]) if numbers.size == 1 else numbers.reshape(kind.shape)
+    element = ir.ComplexType(kind.element_type).element_type
+    real = ir.RankedTensorType.get(kind.shape, element)
+    parts = [
+        ir.Operation.create(
+            "arith.constant", results=[real],
+            attributes={"value": ir.DenseElementsAttr.get(np.ascontiguousarray(part), type=real)},
+        ).result
+        for part in (np.real(numbers), np.imag(numbers))
+    ]  # fmt: skip
+    room = ir.Operation.create("tensor.empty", results=[kind]).result
+    each = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
+    made = ir.Operation.create(
+        "linalg.generic", results=[kind], operands=[*parts, room], regions=1, attributes={
+            "indexing_maps": ir.ArrayAttr.get([each] * 3),
+            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
+        },
+    )  # fmt: skip
+    block = made.regions[0].blocks.append(element, element, kind.element_type, arg_locs=[made.location] * 3)
+    with ir.InsertionPoint(block):
+        number = ir.Operation.create(
+            "complex.create", results=[kind.element_type], operands=list(block.arguments)[:2]
+        ).result
+        ir.Operation.create("linalg.yield", operands=[number])
+    return made.result

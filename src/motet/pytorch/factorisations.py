@@ -1,0 +1,25 @@
+"""Refuses factorisations of matrices, which have no lowering, before the importer fails at their checks."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from motet.errors import CompileError
+
+# What PyTorch's own decompositions leave of inv, pinv, solve, lstsq, cholesky, lu, qr, eig and svd.
+_FACTORISATION = re.compile(
+    r"aten\._?(linalg_(inv|solve|lstsq|cholesky|lu|ldl|qr|eig|svd|pinv)|cholesky|lu_|geqrf|orgqr|ormqr)"
+)
+
+
+def refuse_factorisations(graph: torch.fx.Graph) -> None:
+    """Raises CompileError for the first one."""
+    for node in graph.nodes:
+        if node.op == "call_function" and _FACTORISATION.match(str(node.target)):
+            operator = str(node.target).removesuffix(".default")
+            raise CompileError(
+                f"{operator}: factorisations of matrices, by which inverses and solutions of systems are computed, "
+                "have no lowering; compute them by PyTorch before the call, and give their results as inputs"
+            )
