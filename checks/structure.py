@@ -31,9 +31,9 @@ PARAMETERS = 7
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
     "circles": 7,
-    "long-modules": 12,
+    "long-modules": 11,
     "long-functions": 5,
-    "many-parameters": 49,
+    "many-parameters": 46,
     "shared-class-names": 74,
 }
 
