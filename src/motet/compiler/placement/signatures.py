@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from motet.artifact.expressions import show
+from motet.artifact.expressions import show, substitute
 from motet.artifact.schema import Constraint, Expr, Plan, Signature, Step
 from motet.compiler.build.signatures import with_extents
-from motet.compiler.ir.expressions import substitute
 from motet.errors import CompileError, Location
 
 
