@@ -32,8 +32,8 @@ PARAMETERS = 7
 ALLOWED: dict[str, int] = {
     "circles": 3,
     "long-modules": 11,
-    "long-functions": 5,
-    "many-parameters": 46,
+    "long-functions": 2,
+    "many-parameters": 30,
     "shared-class-names": 74,
 }
 
