@@ -30,10 +30,10 @@ PARAMETERS = 7
 
 # Findings that a check may have; 0 where it is not named.
 ALLOWED: dict[str, int] = {
-    "circles": 7,
-    "long-modules": 12,
-    "long-functions": 5,
-    "many-parameters": 49,
+    "circles": 3,
+    "long-modules": 11,
+    "long-functions": 2,
+    "many-parameters": 30,
     "shared-class-names": 74,
 }
 

@@ -50,6 +50,7 @@ _LAZY = {
 _LAZY_MODULES = ("builder", "runtime")
 
 
+# Parameters: what a caller may choose, by keyword, as options of `motet compile`.
 def compile(
     source: Any,
     *,

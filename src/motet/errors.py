@@ -61,6 +61,7 @@ class KernelFault(DeviceError):
     """A kernel that a device stopped. `symbol` is where, as kernel+offset; -1 stands for what is not known;
     `usable` says whether the device can go on."""
 
+    # Parameters: what callers may match on, each a field.
     def __init__(
         self, device: str, kernel: str, reason: str, *, core: int = -1, pc: int = -1, symbol: str = "",
         address: int = -1, usable: bool = True,

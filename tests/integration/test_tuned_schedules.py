@@ -16,6 +16,7 @@ import motet
 from motet.artifact.contracts import seal
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
+from motet.compiler.build.variant import VariantOptions
 from motet.compiler.frontends.mlir import load_mlir
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
@@ -98,7 +99,7 @@ def test_results_are_the_same_whichever_candidate_is_taken(
     program = load_mlir(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         target = resolve_target("x86-64-v3")
-        built = pipeline.build(program, [target], 1, lambda what, fraction: None, candidates=True)
+        built = pipeline.build(program, [target], 1, lambda what, fraction: None, VariantOptions(candidates=True))
     candidates = built.candidates["x86-64-v3"]["main"]
     assert len(candidates) > 1
     expected = reference(*arrays)

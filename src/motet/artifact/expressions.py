@@ -1,13 +1,14 @@
-"""Evaluates the manifest's expressions over symbols; see `artifact/schema.py` for what they are."""
+"""Sizes as expressions over symbols (`artifact.schema.Expr`): made, folded as they are made, and evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from motet.artifact.schema import Expr
 from motet.errors import CallError
 
 LIMIT = 1 << 62  # sizes and counts stay below, so that native code can add to them
+LARGEST = 1 << 48  # no extent is larger
 
 
 def _divide(a: int, b: int) -> int:
@@ -29,12 +30,17 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 }
 
 
+# -- evaluated -----------------------------------------------------------------------------------
+
+
 def evaluate(expression: Expr, symbols: Mapping[str, int]) -> int:
     """The value of a well-formed expression (`artifact/validation.py` has checked it).
 
     Raises CallError if a symbol's value divides by zero or makes it larger than 2^62 on the way.
     """
     if isinstance(expression, int):
+        if not -LIMIT <= expression <= LIMIT:
+            raise CallError(f"{expression}: too large")
         return expression
     if isinstance(expression, str):
         return symbols[expression]
@@ -79,17 +85,135 @@ def _listing(symbols: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in symbols.items())
 
 
+# -- made ----------------------------------------------------------------------------------------
+
+
 def substitute(expression: Expr, bindings: Mapping[str, Expr]) -> Expr:
-    """The expression with symbols replaced by expressions; what is constant then is evaluated."""
+    """`expression` with symbols replaced."""
     if isinstance(expression, int):
         return expression
     if isinstance(expression, str):
-        return bindings[expression]
+        return bindings.get(expression, expression)
     operator, left, right = expression
-    return combine(str(operator), substitute(left, bindings), substitute(right, bindings))
+    return apply(str(operator), substitute(left, bindings), substitute(right, bindings))
 
 
-def combine(operator: str, left: Expr, right: Expr) -> Expr:
-    """`left operator right`, evaluated where both are numbers."""
-    expression: Expr = [operator, left, right]
-    return evaluate(expression, {}) if isinstance(left, int) and isinstance(right, int) else expression
+def apply(operator: str, left: Expr, right: Expr) -> Expr:
+    """`left operator right`; integers are folded, and so is what adding 0 or multiplying by 1 leaves. Raises CallError
+    for a division of integers by zero."""
+    if isinstance(left, int) and isinstance(right, int):
+        return _calculate(operator, left, right)
+    if operator in ("+", "-") and right == 0:
+        return left
+    if operator == "+" and left == 0:
+        return right
+    if operator in ("*", "//", "ceildiv") and right == 1:
+        return left
+    if operator == "*":
+        if left == 1:
+            return right
+        if left == 0 or right == 0:
+            return 0
+        if isinstance(left, int):
+            left, right = right, left  # numbers stand on the right: equal products look equal
+        if right == ["min", left, 1] and at_most(0, left):
+            return left  # 0, or 1 time as much
+    if operator in ("max", "min"):
+        return _extreme(operator, left, right)
+    if operator == "//":
+        if isinstance(right, int) and isinstance(left, list) and left[0] == "//" and isinstance(left[2], int):
+            return apply("//", left[1], left[2] * right)
+        cancelled = _cancel(left, right)
+        if cancelled is not None:
+            return cancelled
+    return [operator, left, right]
+
+
+def _extreme(operator: str, left: Expr, right: Expr) -> Expr:
+    """The larger or the smaller, where the symbols, none of which is negative, leave no doubt."""
+    if at_most(left, right):
+        return right if operator == "max" else left
+    if at_most(right, left):
+        return left if operator == "max" else right
+    if isinstance(left, list) and left[0] == operator and isinstance(left[2], int) and isinstance(right, int):
+        return apply(operator, left[1], _calculate(operator, left[2], right))
+    return [operator, left, right]
+
+
+def at_most(left: Expr, right: Expr) -> bool:
+    """Whether `left` is `right` or less whatever the symbols are, if that is easily seen."""
+    if left == right:
+        return True
+    if isinstance(left, list) and left[0] == "max":
+        return at_most(left[1], right) and at_most(left[2], right)
+    if isinstance(right, list) and right[0] == "min":
+        return at_most(left, right[1]) and at_most(left, right[2])
+    if isinstance(left, list) and left[0] == "min" and (at_most(left[1], right) or at_most(left[2], right)):
+        return True
+    if isinstance(right, list) and right[0] == "max" and (at_most(left, right[1]) or at_most(left, right[2])):
+        return True
+    terms: dict[str, int] = {"": 0}
+    if not _add_terms(right, 1, terms) or not _add_terms(left, -1, terms):
+        return False
+    return terms.pop("") + sum(min(0, factor) for factor in terms.values()) * LARGEST >= 0
+
+
+def _add_terms(expression: Expr, factor: int, terms: dict[str, int]) -> bool:
+    """Adds `factor` times the terms of a sum, by symbol, numbers under ""; whether it is a sum of such."""
+    if isinstance(expression, int):
+        terms[""] = terms.get("", 0) + factor * expression
+        return True
+    if isinstance(expression, str):
+        terms[expression] = terms.get(expression, 0) + factor
+        return True
+    operator, left, right = expression
+    if operator in ("+", "-"):
+        return _add_terms(left, factor, terms) and _add_terms(right, factor if operator == "+" else -factor, terms)
+    return operator == "*" and isinstance(right, int) and _add_terms(left, factor * right, terms)
+
+
+def _cancel(left: Expr, right: Expr) -> Expr | None:
+    """`left // right` where every factor of `right` is one of `left`; 0 divided by 0 is not asked for."""
+    number, factors = _factors(left)
+    divisor, others = _factors(right)
+    for other in others:
+        if other not in factors:
+            return None
+        factors.remove(other)
+    if divisor == 0 or number % divisor:
+        return None
+    return apply("*", product(factors), number // divisor)
+
+
+def _factors(expression: Expr) -> tuple[int, list[Expr]]:
+    """The number and the other factors of a product."""
+    if isinstance(expression, int):
+        return expression, []
+    if isinstance(expression, list) and expression[0] == "*":
+        (left, some), (right, more) = _factors(expression[1]), _factors(expression[2])
+        return left * right, [*some, *more]
+    return 1, [expression]
+
+
+def ceildiv(value: Expr, by: Expr) -> Expr:
+    """`value` divided by `by`, rounded up."""
+    return apply("ceildiv", value, by)
+
+
+def round_up(value: Expr, to: int) -> Expr:
+    """The least multiple of `to` that is no less than `value`."""
+    return apply("*", ceildiv(value, to), to)
+
+
+def product(factors: Iterable[Expr]) -> Expr:
+    result: Expr = 1
+    for factor in factors:
+        result = apply("*", result, factor)
+    return result
+
+
+def _calculate(operator: str, left: int, right: int) -> int:
+    try:
+        return _OPERATIONS[operator](left, right)
+    except ZeroDivisionError as error:
+        raise CallError(f"{show([operator, left, right])}: division by zero") from error

@@ -3,17 +3,18 @@ or `S.hsaco`."""
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
-from motet.artifact.library import LibraryCall
+import msgspec
 
 
 class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
     """`entry` is the function in the binary; a program of the grid has `warps` warps and `shared` bytes of shared
     memory, and `scratch` bytes of the scratch whose address is the argument before the last. The arguments are
     `buffers` pointers, each aligned to 16 bytes, then `sizes`, then two pointers (scratch, profile). `waits` says that
-    it may be launched while what it depends on still runs; `library` is what may run in its place
-    (`artifact/library.py`). `threads` is the exact number of threads of a block where that is no number of warps."""
+    it waits for what it depends on by itself, before it touches memory, so that it may be launched earlier. `library`
+    is the record of what may run in its place (`artifact/library.py`), of a version that a runtime need not know.
+    `threads` is the exact number of threads of a block where that is no number of warps."""
 
     kernel: str
     entry: str
@@ -26,5 +27,5 @@ class Launch(msgspec.Struct, frozen=True, omit_defaults=True):
     buffers: int
     sizes: list[str]
     waits: bool
-    library: LibraryCall | None = None
+    library: dict[str, Any] | None = None
     threads: int = 0

@@ -186,7 +186,7 @@ def _result_kind(spec: TensorSpec, region: Signature, operands: Sequence[Kind]) 
 def _known(extent: Expr, symbols: Mapping[str, Expr]) -> Expr | None:
     try:
         value = substitute(extent, symbols)
-    except (KeyError, CallError):  # a symbol that is not known, or a division by zero
+    except CallError:  # a division by zero
         return None
     return value if isinstance(value, int) else None
 

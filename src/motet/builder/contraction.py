@@ -122,6 +122,7 @@ def _multiply_add(body: Body, source: str, dtype: str) -> str:
 # -- convolution -----------------------------------------------------------------------------------
 
 
+# Parameters: those of the operator, named as in PyTorch.
 def conv2d(
     x: Any,
     weight: Any,

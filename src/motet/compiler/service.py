@@ -29,7 +29,7 @@ from typing import IO, Literal
 import msgspec
 import numpy as np
 
-from motet import errors
+import motet.errors as errors
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
 from motet.compiler import external_data

@@ -9,9 +9,8 @@ from collections.abc import Generator
 import msgspec
 
 from motet.artifact.schema import Variant
-from motet.compiler import pipeline
-from motet.compiler.codegen.backend import Objects
-from motet.compiler.codegen.backends import backend_of
+from motet.compiler.build.partitioning import partition_for
+from motet.compiler.build.variant import Output, build_variant, kernel_text
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, register_stablehlo
@@ -21,6 +20,7 @@ from motet.compiler.passes import registry
 from motet.compiler.passes.pipelines import Step, Upstream
 from motet.compiler.passes.running import run_steps
 from motet.compiler.passes.text import split_commas
+from motet.compiler.pipeline import normalise
 from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError, Location
@@ -32,27 +32,21 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
     """`program` at `stage`, one of `job.STAGES`."""
     if stage == "program":
         return str(program.module)
-    pipeline.normalise(program)
+    normalise(program)
     if stage == "normalised":
         return str(program.module)
-    gpu_program = pipeline.fuse_for_gpu(program, targets if stage == "scheduled" else targets[:1])
-    kernels = pipeline.partition(program)
+    partitioned = partition_for(program, targets if stage == "scheduled" else targets[:1])
     if stage == "kernels":
         return str(program.module)
     if stage == "scheduled":
-        gpu_kernels = pipeline.partition_for_gpu(gpu_program, program, kernels)
-        members: dict[str, bytes] = {}
-        made: Objects = {}
-        store = ParameterStore(gpu_program.parameters)
+        output = Output(ParameterStore(partitioned.gpu_program.parameters))
         variants: list[Variant] = []
         for target in targets:
-            fused = backend_of(target).attends
-            own, own_kernels = (gpu_program, gpu_kernels) if fused else (program, kernels)
-            functions = public_functions(own.module)
-            variants.append(pipeline.build_variant(functions, own_kernels, target, store, jobs, members, made))
+            own, kernels = partitioned.of(target)
+            variants.append(build_variant(public_functions(own.module), kernels, target, jobs, output))
         text = msgspec.json.encode({variant.target: variant.schedules for variant in variants})
         return msgspec.json.format(text, indent=2).decode() + "\n"
-    return pipeline.kernel_text(program, kernels, targets[0], stage)
+    return kernel_text(program, partitioned.kernels, targets[0], stage)
 
 
 def optimise(text: str, file: str, passes: str) -> str:

@@ -342,6 +342,7 @@ def _bmm(a: Any, b: Any) -> Any:
     return torch.bmm(a.int(), b.int()).to(torch.int8) if a.dtype == b.dtype == torch.int8 else NotImplemented
 
 
+# Parameters: those of aten.mkldnn_rnn_layer.
 def _lstm_layer(
     x: Any, weight0: Any, weight1: Any, weight2: Any, weight3: Any, hidden: Any, cell: Any, reverse: bool,
     batch_sizes: Any, mode: int, hidden_size: int, num_layers: int, has_biases: bool, *others: Any,

@@ -70,6 +70,7 @@ def _by_groups(x: Any, weight: Any, offs: Any) -> Any:
     return torch.where(mine.unsqueeze(-1), products, 0.0).sum(0).to(x.dtype)
 
 
+# Parameters: those of aten._embedding_bag.
 def _embedding_bag(
     weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
     per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1,

@@ -123,6 +123,7 @@ def _shift(amount: Callable[[Any], Any]) -> Callable[..., Any]:
     return call
 
 
+# Parameters: those of aten.stft.
 def _stft(
     x: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any = None,
     normalized: bool = False, onesided: bool | None = None, return_complex: bool | None = None,

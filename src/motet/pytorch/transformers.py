@@ -29,6 +29,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     }
 
 
+# Parameters: those of torch.nn.functional.scaled_dot_product_attention.
 def attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     *, scale: float | None = None, enable_gqa: bool = False,
@@ -58,6 +59,7 @@ def _for_heads(x: Any, heads: int) -> Any:
     return x.repeat_interleave(group, -3) if group > 1 else x
 
 
+# Parameters: those of aten._transformer_encoder_layer_fwd.
 def encoder_layer(
     src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any,
     use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,

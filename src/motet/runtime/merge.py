@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from motet.artifact.dtypes import DTYPES
-from motet.artifact.expressions import combine, substitute
+from motet.artifact.expressions import apply, substitute
 from motet.artifact.schema import Buffer, Command, Expr, Plan, Schedule, Signature, Step, TensorSpec, Variant
 from motet.runtime.instantiate import ALIGNMENT
 
@@ -95,7 +95,7 @@ class _Merger:
         steps = [step for step in self.plan.steps if step.op == "run"]
         for step, symbols in self._symbols():
             own = substitute(self.schedules[step.region].arena, symbols)
-            self.arena = combine("max", self.arena, _aligned(own))
+            self.arena = apply("max", self.arena, _aligned(own))
         for index, (number, spec) in enumerate(zip(self.plan.inputs, self.signature.inputs, strict=True)):
             size = _bytes(spec.shape, spec.dtype)
             self.values[number] = _MergedValue(spec.shape, Buffer("input", size, index))
@@ -160,7 +160,7 @@ class _Merger:
             if self.signature.results[index].destination is None:
                 return _MergedValue(extents, Buffer("result", size, index))
         offset = self.arena
-        self.arena = combine("+", offset, _aligned(size))
+        self.arena = apply("+", offset, _aligned(size))
         return _MergedValue(extents, Buffer("arena", size, 0, offset))
 
     def _place(self, buffer: Buffer, step: Step, symbols: Mapping[str, Expr]) -> Buffer:
@@ -169,7 +169,7 @@ class _Merger:
             return Buffer(buffer.kind, size, buffer.index, offset)
         number = (step.operands if buffer.kind == "input" else step.results)[buffer.index]
         base = self.values[number].place
-        return Buffer(base.kind, size, base.index, combine("+", base.offset, offset))
+        return Buffer(base.kind, size, base.index, apply("+", base.offset, offset))
 
     def _return(self) -> None:
         """Results that do not lie where the caller wants them are copied there, after everything else."""
@@ -187,9 +187,9 @@ class _Merger:
 def _bytes(extents: list[Expr], dtype: str) -> Expr:
     size: Expr = DTYPES[dtype].itemsize
     for extent in extents:
-        size = combine("*", size, extent)
+        size = apply("*", size, extent)
     return size
 
 
 def _aligned(size: Expr) -> Expr:
-    return combine("*", combine("ceildiv", size, ALIGNMENT), ALIGNMENT)
+    return apply("*", apply("ceildiv", size, ALIGNMENT), ALIGNMENT)

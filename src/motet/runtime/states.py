@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+import motet.runtime.tensors as tensors
 from motet.artifact.schema import TensorSpec
 from motet.errors import CallError
-from motet.runtime import tensors
 from motet.runtime.device_array import DeviceArray, allocate_on
 
 Array = np.ndarray[Any, Any]

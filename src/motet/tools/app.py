@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,6 @@ from typer.core import TyperGroup
 
 from motet.errors import MotetError
 from motet.tools import bench, compile, devices, export, inspect, opt, run, tune
-from motet.tools.main import INTERRUPTED
 
 HELP = """Compile a tensor program once, ahead of time, into one file; run that file without a compiler.
 
@@ -39,7 +39,7 @@ class Commands(TyperGroup):
             raise typer.Exit(1) from None
         except KeyboardInterrupt:  # which typer would call something else
             _say("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def _say(line: str) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from motet.runtime.function import Function
     from motet.runtime.session import Session
     from motet.tools.opening import Opened
+    from motet.tools.placements import Comparison, Repetition
     from motet.tools.specs import Array
 
 HELP = """Measure how long a call takes.
@@ -61,6 +62,7 @@ def _finite(seconds: float) -> float:
     return seconds
 
 
+# Parameters: the options of `motet bench`, which typer reads from here.
 def bench_function(
     file: arguments.Runnable,
     function: arguments.Function = None,
@@ -94,28 +96,25 @@ def bench_function(
 ) -> None:
     from motet.tools import verifying
     from motet.tools.opening import open_bound, start_session
+    from motet.tools.placements import Repetition
     from motet.tools.progress import Progress
-    from motet.tools.run import check_inputs, choose_function, write_trace
+    from motet.tools.run import choose_function, write_trace
     from motet.tools.specs import parse_spec
 
     verifying.check_options(verify, oracle)
     given = [parse_spec(text) for text in input or []]
     if compare_placements:
-        if trace is not None or verify:
-            raise OptionError(f"{'--verify' if verify else '--trace'}: not with --compare-placements, which calls the "
-                              "program in several ways; measure without it")
+        _expect_alone("--trace" if trace is not None else "", "--verify" if verify else "")
         opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement,
                                       places=place or [])
         signature = choose_function(opened.artifact.callable_functions, function, file)
-        arrays = given if input else random_inputs(signature, file)
-        check_inputs(signature, arrays, file)
-        _compare(opened.artifact, bindings, signature.name, arrays, threads, repeat, number, min_time, json)
+        repetition = Repetition(repeat, number, min_time)
+        _compare(opened.artifact, bindings, signature.name, _inputs(given, signature, file), threads, repetition, json)
         return
     session, opened = start_session(file, format=format, devices=device or [], threads=threads,
                                     placement=placement, places=place or [])
     signature = choose_function(opened.artifact.callable_functions, function, file)
-    arrays = given if input else random_inputs(signature, file)
-    check_inputs(signature, arrays, file)
+    arrays = _inputs(given, signature, file)
     if verify:
         verifying.check_verifiable(opened, file)
         _verify(session, opened, signature.name, arrays, oracle, json)
@@ -123,12 +122,23 @@ def bench_function(
         measurement = measure(session, signature.name, arrays, repeat, number, min_time, progress.update)
     if trace is not None:
         write_trace(session, session[signature.name], arrays, trace)
-    if json:
-        import msgspec
+    _print(measurement, _lines(measurement, profile), json)
 
-        typer.echo(msgspec.json.format(msgspec.json.encode(asdict(measurement)), indent=2).decode())
-        return
-    typer.echo("\n".join(_lines(measurement, profile)))
+
+def _expect_alone(*options: str) -> None:
+    if given := [option for option in reversed(options) if option]:
+        raise OptionError(
+            f"{given[0]}: not with --compare-placements, which calls the program in several ways; measure without it"
+        )
+
+
+def _inputs(given: list[Array], signature: Signature, file: str) -> list[Array]:
+    """`given`, checked, or random arrays where none are. Raises CallError."""
+    from motet.tools.run import check_inputs
+
+    arrays = given or random_inputs(signature, file)
+    check_inputs(signature, arrays, file)
+    return arrays
 
 
 def _verify(
@@ -141,10 +151,9 @@ def _verify(
     before = [array.copy() for array in arrays]  # a destination is overwritten by the call
     verify(opened, name, before, call(session[name], [array.copy() for array in arrays]), oracle, err=json)
 
-
 def _compare(
     artifact: Artifact, bindings: Mapping[str, str], name: str, arrays: Sequence[Array], threads: int | None,
-    repeat: int, number: int | None, min_time: float, json: bool,
+    repetition: Repetition, json: bool,
 ) -> None:
     from motet.tools.placements import compare_placements, comparison_lines
     from motet.tools.progress import Progress
@@ -153,16 +162,17 @@ def _compare(
         raise OptionError(f"--compare-placements: {artifact.name} has no devices to place it on; expected a program "
                           "compiled with several, such as --device a=host --device b=null --placement auto")
     with Progress(f"measuring {name}") as progress:
-        result = compare_placements(
-            artifact, bindings, name, arrays, threads=threads, repeat=repeat, number=number, min_time=min_time,
-            progress=progress.update,
-        )
+        result = compare_placements(artifact, bindings, name, arrays, threads, repetition, progress.update)
+    _print(result, comparison_lines(result), json)
+
+
+def _print(found: Measurement | Comparison, lines: Sequence[str], json: bool) -> None:
     if json:
         import msgspec
 
-        typer.echo(msgspec.json.format(msgspec.json.encode(asdict(result)), indent=2).decode())
+        typer.echo(msgspec.json.format(msgspec.json.encode(asdict(found)), indent=2).decode())
         return
-    typer.echo("\n".join(comparison_lines(result)))
+    typer.echo("\n".join(lines))
 
 
 def random_inputs(signature: Signature, file: str) -> list[Array]:

@@ -65,6 +65,7 @@ TimePasses = Annotated[bool, typer.Option(
 )]
 
 
+# Parameters: the options of `motet compile`, which typer reads from here.
 def compile_program(
     context: typer.Context,
     input: arguments.Program,

@@ -29,6 +29,7 @@ FORMATS = ("elf", "c")
 _MEMORY = 64
 
 
+# Parameters: the options of `motet export`, which typer reads from here.
 def export_function(
     file: arguments.Runnable,
     target: Annotated[str, typer.Option(

@@ -37,6 +37,7 @@ GENERIC = "generic"
 Measured = dict[str, list[float] | None]
 
 
+# Parameters: the options of `motet inspect`, which typer reads from here.
 def inspect_artifact(
     file: arguments.Runnable,
     format: arguments.Format = "auto",

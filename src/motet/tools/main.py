@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from motet.compiler.process.prefork import Standby
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # exit statuses, as shells have them
 
 
 def main() -> None:

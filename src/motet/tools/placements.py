@@ -20,6 +20,15 @@ DRAW = 0.03  # of the time of a call: less is noise
 
 
 @dataclass(frozen=True)
+class Repetition:
+    """How often calls are measured: in `rounds`, `number` times in each, or for `min_time` seconds in all."""
+
+    rounds: int
+    number: int | None
+    min_time: float
+
+
+@dataclass(frozen=True)
 class Placed:
     """One way to place a program: which physical device each of its devices is, and the seconds of a call, one for
     each sample."""
@@ -58,8 +67,8 @@ class Comparison:
 
 
 def compare_placements(
-    artifact: Artifact, bindings: Mapping[str, str], name: str, arrays: Sequence[Any], *, threads: int | None,
-    repeat: int, number: int | None, min_time: float, progress: Callable[[str, float], None],
+    artifact: Artifact, bindings: Mapping[str, str], name: str, arrays: Sequence[Any], threads: int | None,
+    repetition: Repetition, progress: Callable[[str, float], None],
 ) -> Comparison:
     """Measures function `name` over the devices that `bindings` and the machine give it, and on each of them alone,
     in turns. Raises DeviceError where the program's devices cannot be filled."""
@@ -79,8 +88,7 @@ def compare_placements(
                 failed[uri] = str(error)
                 continue
             sessions.append((dict.fromkeys(_filled(plan), uri), alone))
-        placed = _measure([(each, session, name) for each, session in sessions], arrays, repeat, number, min_time,
-                          progress)
+        placed = _measure([(each, session, name) for each, session in sessions], arrays, repetition, progress)
     finally:
         for _, session in sessions:
             session.close()
@@ -138,19 +146,19 @@ def _filled(session: Session) -> dict[str, str]:
 
 
 def _measure(
-    contenders: Sequence[tuple[dict[str, str], Session, str]], arrays: Sequence[Any], repeat: int,
-    number: int | None, min_time: float, progress: Callable[[str, float], None],
+    contenders: Sequence[tuple[dict[str, str], Session, str]], arrays: Sequence[Any],
+    repetition: Repetition, progress: Callable[[str, float], None],
 ) -> list[Placed]:
     """Every contender in each round, so that what disturbs the machine disturbs all."""
     numbers: list[int] = []
     for _, session, name in contenders:
         begin = _seconds(session, name, arrays, 1)  # not counted: it prepares for the shapes
         begin = min(begin, _seconds(session, name, arrays, 1))
-        share = min_time / repeat / len(contenders)
-        numbers.append(number or max(1, round(share / max(begin, 1e-7))))
+        share = repetition.min_time / repetition.rounds / len(contenders)
+        numbers.append(repetition.number or max(1, round(share / max(begin, 1e-7))))
     samples: list[list[float]] = [[] for _ in contenders]
-    for round_ in range(repeat):
-        progress(f"round {round_ + 1} of {repeat}", round_ / repeat)
+    for round_ in range(repetition.rounds):
+        progress(f"round {round_ + 1} of {repetition.rounds}", round_ / repetition.rounds)
         for index, (_, session, name) in enumerate(contenders):
             samples[index].append(_seconds(session, name, arrays, numbers[index]))
     return [

@@ -32,6 +32,7 @@ of the same program, or with what --oracle names. Both end with status 1 where r
 """
 
 
+# Parameters: the options of `motet run`, which typer reads from here.
 def run_function(
     file: arguments.Runnable,
     function: arguments.Function = None,
@@ -62,14 +63,13 @@ def run_function(
 ) -> None:
     from motet.tools import verifying
     from motet.tools.opening import start_session
-    from motet.tools.specs import parse_spec, type_name
+    from motet.tools.specs import parse_spec
 
     verifying.check_options(verify, oracle)
     if dry_run:
         _show_choices(file, format, device or [], placement, place or [])
         return
-    arrays = [parse_spec(text) for text in input or []]
-    wanted = [parse_spec(text) for text in expected or []]
+    arrays, wanted = ([parse_spec(text) for text in texts or []] for texts in (input, expected))
     session, opened = start_session(file, format=format, devices=device or [], threads=threads,
                                     placement=placement, places=place or [])
     signature = choose_function(opened.artifact.callable_functions, function, file)
@@ -84,16 +84,23 @@ def run_function(
     before = [array.copy() for array in arrays] if verify else arrays
     function_called = session[signature.name]
     results = call(function_called, arrays) if trace is None else write_trace(session, function_called, arrays, trace)
-    for index, result in enumerate(results):
-        if output is not None and index < len(output):
-            _save(result, output[index])
-        else:
-            typer.echo(f"result {index}: {type_name(result)} = {_show(result)}")
+    _deliver(results, output or [])
     differences = _check_expected(results, wanted)
     if verify:
         verifying.verify(opened, signature.name, before, results, oracle)
     if differences:
         raise CallError("; ".join(differences))
+
+
+def _deliver(results: Sequence[Array], files: Sequence[str]) -> None:
+    """Saves the first results to `files`, and prints the others."""
+    from motet.tools.specs import type_name
+
+    for index, result in enumerate(results):
+        if index < len(files):
+            _save(result, files[index])
+        else:
+            typer.echo(f"result {index}: {type_name(result)} = {_show(result)}")
 
 
 def _show_choices(

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from motet.artifact.expressions import evaluate
-from motet.compiler.ir.expressions import apply
+from motet.artifact.expressions import apply, evaluate
 
 OPERATORS = {
     "+": lambda a, b: a + b,

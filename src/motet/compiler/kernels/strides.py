@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.kernel import Access, Affine, Kernel, Size, Stage, Value
 
 

@@ -40,10 +40,10 @@ def placer(
             erase_devices(module)
             return None
         # Most programs speak of no device: what follows is loaded for those that do.
+        from motet.compiler.build.signatures import read_interface
         from motet.compiler.ir.functions import public_functions, symbol_name
         from motet.compiler.placement.check_code import CheckCode
         from motet.compiler.placement.estimate_steps import EstimateSteps
-        from motet.compiler.placement.faces import face
         from motet.compiler.placement.fold_transfers import FoldTransfers
         from motet.compiler.placement.insert_transfers import InsertTransfers
         from motet.compiler.placement.machine import ProgramMachine, rates_of_families
@@ -53,6 +53,7 @@ def placer(
         from motet.compiler.placement.place_loops_on_fallback import PlaceLoopsOnFallback
         from motet.compiler.placement.place_operations import PlaceOperations
         from motet.compiler.scheduling.requirements import requirements
+        from motet.compiler.scheduling.shapes import Shapes
 
         for function in public_functions(module):
             take_apart(function)
@@ -65,8 +66,8 @@ def placer(
             run_on_module(PlaceAutomatically(rates), module)
         for each in (PlaceOperations(), InsertTransfers(), FoldTransfers()):
             run_on_module(each, module)
-        faces = {
-            (name := symbol_name(function)): face(function, required.get(name, ()))
+        signatures = {
+            (name := symbol_name(function)): read_interface(function, Shapes(function), required.get(name, ()))
             for function in public_functions(module) if LOOP_PART not in function.attributes
         }
         outline = OutlineRegions(tuple(device.name for device in devices))
@@ -74,7 +75,7 @@ def placer(
         run_on_module(CheckCode(), module)
         EstimateSteps(ProgramMachine(devices, links, rates), outline.plans).run(module)
         erase_devices(module)
-        return Placement(devices, default, links, outline.plans, faces, automatic, loops.places)
+        return Placement(devices, default, links, outline.plans, signatures, automatic, loops.places)
 
     return place
 

@@ -53,13 +53,14 @@ def rehearse_onnx() -> None:
 
 
 def _partition(load: Callable[[], Program]) -> None:
-    from motet.compiler import pipeline
+    from motet.compiler.build.partitioning import partition
     from motet.compiler.ir._mlir import ir
+    from motet.compiler.pipeline import normalise
 
     program = load()
     context = program.module.context
     context.enable_multithreading(False)  # no fork of this process has the threads
     context.allow_unregistered_dialects = True
     with context, ir.Location.unknown():
-        pipeline.normalise(program)
-        pipeline.partition(program)
+        normalise(program)
+        partition(program)

@@ -204,15 +204,14 @@ def _host_targets(job: Job) -> list[Target]:
 def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
     from motet.artifact.writer import EarlyParameters, write_artifact
     from motet.compiler import pipeline
+    from motet.compiler.build.variant import VariantOptions
 
     _progress("read", 0.0)
     result = Path(job.result) if job.result else folder / RESULT
     with EarlyParameters(result.with_name(f"{result.name}.early")) as early:
         with _loaded(job, left=left) as program:
-            built = pipeline.build(
-                program, _targets(job, program), job.jobs, _progress, job.memory_limit, job.tune_schedule, _choice(job),
-                early.begin,
-            )
+            options = VariantOptions(job.memory_limit, job.tune_schedule, _choice(job))
+            built = pipeline.build(program, _targets(job, program), job.jobs, _progress, options, early.begin)
         built = _tuned(job, built, folder)
         _progress("write", 0.95)
         members = {**built.members, **_kept_source(job, built)}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from motet.artifact.expressions import apply
 from motet.artifact.schema import Constraint, Expr
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.expressions import apply
 from motet.compiler.scheduling.shapes import PASSED_ON, Shapes
 
 _EQUAL = 0  # of arith.cmpi's predicates

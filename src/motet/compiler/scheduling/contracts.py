@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from motet.artifact.contracts import KernelContract
+from motet.artifact.expressions import apply, product, substitute
 from motet.artifact.schema import STATUS_BYTES, Expr
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.expressions import apply, product, substitute
 from motet.compiler.kernels.kernel import Size
 from motet.compiler.kernels.packing import packed_elements
 from motet.compiler.scheduling.schedule import Compiled

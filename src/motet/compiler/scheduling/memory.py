@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from motet.artifact.expressions import apply, round_up
 from motet.artifact.schema import Expr
-from motet.compiler.ir.expressions import apply, round_up
 from motet.graphs.order import members
 
 _ALIGNMENT = 64  # of every buffer in an arena, bytes

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from motet.artifact.expressions import apply, at_most
 from motet.artifact.schema import Expr
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.expressions import apply, at_most
 from motet.compiler.scheduling.shapes import PASSED_ON, Shapes
 
 _EQUAL, _LESS, _NOT_LESS = 0, 2, 5  # of arith.cmpi's predicates

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from motet.artifact.expressions import apply, at_most, product
 from motet.artifact.schema import Constraint, Expr
 from motet.compiler.ir._mlir import indexing_maps, ir
 from motet.compiler.ir.attributes import reassociation, static_or_none
-from motet.compiler.ir.expressions import apply, at_most, product
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.source_names import source_name
 from motet.compiler.ir.translate import source_location

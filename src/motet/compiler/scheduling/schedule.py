@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from motet.artifact.expressions import apply, product, substitute
 from motet.artifact.schema import STATUS_BYTES, Command, Expr, Parameter, Schedule
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.expressions import apply, product, substitute
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.translate import source_location

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
+from motet.artifact.expressions import apply, product
 from motet.artifact.schema import Expr, Symbol
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, reassociation
-from motet.compiler.ir.expressions import apply, product
 from motet.compiler.ir.program import DIMS
 from motet.compiler.scheduling.carried import written_into
 from motet.errors import CompileError

@@ -10,6 +10,8 @@ from motet.artifact.dtypes import DTYPES
 from motet.artifact.schema import Signature, TensorSpec
 from motet.artifact.visible import visible
 from motet.compiler import pipeline
+from motet.compiler.build.partitioning import Partitioned, partition, read_kernels
+from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Program
@@ -97,10 +99,10 @@ def _typed(array: np.ndarray, dtype: str) -> np.ndarray:
 
 def _signature(program: Program, function: str) -> Signature:
     pipeline.normalise(program)
-    kernels = pipeline.partition(program)
+    kernels = partition(program)
     for candidate in public_functions(program.module):
         if symbol_name(candidate) == function:
-            return pipeline.read_signature(candidate, pipeline.function_shapes(candidate, kernels))
+            return read_signature(candidate, function_shapes(candidate, kernels.functions))
     known = ", ".join(symbol_name(f) for f in public_functions(program.module))
     raise CallError(f"no function {function}; there are: {known}")
 
@@ -115,8 +117,9 @@ def _blame(
 
     entry = next(f for f in public_functions(program.module) if symbol_name(f) == function)
     names = _return_everything(entry)
-    kernels = pipeline.read_kernels(program)
-    built = pipeline.build_partitioned(program, kernels, targets, jobs, lambda what, fraction: None)
+    kernels = read_kernels(program)
+    partitioned = Partitioned(program, kernels, program, kernels)
+    built = pipeline.build_partitioned(partitioned, targets, jobs, lambda what, fraction: None)
     with load(write_artifact(built.manifest, built.members, built.parameters)) as session:
         results = session[function](*inputs)
     results = results if isinstance(results, tuple) else (results,)

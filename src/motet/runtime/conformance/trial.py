@@ -200,6 +200,7 @@ class DeviceTrial:
             self.subject.info.family, target.target, target.triple, [*target.features, *features], [], {}
         )
 
+    # Parameters: those of `record` and `submit` together, all but the first with defaults.
     def launch(
         self, executable: Executable, kernel: str, buffers: Sequence[Buffer], tasks: int = 1,
         sizes: Sequence[int] = (), scratch: int = 0, waits: Sequence[Point] = (), queue: int = 0,

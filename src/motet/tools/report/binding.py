@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.compiler.placement.rates import Rates, RateTable
@@ -12,9 +11,6 @@ from motet.errors import DeviceError, OptionError
 from motet.runtime.device import DeviceInfo, probe
 from motet.runtime.selection import HOST, bind, needed_families, regions_of
 from motet.runtime.uri import family_of, split_uri
-
-if TYPE_CHECKING:
-    from motet.tools.report.measured import Trace
 
 _CLASSES = {
     "contraction": "contraction", "convolution": "convolution", "depthwise": "convolution", "loops": "elementwise",
@@ -61,12 +57,10 @@ def _fastest(rates: Rates) -> float:
 
 
 def bound_devices(
-    manifest: Manifest, bindings: Mapping[str, str], rates: RateTable, trace: Trace | None, where: str
+    manifest: Manifest, bindings: Mapping[str, str], rates: RateTable, where: str
 ) -> list[Bound]:
-    """One for each device of the program, in their order; one without a name where it names none. Raises OptionError
-    for a trace whose devices the artifact has no code for, DeviceError for `bindings` that cannot be."""
-    if trace is not None and trace.devices:
-        return _of_trace(manifest, rates, trace)
+    """One for each device of the program, in their order; one without a name where it names none. Raises DeviceError
+    for `bindings` that cannot be."""
     families = needed_families(manifest.devices, manifest.variants, bindings)
     present = [info for family in families for info in probe(family)]
     try:
@@ -84,19 +78,23 @@ def bound_devices(
     ]
 
 
-def _of_trace(manifest: Manifest, rates: RateTable, trace: Trace) -> list[Bound]:
+def traced_devices(
+    manifest: Manifest, rates: RateTable, traced: Mapping[str, tuple[str, str]], path: str
+) -> list[Bound]:
+    """The devices of the program as the trace `path` has them, by name with URI and target. Raises OptionError for
+    devices that the artifact has no code for."""
     names = [device.name for device in manifest.devices] or [""]
     found: list[Bound] = []
     for name in names:
-        given = trace.devices.get(name)
+        given = traced.get(name)
         if given is None:
-            raise OptionError(f"--trace {trace.path}: a trace of another program: it has no device @{name}; "
-                              f"there are: {', '.join(f'@{each}' for each in trace.devices)}")
+            raise OptionError(f"--trace {path}: a trace of another program: it has no device @{name}; "
+                              f"there are: {', '.join(f'@{each}' for each in traced)}")
         uri, target = given
         family = family_of(uri)
         variants = [v for v in manifest.variants if v.target == target and v.family in (family, "cpu")]
         if not variants and target:
-            raise OptionError(f"--trace {trace.path}: a trace of another program: device {uri} ran code for {target}; "
+            raise OptionError(f"--trace {path}: a trace of another program: device {uri} ran code for {target}; "
                               f"the artifact has {', '.join(v.target for v in manifest.variants)}")
         variant = variants[0] if variants else Variant(family, "", "", [], [], {})
         info = next((info for info in probe(family) if info.uri == split_uri(uri)[0]), DeviceInfo("", uri))

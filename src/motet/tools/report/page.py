@@ -16,7 +16,7 @@ from motet.artifact.reader import Artifact
 from motet.compiler.placement.machine import rates_of_families
 from motet.compiler.placement.rates import RateTable, read_rates
 from motet.errors import OptionError
-from motet.tools.report.binding import Bound, bound_devices
+from motet.tools.report.binding import Bound, bound_devices, traced_devices
 from motet.tools.report.facts import Detail, Facts, details, gather
 from motet.tools.report.graph import graph_svg
 from motet.tools.report.measured import Trace, read_trace
@@ -68,7 +68,11 @@ def render(
             f"--trace {trace.path}: a trace of another program: it is of {trace.function}; {artifact.name} has "
             f"{', '.join(signature.name for signature in manifest.functions) or 'no functions'}"
         )
-    devices = bound_devices(manifest, bindings, rates or rates_of_families(), trace, artifact.name)
+    known_rates = rates or rates_of_families()
+    if trace is not None and trace.devices:
+        devices = traced_devices(manifest, known_rates, trace.devices, trace.path)
+    else:
+        devices = bound_devices(manifest, bindings, known_rates, artifact.name)
     known: dict[str, Detail] = {}
     sections: list[str] = []
     for number, signature in enumerate(manifest.functions):

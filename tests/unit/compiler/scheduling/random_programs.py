@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from tests.unit.runtime.drivers.host.test_native import compile_ir
 
-from motet.artifact.expressions import combine, evaluate
+from motet.artifact.expressions import apply, evaluate
 from motet.artifact.schema import Command, Expr, Schedule, Signature, Symbol, TensorSpec
 from motet.compiler.scheduling.arrangement import Recorded, Storage
 from motet.runtime.drivers.host.loader import NativeCode, load_objects
@@ -96,7 +96,7 @@ class RandomProgram:
             array = self.random.integers(-9, 9, evaluate(extent, self.symbols))
             self.inputs.append(array)
             self.extents.append(extent)
-            self._keep(Storage("input", combine("*", extent, 8), index), extent, array)
+            self._keep(Storage("input", apply("*", extent, 8), index), extent, array)
         self._given = list(self._values)
         self.returned: list[Expr] = []  # the extents of the results
         self._window = int(self.random.integers(2, 30))
@@ -107,7 +107,7 @@ class RandomProgram:
     def _length(self) -> Expr:
         if self.symbols and self.random.random() < 0.6:
             factor = int(self.random.integers(1, 4))
-            return combine("*", str(self.random.choice([*self.symbols])), factor)
+            return apply("*", str(self.random.choice([*self.symbols])), factor)
         return int(self.random.choice([1, 2, 7, 8, 9, 31, 64, 100, 200]))
 
     def _keep(self, storage: Storage, extent: Expr, value: np.ndarray) -> None:
@@ -123,7 +123,7 @@ class RandomProgram:
         left, right = self._choose(), self._choose()
         a, b, extent = self._values[left], self._values[right], self._length()
         na, nb, count = self._counts[left], self._counts[right], evaluate(extent, self.symbols)
-        out = Storage("arena", combine("*", extent, 8))
+        out = Storage("arena", apply("*", extent, 8))
         addend = int(self.random.integers(100))
         seconds = float(self.random.random())
         if self.random.random() < 0.8:
@@ -132,7 +132,7 @@ class RandomProgram:
             self.recorded.append(Recorded(command, [left, right, out], 2, seconds, over))
             self._keep(out, extent, mix(a, b, count, addend))
             return
-        work = Storage("arena", combine("*", extent, 8))
+        work = Storage("arena", apply("*", extent, 8))
         used = [left, right, out, work]
         begin = Command("dispatch", [], "begin", extent, [na, nb, addend])
         finish = Command("dispatch", [], "finish", extent, [extent, nb, 1])

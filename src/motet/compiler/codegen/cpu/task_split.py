@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.addressing import Frame, Nest, delinearise
 from motet.compiler.codegen.cpu.emit.builder import Index
-from motet.compiler.ir.expressions import apply, ceildiv
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.strides import Extent
 

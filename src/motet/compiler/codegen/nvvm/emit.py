@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from motet.artifact.expressions import apply, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.backend import whole_operands
 from motet.compiler.codegen.nvvm.body import make_body
@@ -21,7 +22,6 @@ from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.codegen.nvvm.shared import gather_shared
 from motet.compiler.codegen.nvvm.written import Written, constant, read_written
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.expressions import apply, product
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import Phase, item_bytes
 from motet.compiler.kernels.reader.reading import dtype_of

@@ -18,6 +18,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.attention import attention
 from motet.compiler.codegen.triton.attention import decode as attention_decode
@@ -33,7 +34,6 @@ from motet.compiler.codegen.triton.rows.loops import Task
 from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.codegen.triton.text.writer import STATUS, gathered, is_wide, source_of
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.attention.matching import match as match_attention
 from motet.compiler.kernels.cost import flops, traffic

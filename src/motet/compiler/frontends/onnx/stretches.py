@@ -14,10 +14,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from motet.artifact.expressions import substitute, symbols_of
 from motet.artifact.schema import Expr
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.expressions import substitute, symbols_of
 from motet.compiler.scheduling.shapes import Shapes
+from motet.errors import CallError
 
 _SMALL = (1, 2, 3, 4, 5, 7, 8, 9)
 _SAMPLES = 32
@@ -105,7 +106,7 @@ def _samples(symbols: list[str]) -> Iterator[dict[str, Expr]]:
 def _value(expression: Expr, values: dict[str, Expr]) -> Expr | None:
     try:
         return substitute(expression, values)
-    except ZeroDivisionError:
+    except CallError:
         return None
 
 

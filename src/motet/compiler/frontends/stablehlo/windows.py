@@ -69,22 +69,22 @@ def _write(op: ir.Operation) -> None:
         (count,), x.element,
     )  # fmt: skip
     select, scatter = (region.blocks[0] for region in op.regions)
+    w.replace([w.reshape(scattered, x.shape)], lambda written: _fill(written, select, scatter))
 
-    def fill(written: list[ir.Operation]) -> None:
-        """Puts the two bodies where the text has stand-ins for them."""
-        for new in written:
-            if new.name == "stablehlo.reduce_window":
-                block = new.regions[0].blocks[0]
-                stand_in = block.operations[0].operation
-                (selected,) = copy_body(select, [block.arguments[0], block.arguments[2]], stand_in)
-                stand_in.results[0].replace_all_uses_with(selected)
-                stand_in.erase()
-            elif new.name == "stablehlo.scatter":
-                block = new.regions[0].blocks[0]
-                end = block.operations[0].operation
-                end.operands[0] = copy_body(scatter, list(block.arguments), end)[0]
 
-    w.replace([w.reshape(scattered, x.shape)], fill)
+def _fill(written: list[ir.Operation], select: ir.Block, scatter: ir.Block) -> None:
+    """Puts the two bodies where the text has stand-ins for them."""
+    for new in written:
+        if new.name == "stablehlo.reduce_window":
+            block = new.regions[0].blocks[0]
+            stand_in = block.operations[0].operation
+            (selected,) = copy_body(select, [block.arguments[0], block.arguments[2]], stand_in)
+            stand_in.results[0].replace_all_uses_with(selected)
+            stand_in.erase()
+        elif new.name == "stablehlo.scatter":
+            block = new.regions[0].blocks[0]
+            end = block.operations[0].operation
+            end.operands[0] = copy_body(scatter, list(block.arguments), end)[0]
 
 
 __all__ = ["select_then_scatter"]

@@ -34,7 +34,7 @@ def cuda_units() -> Mapping[str, Mapping[str, bytes]]:
 def _files(name: str, buffers: int, sizes: tuple[str, ...], text: str) -> dict[str, bytes]:
     description = {
         "kernel": name, "entry": name, "warps": 1, "ctas": 1, "shared": 0, "scratch": 0, "registers": 0, "spills": 0,
-        "buffers": buffers, "sizes": list(sizes),
+        "buffers": buffers, "sizes": list(sizes), "waits": False,
     }
     return {f"{_FOLDER}{name}.ptx": text.encode(), f"{_FOLDER}{name}.json": json.dumps(description).encode()}
 

@@ -1,16 +1,12 @@
 """Code on a GPU: the kernels of a variant, each a binary or PTX and a description of how it is launched.
 
-A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`:
+A kernel K comes as two objects, `…/K.cubin` or `…/K.ptx` and `…/K.json`, a `Launch` (`artifact/launch.py`):
 
     {"kernel": "K", "entry": "k_0", "warps": 4, "ctas": 1, "shared": 49152, "scratch": 0, "registers": 64,
      "spills": 0, "buffers": 3, "sizes": ["i32", "i32"], "waits": true}
 
-`entry` is its name in the binary, `shared` its dynamic shared memory in bytes, `scratch` the bytes of global memory
-that each of its programs works in; `threads`, where it is there, is the exact number of threads of a block; `waits`
-says that it waits for what it depends on by itself, before it touches memory, so that it may be launched earlier. Its
-parameters are `buffers` pointers, the sizes, and two pointers more: the scratch of all programs, and 0. Other objects
-(`K.py`, the source) are not looked at. `library`, where it is there, is a call of cuBLASLt's that does the same
-(`artifact/library.py`): where the library is installed and takes it, it runs instead of the kernel.
+Other objects (`K.py`, the source) are not read. `library`, where it is present, is a call of cuBLASLt that does the
+same (`artifact/library.py`): it runs instead of the kernel where the library is installed and accepts it.
 """
 
 from __future__ import annotations
@@ -19,11 +15,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 import msgspec
 import numpy as np
 
+from motet.artifact.launch import Launch
 from motet.artifact.library import UnknownLibrary, read_call
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
@@ -45,29 +41,11 @@ _OWN_CODE = 9, 0  # from this compute capability on, there is code for one alone
 _SIZES: Mapping[str, tuple[int, int]] = {"i32": (-(1 << 31), 1 << 32), "i64": (-(1 << 63), 1 << 63)}
 
 
-class KernelFacts(msgspec.Struct, frozen=True):
-    """What the description of a kernel says; see above."""
-
-    kernel: str
-    entry: str
-    warps: int
-    shared: int
-    buffers: int
-    sizes: list[str]
-    ctas: int = 1
-    scratch: int = 0
-    registers: int = 0
-    spills: int = 0
-    threads: int = 0
-    waits: bool = False
-    library: dict[str, Any] | None = None
-
-
 @dataclass(frozen=True)
 class CudaKernel:
     """A kernel, ready to launch; `matmul`, where it is there, runs in its place."""
 
-    facts: KernelFacts
+    facts: Launch
     function: Handle
     matmul: Matmul | None = None
 
@@ -124,7 +102,7 @@ def load_kernels(
     """Loads what `names` call `objects`, into modules that are `resources`. Raises DeviceError, CudaError for a GPU
     that is lost."""
     images: dict[str, tuple[str, bytes]] = {}
-    facts: dict[str, tuple[str, KernelFacts]] = {}
+    facts: dict[str, tuple[str, Launch]] = {}
     for index, content in enumerate(objects):
         name = names[index] if index < len(names) else f"object {index}"
         path = PurePosixPath(name)
@@ -178,14 +156,14 @@ def _listed(names: Sequence[str]) -> str:
     return f"kernel {names[0]} runs" if len(names) == 1 else f"kernel {names[0]} and {len(names) - 1} more run"
 
 
-def _read_facts(device: str, name: str, content: bytes) -> KernelFacts:
+def _read_facts(device: str, name: str, content: bytes) -> Launch:
     try:
-        return msgspec.json.decode(content, type=KernelFacts)
+        return msgspec.json.decode(content, type=Launch)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DeviceError(f"device {device}: load: {name}: {error}") from error
 
 
-def _check_facts(device: str, name: str, facts: KernelFacts, most_shared: int) -> None:
+def _check_facts(device: str, name: str, facts: Launch, most_shared: int) -> None:
     if facts.ctas not in _CLUSTERS:
         raise DeviceError(f"device {device}: load: {name}: {facts.ctas} blocks a cluster; expected 1, 2, 4 or 8")
     if not 1 <= facts.warps <= 32:
@@ -205,7 +183,7 @@ def _check_facts(device: str, name: str, facts: KernelFacts, most_shared: int) -
         raise DeviceError(f"device {device}: load: {name}: a size of type {unknown[0]}; expected {' or '.join(_SIZES)}")
 
 
-def _more_shared(facts: KernelFacts, most: int) -> int:
+def _more_shared(facts: Launch, most: int) -> int:
     """The shared memory that the driver has to be asked for; 0 for what every kernel may have."""
     if facts.shared <= _PLAIN_SHARED:
         return 0

@@ -11,6 +11,7 @@ from tests.unit.compiler.codegen.cpu.harness import DTYPES, Executable, native_t
 from tests.unit.compiler.codegen.whole_texts import SCATTER, SCATTER_OF_NUMBERS, load, scan, sort
 
 from motet.compiler import pipeline
+from motet.compiler.build.partitioning import partition
 from motet.compiler.codegen.cpu.ext import sorts
 from motet.compiler.codegen.cpu.ext.whole_operations import emit_whole
 from motet.compiler.ir._mlir import ir
@@ -25,7 +26,7 @@ def build(text: str, target: CpuTarget | None = None) -> Executable:
     program = load(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        (function,) = pipeline.partition(program).functions.values()
+        (function,) = partition(program).functions.values()
         kernel, code = emit_whole(function, target or native_target())
     return Executable(kernel, code, target)
 

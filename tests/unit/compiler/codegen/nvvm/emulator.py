@@ -15,6 +15,10 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
 from motet.compiler import pipeline
+from motet.compiler.build.parameters import pack_parameters
+from motet.compiler.build.partitioning import partition
+from motet.compiler.build.signatures import function_shapes, read_signature
+from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.nvvm.program import Function, NvvmCode
 from motet.compiler.frontends.mlir import load_mlir
@@ -35,14 +39,14 @@ def run_launches(text: str, inputs: Sequence[Array], target: str = "cuda:sm_90a"
     backend = backend_of(resolve_target(target))
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        kernels = pipeline.partition(program)
+        kernels = partition(program)
         functions = public_functions(program.module)
-        compiled = pipeline.compile_kernels(functions, kernels, backend)
-        shapes = pipeline.function_shapes(functions[0], kernels)
+        compiled = compile_kernels(functions, kernels, backend)
+        shapes = function_shapes(functions[0], kernels.functions)
         store = ParameterStore(program.parameters)
         schedule = schedule_function(functions[0], shapes, compiled, store)
-        arrays, entries = pipeline.pack_parameters(store)
-        signature = pipeline.read_signature(functions[0], shapes)
+        arrays, entries = pack_parameters(store)
+        signature = read_signature(functions[0], shapes)
     made: dict[str, Function] = {}
     for entry in compiled.values():
         assert isinstance(entry.code, NvvmCode), entry.code.kind

@@ -22,6 +22,10 @@ from motet.artifact.expressions import evaluate
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import STATUS_BYTES, Schedule
 from motet.compiler import pipeline
+from motet.compiler.build.parameters import pack_parameters
+from motet.compiler.build.partitioning import fuse_for_gpu, partition
+from motet.compiler.build.signatures import function_shapes, read_signature
+from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.text.scalars import pointer_type
@@ -55,16 +59,16 @@ def generate(text: str, target: GpuTarget = SM_90A, function: str = "main") -> G
     program = load_mlir(text, "test.mlir")
     with program.module.context, ir.Location.unknown():
         pipeline.normalise(program)
-        pipeline.fuse_for_gpu(program, [target])
-        kernels = pipeline.partition(program)
+        fuse_for_gpu(program, [target])
+        kernels = partition(program)
         functions = public_functions(program.module)
-        compiled = pipeline.compile_kernels(functions, kernels, backend_of(target))
+        compiled = compile_kernels(functions, kernels, backend_of(target))
         entry = next(one for one in functions if symbol_name(one) == function)
-        shapes = pipeline.function_shapes(entry, kernels)
+        shapes = function_shapes(entry, kernels.functions)
         store = ParameterStore(program.parameters)
         schedule = schedule_function(entry, shapes, compiled, store)
-        arrays, entries = pipeline.pack_parameters(store)
-        signature = pipeline.read_signature(entry, shapes)
+        arrays, entries = pack_parameters(store)
+        signature = read_signature(entry, shapes)
     codes = [one.code for one in compiled.values() if isinstance(one.code, TritonCode)]
     programs = {program.symbol: program for code in codes for program in code.programs}
     return Generated(schedule, signature, programs, [code.kind for code in codes], [arrays[e.key] for e in entries])

@@ -16,12 +16,12 @@ from itertools import groupby
 
 from llvmlite import ir
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.cpu.conv.emitter import window_rows
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame, Lanes, balanced, narrow, read_vector, widen
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.convolution import Window, match_windows, window_of
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.cpu.conv.plan import Plan
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
@@ -21,7 +22,6 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
     write_vector,
 )
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.convolution import Convolution, Window
 from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
 from motet.compiler.kernels.strides import Place

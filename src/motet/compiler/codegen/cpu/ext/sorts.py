@@ -25,13 +25,13 @@ from typing import Any
 
 from llvmlite import ir
 
+from motet.artifact.expressions import apply, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.addressing import Frame
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Builder, Index
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, storage_type
 from motet.compiler.codegen.cpu.emit.vector_math import Value, like, same_lanes
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.ir.expressions import apply, product
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import ITEM_BITS, KernelCode, Phase
 from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import Frame
-from motet.compiler.ir.expressions import ceildiv, product
 from motet.compiler.kernels.strides import Extent, product_of
 
 Range = tuple[Index, Index]

@@ -22,6 +22,7 @@ from typing import Literal
 
 from llvmlite import ir
 
+from motet.artifact.expressions import apply, ceildiv, product, round_up
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
@@ -32,7 +33,6 @@ from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, Lines, packing_
 from motet.compiler.codegen.cpu.gemm_int8.plan import Plan, make_plan, needs_row_sums, used_loops, worth_aligning
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct, Factor, match
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Operands
-from motet.compiler.ir.expressions import apply, ceildiv, product, round_up
 from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase

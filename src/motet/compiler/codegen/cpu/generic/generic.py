@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from motet.artifact.expressions import apply
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.elementary import call_elementary, define_elementary
 from motet.compiler.codegen.cpu.generic.check_exits import define_exit, exit_on_failure
@@ -26,7 +27,6 @@ from motet.compiler.codegen.cpu.rows.tasks import PRIVATE, Rows, mark_private, s
 from motet.compiler.codegen.llvm.text import to_llvmlite
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
-from motet.compiler.ir.expressions import apply
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.guard_divisions import guard_divisions
 from motet.compiler.ir.program import checks_indices

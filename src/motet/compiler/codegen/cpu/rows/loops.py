@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.addressing import (
     STREAM,
@@ -34,7 +35,6 @@ from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant,
 from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.codegen.cpu.rows import rows
 from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.cost import flops, guess, traffic
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
 from motet.compiler.kernels.kernel import Value as KernelValue

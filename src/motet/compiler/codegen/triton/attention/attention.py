@@ -24,13 +24,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.attention.scores import Scores
 from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded, storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, source_of
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.attention.description import Attention, Piece
 from motet.compiler.kernels.kernel import Access, Kernel, item_bytes
 from motet.compiler.kernels.strides import ONE, Extent, Place

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.attention.attention import (
     LEAST,
@@ -27,7 +28,6 @@ from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, tota
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.kernel import Size, Value
 from motet.compiler.kernels.strides import Extent

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.triton.attention.attention import LOG2_E, LOWEST, Space, stored_by
 from motet.compiler.codegen.triton.attention.operand_layout import matrices_of
 from motet.compiler.codegen.triton.attention.scores import Scores
@@ -28,7 +29,6 @@ from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, rounded, storage_type, to_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, symbol_name
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.strides import Place
 
 _HEAD = '''import triton

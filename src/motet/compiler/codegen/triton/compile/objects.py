@@ -108,7 +108,8 @@ def members_of(program: Program, made: Made, target: GpuTarget, name: str = "") 
     name = name or program.symbol
     launch = Launch(
         name, made.entry, made.warps, form.blocks, made.shared, made.scratch, made.registers, made.spills,
-        len(program.buffers), list(program.sizes), made.waits, program.call,
+        len(program.buffers), list(program.sizes), made.waits,
+        None if program.call is None else msgspec.to_builtins(program.call),
     )
     path = f"executables/{target.family}/{target.name}/{name}"
     return {

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from motet.artifact.expressions import apply
 from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, total
 from motet.compiler.codegen.triton.rows.reductions import combine, narrowed
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed, source_of
-from motet.compiler.ir.expressions import apply
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.rows import Rows, match_rows

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.text.program import Form, Program, TritonCode
 from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.codegen.triton.text.writer import STATUS, is_wide, symbol_name
-from motet.compiler.ir.expressions import apply, ceildiv
 from motet.compiler.kernels.kernel import Kernel, Phase, item_bytes
 from motet.compiler.kernels.linalg_ext import Operand, Whole, product
 from motet.compiler.kernels.strides import ONE, Extent

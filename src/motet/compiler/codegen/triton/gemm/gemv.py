@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.triton.gemm.products import Contraction, finish
 from motet.compiler.codegen.triton.rows.loops import Loop, ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import FLOATS, carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE, Place

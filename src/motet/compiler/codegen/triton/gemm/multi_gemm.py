@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.triton.gemm import multi_persistent as joined_ring
 from motet.compiler.codegen.triton.gemm.multi_matching import (
     MOST,
@@ -24,7 +25,6 @@ from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, tota
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, from_storage
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.strides import Extent, Place

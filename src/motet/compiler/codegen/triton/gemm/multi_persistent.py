@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.triton.gemm.multi_matching import (
     Joined,
     Sums,
@@ -30,7 +31,6 @@ from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import storage_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix
 from motet.compiler.codegen.triton.gemm.persistent_text import RingWriter, module
 from motet.compiler.codegen.triton.gemm.persistent_tiles import Parts, Ring
@@ -20,7 +21,6 @@ from motet.compiler.codegen.triton.gemm.tiles import RATES, Problem, stored_as
 from motet.compiler.codegen.triton.rows.loops import ceiling, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.writer import Coordinate
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.targets.gpu import GpuTarget
 

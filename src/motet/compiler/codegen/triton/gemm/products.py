@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.gemm.operand_layout import Matrix, matrix_of
 from motet.compiler.codegen.triton.gemm.tiles import PRECISIONS, Tile, stored_as
@@ -13,7 +14,6 @@ from motet.compiler.codegen.triton.rows.loops import Loop, Task, ceiling, power_
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.strides import Extent, Place
 
 _TOGETHER = 128  # tiles that are made at a time

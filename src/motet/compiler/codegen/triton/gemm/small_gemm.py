@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from motet.artifact.expressions import product
 from motet.compiler.codegen.triton.gemm.products import Contraction, finish
 from motet.compiler.codegen.triton.rows.loops import ceiling, power_of_two, total
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import carried_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, is_windowed
-from motet.compiler.ir.expressions import product
 from motet.compiler.kernels.strides import Place
 from motet.compiler.targets.gpu import GpuTarget
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.triton.rows.reductions import combine
 from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.codegen.triton.text.scalars import constant, rounded
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer, gathered, output_dtypes, source_of
-from motet.compiler.ir.expressions import ceildiv, product
 from motet.compiler.kernels.epilogue import Epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.reduction import Reduction, match_reductions

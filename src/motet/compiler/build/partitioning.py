@@ -1,0 +1,117 @@
+"""Divides a program into kernels, which are functions, and reads each of them into stages where it has that form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from motet.compiler.codegen.backend import Backend
+from motet.compiler.codegen.backends import backend_of
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import symbol_name
+from motet.compiler.ir.launches import LAUNCH
+from motet.compiler.ir.program import Program
+from motet.compiler.kernels.attention.matching import is_attention
+from motet.compiler.kernels.compose import compose
+from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.reader.function_reader import read_kernel
+from motet.compiler.kernels.reader.reading import Unreadable
+from motet.compiler.kernels.verify import checked
+from motet.compiler.passes.fuse.outline_kernels import KIND
+from motet.compiler.passes.pipelines import FUSE_FOR_GPU, OUTLINE
+from motet.compiler.passes.running import run_steps
+from motet.compiler.targets.family import Target
+
+
+@dataclass
+class Kernels:
+    """The kernels of a partitioned program: their functions, and those that could be read into stages."""
+
+    functions: dict[str, ir.Operation]
+    readable: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    reasons: dict[str, str] = field(default_factory=dict[str, str])  # why the others could not
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A program and its kernels as targets get them; `gpu_program`, which may be `program` itself, is for those that
+    have attention as one kernel. Both programs share their parameters."""
+
+    program: Program
+    kernels: Kernels
+    gpu_program: Program
+    gpu_kernels: Kernels
+
+    def of(self, target: Target) -> tuple[Program, Kernels]:
+        """The program that `target` gets, and its kernels."""
+        fused = backend_of(target).attends
+        return (self.gpu_program, self.gpu_kernels) if fused else (self.program, self.kernels)
+
+
+def partition_for(program: Program, targets: Sequence[Target]) -> Partitioned:
+    """Partition `program`, normalised, for all of `targets`."""
+    gpu_program = fuse_for_gpu(program, targets)
+    kernels = partition(program)
+    return Partitioned(program, kernels, gpu_program, partition_for_gpu(gpu_program, program, kernels))
+
+
+def partition(program: Program) -> Kernels:
+    """Kernels as functions of their own, each read into stages where it has that form."""
+    run_steps(OUTLINE, program)
+    return read_kernels(program)
+
+
+def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
+    """`program`, normalised, as those of `targets` get it that have attention as one kernel (`FUSE_FOR_GPU`). It is
+    `program` itself if no target has, if all have, which changes it in place, or if there is nothing to fuse."""
+    backends = [backend for backend in map(backend_of, targets) if backend.attends]
+    if not backends:
+        return program
+    if len(backends) == len(targets):
+        _run_gpu_passes(program, backends)
+        return program
+    text = program.module.operation.get_asm(enable_debug_info=True)
+    copy = Program(ir.Module.parse(text, context=program.module.context), program.parameters, program.placement)
+    changed = _run_gpu_passes(copy, backends)
+    program.parameters = copy.parameters  # both share them, with those that were made of others
+    return copy if changed else program
+
+
+def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
+    def fuses(kernel: Kernel) -> bool:
+        return is_attention(kernel) and all(backend.fuses(kernel) for backend in backends)
+
+    def joins(products: Sequence[ProductShape]) -> bool:
+        return all(backend.joins(products) for backend in backends)
+
+    options = {"fuse-attention": {"accepts": fuses}, "fuse-multi-gemm": {"accepts": joins}}
+    return run_steps(FUSE_FOR_GPU, program, options)
+
+
+def partition_for_gpu(gpu_program: Program, program: Program, kernels: Kernels) -> Kernels:
+    """Partition `gpu_program` where it is another than `program`, whose kernels are `kernels`. Both share their
+    parameters: what was folded for one is not folded again."""
+    if gpu_program is program:
+        return kernels
+    gpu_program.parameters = program.parameters
+    return partition(gpu_program)
+
+
+def read_kernels(program: Program) -> Kernels:
+    """The kernels of a program whose kernels are functions of their own."""
+    functions = {
+        symbol_name(entry.operation): entry.operation
+        for entry in program.module.body.operations
+        if KIND in entry.operation.attributes
+    }
+    kernels = Kernels(functions)
+    for name, function in functions.items():
+        if LAUNCH in function.attributes:
+            kernels.reasons[name] = "a launch as it was written"
+            continue
+        try:
+            kernels.readable[name] = checked(compose(checked(read_kernel(function), "reading")), "compose")
+        except Unreadable as reason:
+            kernels.reasons[name] = str(reason)
+    return kernels

@@ -1,0 +1,208 @@
+"""Makes the code and the schedules of a partitioned program for one target."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from motet.artifact.contracts import TargetContract, add_contract
+from motet.artifact.schema import KernelInfo, Schedule, Variant
+from motet.compiler.build.partitioning import Kernels
+from motet.compiler.build.signatures import function_shapes
+from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, launched, places_of
+from motet.compiler.codegen.backends import backend_of
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import public_functions, symbol_name
+from motet.compiler.ir.program import Program
+from motet.compiler.ir.translate import source_location
+from motet.compiler.kernels.kernel import Kernel, KernelCode, structure
+from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, order_temporaries
+from motet.compiler.kernels.verify import checked
+from motet.compiler.passes.fuse.outline_kernels import KIND
+from motet.compiler.scheduling.arrangement import Options
+from motet.compiler.scheduling.concurrency import FILLING
+from motet.compiler.scheduling.contracts import contracts_of
+from motet.compiler.scheduling.schedule import RENAMING, Compiled, ParameterStore, schedule_function
+from motet.compiler.targets.families import families
+from motet.compiler.targets.family import Target
+from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.tuning.candidates import Candidates, make_candidates
+from motet.compiler.tuning.kernels import DEFAULT, Choice
+
+
+@dataclass(frozen=True)
+class VariantOptions:
+    """Arenas have at most `memory_limit` bytes, where given. `candidates` asks for schedules to choose from; `choice`
+    says which forms of kernels are kept."""
+
+    memory_limit: int | None = None
+    candidates: bool = False
+    choice: Choice = DEFAULT
+
+
+PLAIN = VariantOptions()
+
+
+@dataclass
+class Output:
+    """What the variants of an artifact share and add to: the parameters in use, the members, which unit each of the
+    objects is of, and, by target, the schedules to choose from."""
+
+    store: ParameterStore
+    members: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    made: Objects = field(default_factory=Objects)
+    candidates: dict[str, Candidates] = field(default_factory=dict[str, Candidates])
+
+
+def build_variant(
+    functions: list[ir.Operation], kernels: Kernels, target: Target, jobs: int, output: Output,
+    options: VariantOptions = PLAIN, meanwhile: Callable[[], None] | None = None,
+) -> Variant:
+    """Code and schedules of `functions` for one target, which are added to `output`. Units that are the same for the
+    target's base are its objects. `meanwhile` is called where other processes make code, when all uses of parameters
+    are known."""
+    scheduling = Options(options.memory_limit, families()[target.family].streams, _filling(target))
+    backend = backend_of(target, options.choice)
+    drafted = compile_kernels(functions, kernels, backend)
+    begun = backend.begin(drafted, jobs)
+    shapes = {symbol_name(function): (function, function_shapes(function, kernels.functions)) for function in functions}
+
+    def scheduled(compiled: Mapping[str, Compiled]) -> dict[str, Schedule]:
+        return {
+            name: schedule_function(*known, compiled, output.store, scheduling) for name, known in shapes.items()
+        }
+
+    draft = scheduled(drafted) if begun is not None else {}
+    if begun is not None and meanwhile is not None:
+        meanwhile()
+    try:
+        compiled, paths = backend.assemble(drafted, jobs, output.members, output.made, begun)
+    except UnloadableCode as refusal:
+        raise _unloadable(refusal, drafted, kernels) from None
+    # What was taken is mostly what was expected: launches are then those of the draft.
+    expected = all(entry.code.phases == drafted[name].code.phases for name, entry in compiled.items())
+    schedules = draft if begun is not None and expected else scheduled(compiled)
+    kernel_contracts = contracts_of(compiled, kernels.functions)
+    add_contract(output.members, TargetContract(
+        target.family, target.name, target.triple, list(target.requires), paths, kernel_contracts,
+    ))
+    found: Candidates = {}
+    if options.candidates:
+        for name, known in shapes.items():
+            make = functools.partial(schedule_function, *known, compiled, output.store)
+            found[name] = make_candidates(make, scheduling)
+    output.candidates[target.name] = found
+    return Variant(
+        family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
+        schedules=schedules, kernels=_kernel_infos(kernels, compiled),
+    )
+
+
+def _filling(target: Target) -> int:
+    """How many tasks of a command leave no room for another one's, at least."""
+    return max(FILLING, target.processors) if isinstance(target, GpuTarget) else FILLING
+
+
+def _unloadable(refusal: UnloadableCode, compiled: Mapping[str, Compiled], kernels: Kernels) -> NoCode:
+    functions = [
+        kernels.functions[name] for name, entry in compiled.items()
+        if any(phase.symbol == refusal.symbol for phase in entry.code.phases)
+    ]
+    location = source_location(functions[0]) if functions else None
+    return NoCode(refusal.message, location, frozenset[str]().union(*map(places_of, functions)))
+
+
+def compile_kernels(functions: list[ir.Operation], kernels: Kernels, backend: Backend) -> dict[str, Compiled]:
+    """Code for every kernel, by the class that takes it or by the generic path."""
+    laid_out, codes = generate_all(functions, kernels, backend)
+    called = {callee(e.operation) for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)}
+    return {
+        name: _compiled(name, kernels, laid_out, codes[name], backend) for name in kernels.functions if name in called
+    }
+
+
+def _is_call(entry: ir.Operation) -> bool:
+    return entry.operation.name == "func.call"
+
+
+def kernel_text(program: Program, kernels: Kernels, target: Target, stage: str) -> str:
+    """A partitioned program's kernels as `--emit` shows them at `llvm` or `assembly`."""
+    backend = backend_of(target)
+    return backend.text(compile_kernels(public_functions(program.module), kernels, backend), stage)
+
+
+def generate_all(
+    functions: list[ir.Operation], kernels: Kernels, backend: Backend
+) -> tuple[dict[str, Kernel], dict[str, KernelCode | None]]:
+    """Kernels with their data layouts, and code for those that some class takes.
+
+    A kernel that no class takes with the layouts chosen for it makes its data row-major, and the choice is
+    made again.
+    """
+    row_major_only: frozenset[str] = frozenset()
+    made: dict[Kernel, KernelCode | None] = {}
+    while True:
+        laid_out: dict[str, Kernel] = {}
+        for function in functions:
+            block = function.regions[0].blocks[0]
+            orders = choose_orders(block, kernels.readable, row_major_only)
+            for entry in block.operations:
+                if entry.operation.name == "func.call" and callee(entry.operation) in kernels.readable:
+                    name = callee(entry.operation)
+                    laid_out[name] = _with_orders(kernels.readable[name], entry.operation, orders)
+        codes: dict[str, KernelCode | None] = {}
+        refused: set[str] = set()
+        for name, kernel in laid_out.items():
+            key = structure(kernel)
+            if key not in made:
+                made[key] = _generated(kernel, kernels.functions[name], backend)
+            codes[name] = made[key]
+            moved = any(value.order != tuple(range(value.rank)) for value in kernel.values)
+            if codes[name] is None and moved:
+                refused.add(name)
+        if not refused:
+            return laid_out, {name: codes.get(name) for name in kernels.functions}
+        row_major_only |= refused
+
+
+def _generated(kernel: Kernel, function: ir.Operation, backend: Backend) -> KernelCode | None:
+    if is_renaming(kernel):
+        return KernelCode(RENAMING, "", ())
+    try:
+        return backend.generate(kernel)
+    except NoCode as refusal:
+        raise NoCode(refusal.message, refusal.location, places_of(function)) from None
+
+
+def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, tuple[int, ...]]) -> Kernel:
+    operands = iter(kernel.arguments)
+    results = iter(call.results)
+    values = []
+    for value in kernel.values:
+        if value.role in ("argument", "constant"):
+            order = orders.get(call.operands[next(operands)])
+        elif value.role == "result":
+            order = orders.get(next(results))
+        else:
+            order = None
+        values.append(value if order is None else replace(value, order=order))
+    return checked(order_temporaries(replace(kernel, values=tuple(values))), "the choice of layouts")
+
+
+def _compiled(
+    name: str, kernels: Kernels, laid_out: Mapping[str, Kernel], code: KernelCode | None, backend: Backend
+) -> Compiled:
+    if code is None:
+        return backend.generic(kernels.functions[name], name, kernels.reasons.get(name, ""))
+    return launched(laid_out[name], code)
+
+
+def _kernel_infos(kernels: Kernels, compiled: Mapping[str, Compiled]) -> list[KernelInfo]:
+    return [
+        KernelInfo(
+            name=name, kind=entry.code.kind, flops=entry.code.flops, bytes=entry.code.bytes,
+            source=kernels.reasons.get(name, "") or ir.StringAttr(kernels.functions[name].attributes[KIND]).value,
+        )
+        for name, entry in compiled.items()
+    ]
