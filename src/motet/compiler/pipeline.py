@@ -151,7 +151,7 @@ def build_partitioned(
 
     for number, target in enumerate(sorted(wanted, key=lambda target: bool(target.base))):
         progress(f"generate code for {target.name}", 0.2 + 0.7 * number / len(wanted))
-        fused = backend_of(target).attends
+        fused = backend_of(target).fuses_attention
         own_program, own_kernels = (gpu_program, gpu_kernels) if fused else (program, kernels)
         own = [
             function for function in public_functions(own_program.module)
@@ -185,7 +185,7 @@ def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
     names = {target.name for target in targets}
     return [
         target for target in targets
-        if target.base not in names or any(map(backend_of(target).gains, kernels.readable.values()))
+        if target.base not in names or any(map(backend_of(target).improves_on_base, kernels.readable.values()))
     ]
 
 
@@ -227,7 +227,7 @@ def partition(program: Program) -> Kernels:
 def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
     """`program`, normalised, as those of `targets` get it that have attention as one kernel (`FUSE_FOR_GPU`). It is
     `program` itself if no target has, if all have, which changes it in place, or if there is nothing to fuse."""
-    backends = [backend for backend in map(backend_of, targets) if backend.attends]
+    backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
         return program
     if len(backends) == len(targets):
@@ -241,13 +241,13 @@ def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
-    def fuses(kernel: Kernel) -> bool:
-        return is_attention(kernel) and all(backend.fuses(kernel) for backend in backends)
+    def attention_pays(kernel: Kernel) -> bool:
+        return is_attention(kernel) and all(backend.attention_pays(kernel) for backend in backends)
 
-    def joins(products: Sequence[ProductShape]) -> bool:
-        return all(backend.joins(products) for backend in backends)
+    def multi_gemm_pays(products: Sequence[ProductShape]) -> bool:
+        return all(backend.multi_gemm_pays(products) for backend in backends)
 
-    options = {"fuse-attention": {"accepts": fuses}, "fuse-multi-gemm": {"accepts": joins}}
+    options = {"fuse-attention": {"accepts": attention_pays}, "fuse-multi-gemm": {"accepts": multi_gemm_pays}}
     return run_steps(FUSE_FOR_GPU, program, options)
 
 

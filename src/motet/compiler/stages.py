@@ -46,7 +46,7 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int) -> str:
         store = ParameterStore(gpu_program.parameters)
         variants: list[Variant] = []
         for target in targets:
-            fused = backend_of(target).attends
+            fused = backend_of(target).fuses_attention
             own, own_kernels = (gpu_program, gpu_kernels) if fused else (program, kernels)
             functions = public_functions(own.module)
             variants.append(pipeline.build_variant(functions, own_kernels, target, store, jobs, members, made))

@@ -24,19 +24,19 @@ class Backend(Protocol):
     def target(self) -> Target: ...
 
     @property
-    def attends(self) -> bool:
+    def fuses_attention(self) -> bool:
         """Whether attention may be one kernel here (`passes/fuse/fuse_attention.py`)."""
         ...
 
-    def fuses(self, kernel: Kernel) -> bool:
+    def attention_pays(self, kernel: Kernel) -> bool:
         """Whether the attention that `kernel` would be is faster than its parts."""
         ...
 
-    def joins(self, products: Sequence[ProductShape]) -> bool:
+    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
         """Whether `products` whose results meet are faster as one kernel (`passes/fuse/fuse_multi_gemm.py`)."""
         ...
 
-    def gains(self, kernel: Kernel) -> bool:
+    def improves_on_base(self, kernel: Kernel) -> bool:
         """Whether `kernel` is faster than with the target that this one extends."""
         ...
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from motet.compiler.codegen.backend import Objects, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
-from motet.compiler.codegen.cpu.select import gains, generate
+from motet.compiler.codegen.cpu.select import generate, improves_on_base
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, KernelCode
 from motet.compiler.kernels.multi_gemm import ProductShape
@@ -23,17 +23,17 @@ class CpuBackend:
     target: CpuTarget
 
     @property
-    def attends(self) -> bool:
+    def fuses_attention(self) -> bool:
         return False
 
-    def fuses(self, kernel: Kernel) -> bool:
+    def attention_pays(self, kernel: Kernel) -> bool:
         return False
 
-    def joins(self, products: Sequence[ProductShape]) -> bool:
+    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
         return False
 
-    def gains(self, kernel: Kernel) -> bool:
-        return gains(kernel, self.target)
+    def improves_on_base(self, kernel: Kernel) -> bool:
+        return improves_on_base(kernel, self.target)
 
     def generate(self, kernel: Kernel) -> KernelCode | None:
         return generate(kernel, self.target)

@@ -51,17 +51,17 @@ class TritonBackend:
     choice: Choice = DEFAULT
 
     @property
-    def attends(self) -> bool:
+    def fuses_attention(self) -> bool:
         return True
 
-    def fuses(self, kernel: Kernel) -> bool:
+    def attention_pays(self, kernel: Kernel) -> bool:
         found = match(kernel)
         return found is not None and pays(found, self.target)
 
-    def joins(self, products: Sequence[ProductShape]) -> bool:
+    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
         return joined.pays(products, self.target)
 
-    def gains(self, kernel: Kernel) -> bool:
+    def improves_on_base(self, kernel: Kernel) -> bool:
         return True
 
     def generate(self, kernel: Kernel) -> KernelCode:
