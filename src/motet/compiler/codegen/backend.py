@@ -11,6 +11,7 @@ from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.reading import element_bytes
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
+from motet.compiler.tuning.kernels import Choice
 from motet.errors import CompileError, Location
 
 Extents = tuple[tuple[str, str, int, int], ...]  # see `Compiled`
@@ -63,6 +64,25 @@ class Backend(Protocol):
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         """The kernels as `--emit` shows them at `llvm` or `assembly`."""
+        ...
+
+
+class CodeGenerator(Protocol):
+    """What makes back ends: an object, a module will do. `api` is the version of the contract that it was written for,
+    `API_VERSION` of `codegen/backends.py` as it was then.
+
+    The entry-point group `motet.codegen` names it, under the name that a `Family` has as `codegen`. It is loaded when
+    code for such a family is first asked for.
+
+    It may also have `prepare(targets)`, which has loaded meanwhile, in another process, what code for these is made by.
+    """
+
+    api: int
+
+    def open(self, target: Target, choice: Choice) -> Backend:
+        """The back end for one target; `choice` says which forms of kernels are kept. Raises OptionError for a target
+        that it has no code for, and where a package that it is built on is not installed: its text then has the
+        command that installs it."""
         ...
 
 

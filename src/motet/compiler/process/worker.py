@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import logging
 import mmap
 import os
@@ -66,14 +65,13 @@ def work(folder: Path) -> int:
 
 def expect(targets: Sequence[str]) -> None:
     """Have loaded, while this process does something else, what code for these targets is made by."""
-    from motet.compiler.targets.families import resolve_target
-    from motet.compiler.targets.gpu import GpuTarget
+    from motet.compiler.targets.families import HOST, resolve_target
 
-    gpus = [target for target in map(resolve_target, targets) if isinstance(target, GpuTarget)]
-    if gpus and importlib.util.find_spec("triton") is not None:
-        from motet.compiler.codegen.triton.compile.process import start
+    found = [target for target in map(resolve_target, targets) if target.family != HOST]
+    if found:
+        from motet.compiler.codegen.backends import prepare
 
-        start(gpus[0])
+        prepare(found)
 
 
 def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:

@@ -14,6 +14,11 @@ from motet.compiler.kernels.kernel import Kernel, KernelCode
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
+from motet.compiler.targets.family import Target
+from motet.compiler.tuning.kernels import Choice
+from motet.errors import OptionError
+
+api = 1  # the version of the contract that this was written for
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,14 @@ class CpuBackend:
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         units = units_of(compiled)
         return "\n".join(unit.llvm if stage == "llvm" else assembly(unit, self.target) for unit in units)
+
+
+def open(target: Target, choice: Choice) -> CpuBackend:
+    """See `motet.compiler.codegen.backend.CodeGenerator`."""
+    if not isinstance(target, CpuTarget):
+        where = f"target {target.family}:{target.name}"
+        raise OptionError(f"{where}: a {type(target).__name__}; the code generator cpu expects a CpuTarget")
+    return CpuBackend(target)
 
 
 def units_of(compiled: Mapping[str, Compiled]) -> list[Unit]:
