@@ -41,6 +41,16 @@ class Backend(Protocol):
         """Whether `kernel` is faster than with the target that this one extends."""
         ...
 
+    @property
+    def complete(self) -> bool:
+        """Whether there is code for every kernel, so that `obstacle` need not be asked."""
+        ...
+
+    def obstacle(self, function: ir.Operation, kernel: Kernel | None, reason: str) -> str | None:
+        """Why there is no code for a kernel, as far as it is known without making machine code; None if there is.
+        `kernel` is None if `function` could not be read, for `reason`."""
+        ...
+
     def generate(self, kernel: Kernel) -> KernelCode | None:
         """Code for a kernel, or None where only `generic` has some."""
         ...
@@ -87,11 +97,15 @@ class CodeGenerator(Protocol):
 
 
 class NoCode(CompileError):
-    """A kernel that no code can be made for; `places` are the locations of its operations, as text."""
+    """A kernel that no code can be made for, and the `reason`; `places` are the locations of its operations, as
+    text."""
 
-    def __init__(self, message: str, location: Location | None = None, places: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, message: str, location: Location | None = None, places: frozenset[str] = frozenset(), reason: str = ""
+    ) -> None:
         super().__init__(message, location)
         self.places = places
+        self.reason = reason
 
 
 class UnloadableCode(CompileError):

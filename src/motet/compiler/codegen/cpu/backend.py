@@ -40,6 +40,13 @@ class CpuBackend:
     def improves_on_base(self, kernel: Kernel) -> bool:
         return improves_on_base(kernel, self.target)
 
+    @property
+    def complete(self) -> bool:
+        return True
+
+    def obstacle(self, function: ir.Operation, kernel: Kernel | None, reason: str) -> str | None:
+        return None
+
     def generate(self, kernel: Kernel) -> KernelCode | None:
         return generate(kernel, self.target)
 
