@@ -11,6 +11,7 @@ stands for a launch (`ir/launches.py`) becomes a kernel with that function's bod
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,11 @@ class OutlineKernels(Pass):
         return bool(functions)
 
 
+def _identifier(name: str) -> str:
+    """`name` with underscores for what C and Python do not allow: functions may be called `main.values`, or `1`."""
+    return re.sub(r"\W|^(?=\d)", "_", name, flags=re.ASCII)
+
+
 @dataclass(frozen=True)
 class _Cut:
     """One kernel to be: the operations copied into its function, what they read from outside, and what of
@@ -63,7 +69,7 @@ class _Outliner:
         self.module = module
         self.symbols = symbols
         self.function = function
-        self.name = symbol_name(function)
+        self.name = _identifier(symbol_name(function))
         self.block = function.regions[0].blocks[0]
         self.terminator = self.block.operations[len(self.block.operations) - 1].operation
         self.grouping: Grouping = group_block(self.block, SEPARATE_SIBLINGS not in module.operation.attributes)

@@ -19,7 +19,8 @@ import msgspec
 from motet.cache import Cache
 from motet.compiler.codegen.triton.compile.worker import Made, Request, Unit
 
-_SOURCES = ("compiling.py", "cubin.py", "dependent.py", "fences.py", "hsaco.py", "process/worker.py")
+# What decides on the code that Triton makes of a program, next to Triton itself.
+_SOURCES = ("compiling.py", "programmatic_launch.py", "fences.py", "hsaco.py", "worker.py", "../../gpu/cubin.py")
 _VARIABLES = ("TRITON_", "PTXAS", "NVPTX_", "LLVM_", "MLIR_", "DISABLE_", "AMDGCN_")
 
 
