@@ -109,11 +109,18 @@ class NoCode(CompileError):
 
 
 class UnloadableCode(CompileError):
-    """Machine code of the kernel `symbol` that no device of the target can load."""
+    """Machine code of the kernels `symbols` that no device of the target can load; `message` is about the first."""
 
-    def __init__(self, message: str, symbol: str) -> None:
+    def __init__(self, message: str, *symbols: str) -> None:
         super().__init__(message)
-        self.symbol = symbol
+        self.symbols = symbols
+
+
+def all_of(refusals: Sequence[NoCode]) -> NoCode:
+    """The first of `refusals`, with the places of all: what is done again without these operations has code then."""
+    first = refusals[0]
+    places = frozenset[str]().union(*(refusal.places for refusal in refusals))
+    return NoCode(first.message, first.location, places, first.reason)
 
 
 def places_of(function: ir.Operation) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.backend import Objects, launched, whole_operands
+from motet.compiler.codegen.backend import Objects, UnloadableCode, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import generate, improves_on_base
@@ -71,10 +71,16 @@ class CpuBackend:
         target = self.target
         units = units_of(compiled)
         fresh = [unit for unit in units if (target.base, unit) not in made]
+        refusals: list[UnloadableCode] = []
         for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
-            check_imports(unit.name, code, target)
+            try:
+                check_imports(unit.name, code, target)
+            except UnloadableCode as refusal:
+                refusals.append(refusal)
             path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
             members[path] = code
+        if refusals:
+            raise UnloadableCode(refusals[0].message, *(symbol for each in refusals for symbol in each.symbols))
         return dict(compiled), [made.get((target.base, unit)) or made[target.name, unit] for unit in units]
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
