@@ -77,6 +77,30 @@ class Backend(Protocol):
         ...
 
 
+class PlainBackend:
+    """What a back end answers that fuses no attention and no products, and makes machine code in one go: to inherit."""
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    @property
+    def fuses_attention(self) -> bool:
+        return False
+
+    def attention_pays(self, kernel: Kernel) -> bool:
+        return False
+
+    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
+        return False
+
+    def improves_on_base(self, kernel: Kernel) -> bool:
+        return False
+
+    def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
+        return None
+
+
 class CodeGenerator(Protocol):
     """What makes back ends: an object, a module will do. `api` is the version of the contract that it was written for,
     `API_VERSION` of `codegen/backends.py` as it was then.

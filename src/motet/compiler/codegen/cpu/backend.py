@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from motet.compiler.codegen.backend import Objects, UnloadableCode, launched, whole_operands
+from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
 from motet.compiler.codegen.cpu.select import generate, improves_on_base
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, KernelCode
-from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
 from motet.compiler.targets.family import Target
@@ -22,20 +21,10 @@ api = 1  # the version of the contract that this was written for
 
 
 @dataclass(frozen=True)
-class CpuBackend:
+class CpuBackend(PlainBackend):
     """LLVM, for processors."""
 
     target: CpuTarget
-
-    @property
-    def fuses_attention(self) -> bool:
-        return False
-
-    def attention_pays(self, kernel: Kernel) -> bool:
-        return False
-
-    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
-        return False
 
     def improves_on_base(self, kernel: Kernel) -> bool:
         return improves_on_base(kernel, self.target)
@@ -60,9 +49,6 @@ class CpuBackend:
         made = emit_generic(function, name, self.target.gathers)
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
         return whole_operands(function, made.code, extents)
-
-    def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
-        return None
 
     def assemble(
         self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
