@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.integration.conftest import ROOT, environment
 
@@ -102,6 +105,23 @@ def test_what_it_does_not_support_is_refused_by_name(python: Command, tmp_path: 
     (tmp_path / "program.mlir").write_text(PROGRAM)
     [line] = python("-m", "motet", "compile", "program.mlir", "--device", "abacus").stderr.splitlines()
     assert "no code can be made for abacus devices: a reduction; place it elsewhere: abacus,@cpu" in line
+
+
+def test_the_commands_of_the_guide_run_as_printed(python: Command, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "codegen.md").read_text()
+    [program] = re.findall(r"```mlir\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "program.mlir").write_text(program)
+    blocks = re.findall(r"```\n(.*?)```", text, re.DOTALL)
+    commands = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    commands = [words[1:] for words in commands if words[:1] == ["motet"]]
+    assert len(commands) == 4
+    printed = ""
+    for words in commands:
+        outcome = python("-m", "motet", *words)
+        assert outcome.returncode == 0, outcome.stderr
+        printed += outcome.stdout
+    assert f"{np.exp(7 * 0.25 * np.tanh(0.5)):.5f}" in printed
+    assert 'motet.device = "acc"' in printed and 'motet.device = "cpu"' in printed
 
 
 SCALARS = """
