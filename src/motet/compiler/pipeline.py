@@ -126,7 +126,7 @@ def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
     names = {target.name for target in targets}
     return [
         target for target in targets
-        if target.base not in names or any(map(backend_of(target).gains, kernels.readable.values()))
+        if target.base not in names or any(map(backend_of(target).improves_on_base, kernels.readable.values()))
     ]
 
 

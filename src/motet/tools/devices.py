@@ -112,11 +112,14 @@ def _missing(infos: Sequence[DeviceInfo]) -> list[str]:
 def _targets() -> list[str]:
     """What code can be made for, where the compiler is installed."""
     try:
+        from motet.compiler.codegen.backends import families_without_code
         from motet.compiler.targets.families import broken_families, families
     except ImportError:
         return []
-    broken = [f"{name}: no code can be made for it: {_line(reason)}" for name, reason in broken_families().items()]
-    return [*broken, f"code can be made for: {', '.join(families())}"]
+    without = families_without_code()
+    reasons = broken_families() | without
+    broken = [f"{name}: no code can be made for it: {_line(reason)}" for name, reason in reasons.items()]
+    return [*broken, f"code can be made for: {', '.join(name for name in families() if name not in without)}"]
 
 
 def _line(text: str) -> str:

@@ -45,7 +45,7 @@ class Partitioned:
 
     def of(self, target: Target) -> tuple[Program, Kernels]:
         """The program that `target` gets, and its kernels."""
-        fused = backend_of(target).attends
+        fused = backend_of(target).fuses_attention
         return (self.gpu_program, self.gpu_kernels) if fused else (self.program, self.kernels)
 
 
@@ -65,7 +65,7 @@ def partition(program: Program) -> Kernels:
 def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
     """`program`, normalised, as those of `targets` get it that have attention as one kernel (`FUSE_FOR_GPU`). It is
     `program` itself if no target has, if all have, which changes it in place, or if there is nothing to fuse."""
-    backends = [backend for backend in map(backend_of, targets) if backend.attends]
+    backends = [backend for backend in map(backend_of, targets) if backend.fuses_attention]
     if not backends:
         return program
     if len(backends) == len(targets):
@@ -79,13 +79,13 @@ def fuse_for_gpu(program: Program, targets: Sequence[Target]) -> Program:
 
 
 def _run_gpu_passes(program: Program, backends: Sequence[Backend]) -> bool:
-    def fuses(kernel: Kernel) -> bool:
-        return is_attention(kernel) and all(backend.fuses(kernel) for backend in backends)
+    def attention_pays(kernel: Kernel) -> bool:
+        return is_attention(kernel) and all(backend.attention_pays(kernel) for backend in backends)
 
-    def joins(products: Sequence[ProductShape]) -> bool:
-        return all(backend.joins(products) for backend in backends)
+    def multi_gemm_pays(products: Sequence[ProductShape]) -> bool:
+        return all(backend.multi_gemm_pays(products) for backend in backends)
 
-    options = {"fuse-attention": {"accepts": fuses}, "fuse-multi-gemm": {"accepts": joins}}
+    options = {"fuse-attention": {"accepts": attention_pays}, "fuse-multi-gemm": {"accepts": multi_gemm_pays}}
     return run_steps(FUSE_FOR_GPU, program, options)
 
 

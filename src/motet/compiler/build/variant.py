@@ -10,7 +10,7 @@ from motet.artifact.contracts import TargetContract, add_contract
 from motet.artifact.schema import KernelInfo, Schedule, Variant
 from motet.compiler.build.partitioning import Kernels
 from motet.compiler.build.signatures import function_shapes
-from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, launched, places_of
+from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, all_of, launched, places_of
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
@@ -107,7 +107,7 @@ def _filling(target: Target) -> int:
 def _unloadable(refusal: UnloadableCode, compiled: Mapping[str, Compiled], kernels: Kernels) -> NoCode:
     functions = [
         kernels.functions[name] for name, entry in compiled.items()
-        if any(phase.symbol == refusal.symbol for phase in entry.code.phases)
+        if any(phase.symbol in refusal.symbols for phase in entry.code.phases)
     ]
     location = source_location(functions[0]) if functions else None
     return NoCode(refusal.message, location, frozenset[str]().union(*map(places_of, functions)))
@@ -117,9 +117,17 @@ def compile_kernels(functions: list[ir.Operation], kernels: Kernels, backend: Ba
     """Code for every kernel, by the class that takes it or by the generic path."""
     laid_out, codes = generate_all(functions, kernels, backend)
     called = {callee(e.operation) for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)}
-    return {
-        name: _compiled(name, kernels, laid_out, codes[name], backend) for name in kernels.functions if name in called
-    }
+    found: dict[str, Compiled] = {}
+    refusals: list[NoCode] = []
+    for name in kernels.functions:
+        if name in called:
+            try:
+                found[name] = _compiled(name, kernels, laid_out, codes[name], backend)
+            except NoCode as refusal:
+                refusals.append(refusal)
+    if refusals:
+        raise all_of(refusals)
+    return found
 
 
 def _is_call(entry: ir.Operation) -> bool:
@@ -141,7 +149,7 @@ def generate_all(
     made again.
     """
     row_major_only: frozenset[str] = frozenset()
-    made: dict[Kernel, KernelCode | None] = {}
+    made: dict[Kernel, KernelCode | NoCode | None] = {}
     while True:
         laid_out: dict[str, Kernel] = {}
         for function in functions:
@@ -153,26 +161,33 @@ def generate_all(
                     laid_out[name] = _with_orders(kernels.readable[name], entry.operation, orders)
         codes: dict[str, KernelCode | None] = {}
         refused: set[str] = set()
+        refusals: list[NoCode] = []
         for name, kernel in laid_out.items():
             key = structure(kernel)
             if key not in made:
-                made[key] = _generated(kernel, kernels.functions[name], backend)
-            codes[name] = made[key]
+                made[key] = _generated(kernel, backend)
+            code = made[key]
+            if isinstance(code, NoCode):
+                refusals.append(NoCode(code.message, code.location, places_of(kernels.functions[name]), code.reason))
+                continue
+            codes[name] = code
             moved = any(value.order != tuple(range(value.rank)) for value in kernel.values)
             if codes[name] is None and moved:
                 refused.add(name)
+        if refusals:
+            raise all_of(refusals)
         if not refused:
             return laid_out, {name: codes.get(name) for name in kernels.functions}
         row_major_only |= refused
 
 
-def _generated(kernel: Kernel, function: ir.Operation, backend: Backend) -> KernelCode | None:
+def _generated(kernel: Kernel, backend: Backend) -> KernelCode | NoCode | None:
     if is_renaming(kernel):
         return KernelCode(RENAMING, "", ())
     try:
         return backend.generate(kernel)
     except NoCode as refusal:
-        raise NoCode(refusal.message, refusal.location, places_of(function)) from None
+        return refusal
 
 
 def _with_orders(kernel: Kernel, call: ir.Operation, orders: Mapping[ir.Value, tuple[int, ...]]) -> Kernel:

@@ -11,6 +11,7 @@ from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.reading import element_bytes
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
+from motet.compiler.tuning.kernels import Choice
 from motet.errors import CompileError, Location
 
 Extents = tuple[tuple[str, str, int, int], ...]  # see `Compiled`
@@ -24,20 +25,30 @@ class Backend(Protocol):
     def target(self) -> Target: ...
 
     @property
-    def attends(self) -> bool:
+    def fuses_attention(self) -> bool:
         """Whether attention may be one kernel here (`passes/fuse/fuse_attention.py`)."""
         ...
 
-    def fuses(self, kernel: Kernel) -> bool:
+    def attention_pays(self, kernel: Kernel) -> bool:
         """Whether the attention that `kernel` would be is faster than its parts."""
         ...
 
-    def joins(self, products: Sequence[ProductShape]) -> bool:
+    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
         """Whether `products` whose results meet are faster as one kernel (`passes/fuse/fuse_multi_gemm.py`)."""
         ...
 
-    def gains(self, kernel: Kernel) -> bool:
+    def improves_on_base(self, kernel: Kernel) -> bool:
         """Whether `kernel` is faster than with the target that this one extends."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is code for every kernel, so that `obstacle` need not be asked."""
+        ...
+
+    def obstacle(self, function: ir.Operation, kernel: Kernel | None, reason: str) -> str | None:
+        """Why there is no code for a kernel, as far as it is known without making machine code; None if there is.
+        `kernel` is None if `function` could not be read, for `reason`."""
         ...
 
     def generate(self, kernel: Kernel) -> KernelCode | None:
@@ -66,20 +77,74 @@ class Backend(Protocol):
         ...
 
 
-class NoCode(CompileError):
-    """A kernel that no code can be made for; `places` are the locations of its operations, as text."""
+class PlainBackend:
+    """What a back end answers that fuses no attention and no products, and makes machine code in one go: to inherit."""
 
-    def __init__(self, message: str, location: Location | None = None, places: frozenset[str] = frozenset()) -> None:
+    @property
+    def complete(self) -> bool:
+        return False
+
+    @property
+    def fuses_attention(self) -> bool:
+        return False
+
+    def attention_pays(self, kernel: Kernel) -> bool:
+        return False
+
+    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
+        return False
+
+    def improves_on_base(self, kernel: Kernel) -> bool:
+        return False
+
+    def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
+        return None
+
+
+class CodeGenerator(Protocol):
+    """What makes back ends: an object, a module will do. `api` is the version of the contract that it was written for,
+    `API_VERSION` of `codegen/backends.py` as it was then.
+
+    The entry-point group `motet.codegen` names it, under the name that a `Family` has as `codegen`. It is loaded when
+    code for such a family is first asked for.
+
+    It may also have `prepare(targets)`, which has loaded meanwhile, in another process, what code for these is made by.
+    """
+
+    api: int
+
+    def open(self, target: Target, choice: Choice) -> Backend:
+        """The back end for one target; `choice` says which forms of kernels are kept. Raises OptionError for a target
+        that it has no code for, and where a package that it is built on is not installed: its text then has the
+        command that installs it."""
+        ...
+
+
+class NoCode(CompileError):
+    """A kernel that no code can be made for, and the `reason`; `places` are the locations of its operations, as
+    text."""
+
+    def __init__(
+        self, message: str, location: Location | None = None, places: frozenset[str] = frozenset(), reason: str = ""
+    ) -> None:
         super().__init__(message, location)
         self.places = places
+        self.reason = reason
 
 
 class UnloadableCode(CompileError):
-    """Machine code of the kernel `symbol` that no device of the target can load."""
+    """Machine code of the kernels `symbols` that no device of the target can load; `message` is about the first."""
 
-    def __init__(self, message: str, symbol: str) -> None:
+    def __init__(self, message: str, *symbols: str) -> None:
         super().__init__(message)
-        self.symbol = symbol
+        self.symbols = symbols
+
+
+def all_of(refusals: Sequence[NoCode]) -> NoCode:
+    """The first of `refusals`, with the places of all: what is done again without these operations has code then."""
+    first = refusals[0]
+    places = frozenset[str]().union(*(refusal.places for refusal in refusals))
+    return NoCode(first.message, first.location, places, first.reason)
 
 
 def places_of(function: ir.Operation) -> frozenset[str]:

@@ -1,22 +1,116 @@
-"""Which code generator makes code for a target."""
+"""Which code generator makes code for a target: the one that the target's family names.
+
+Motet has `cpu` and `triton`. Other distributions add code generators by entry points of the group `motet.codegen`; each
+names a `CodeGenerator` (`backend.py`). A code generator is loaded when code for one of its families is asked for.
+"""
 
 from __future__ import annotations
 
-from motet.compiler.codegen.backend import Backend
-from motet.compiler.codegen.cpu.backend import CpuBackend
-from motet.compiler.targets.cpu import CpuTarget
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.kernels import DEFAULT, Choice
+from motet.errors import MotetError, OptionError
+
+if TYPE_CHECKING:  # loads MLIR, which `prepare` must not wait for
+    from motet.compiler.codegen.backend import Backend, CodeGenerator
+
+API_VERSION = 1  # of the contract, `backend.py`
+GROUP = "motet.codegen"
+BUILT_IN: Mapping[str, str] = MappingProxyType({
+    "cpu": "motet.compiler.codegen.cpu.backend",
+    "triton": "motet.compiler.codegen.gpu_generator",
+})
 
 
 def backend_of(target: Target, choice: Choice = DEFAULT) -> Backend:
-    """The code generator for `target`; `choice` says which forms of kernels are kept. Raises OptionError where what it
-    is built on is not installed."""
-    if isinstance(target, CpuTarget):
-        return CpuBackend(target)
-    from motet.compiler.codegen.nvvm.backend import NvvmLaunches
-    from motet.compiler.codegen.triton.backend import TritonBackend
-    from motet.compiler.codegen.triton.compile.objects import require_triton
+    """The back end for `target`; `choice` says which forms of kernels are kept. Raises OptionError if there is none, or
+    a package that it is built on is not installed."""
+    generator = load_generator(generator_name(target.family))
+    try:
+        return generator.open(target, choice)
+    except MotetError:
+        raise
+    except Exception as error:  # the code generator may be a plug-in's
+        raise OptionError(
+            f"device {target.family}: the code generator {generator_name(target.family)} cannot be opened for "
+            f"{target.name}: {type(error).__name__}: {error}"
+        ) from error
 
-    require_triton(target)
-    return TritonBackend(target, NvvmLaunches(target), choice)
+
+def generator_name(family: str) -> str:
+    """The code generator that `family` names. Raises OptionError for a family that is not known."""
+    known = families()
+    if family not in known:
+        raise OptionError(f"device {family}: no code can be made for it; available: {', '.join(known)}")
+    return known[family].codegen
+
+
+def load_generator(name: str) -> CodeGenerator:
+    """The code generator of this name. Raises OptionError if it is not installed, cannot be loaded, or is written for
+    another version of the contract."""
+    own = BUILT_IN.get(name)  # which plug-ins do not replace
+    entry = metadata.EntryPoint(name, own, GROUP) if own is not None else _entries().get(name)
+    if entry is None:
+        users = [family for family, known in families().items() if known.codegen == name]
+        raise OptionError(
+            f"code generator {name}, which {', '.join(users)} devices need: it is not installed; available: "
+            f"{', '.join(generator_names())}; install the package that has the entry point {name} of {GROUP}"
+        )
+    where = f"code generator {name} ({entry.value})"
+    try:
+        found = cast("CodeGenerator", entry.load())
+    except ModuleNotFoundError as error:
+        raise OptionError(f"{where}: {error}; {_install(entry)}") from error
+    except (Exception, SystemExit) as error:  # importing a plug-in runs its code
+        raise OptionError(f"{where}: {type(error).__name__}: {error}") from error
+    version = getattr(found, "api", None)
+    if version != API_VERSION:
+        raise OptionError(f"{where}: written for version {version} of the contract; expected {API_VERSION}")
+    return found
+
+
+def generator_names() -> list[str]:
+    """Those of all code generators, loadable or not, Motet's own first."""
+    return [*BUILT_IN, *sorted(_entries().keys() - BUILT_IN.keys())]
+
+
+def families_without_code() -> dict[str, str]:
+    """The families whose code generator cannot be loaded, and why."""
+    found: dict[str, str] = {}
+    for family, known in families().items():
+        if known.codegen not in BUILT_IN:
+            try:
+                load_generator(known.codegen)
+            except OptionError as error:
+                found[family] = str(error)
+    return found
+
+
+def prepare(targets: Sequence[Target]) -> None:
+    """Have loaded, while this process does something else, what code for `targets` is made by. What cannot be loaded is
+    an error when code is asked for."""
+    by_name: dict[str, list[Target]] = {}
+    for target in targets:
+        by_name.setdefault(generator_name(target.family), []).append(target)
+    for name, own in by_name.items():
+        try:
+            begin = getattr(load_generator(name), "prepare", None)
+        except OptionError:
+            continue
+        if begin is not None:
+            begin(own)
+
+
+def _install(entry: metadata.EntryPoint) -> str:
+    """The command that installs what the distribution of `entry` needs."""
+    distribution = entry.dist.name if entry.dist is not None else "motet[compile]"
+    return f"install what {distribution} needs: pip install '{distribution}'"
+
+
+def _entries() -> dict[str, metadata.EntryPoint]:
+    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}

@@ -12,6 +12,7 @@ from motet.compiler.passes.running import run_on_module, run_steps
 from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.place_by_name import PlaceByName
+from motet.compiler.placement.place_loops_on_fallback import FindObstacles, PlaceLoopsOnFallback, control_flow
 from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
@@ -27,12 +28,12 @@ def read_devices(module: ir.Module) -> None:
 
 def placer(
     flags: Sequence[str], automatic: bool, places: Sequence[tuple[str, str]] = (), table: RateTable | None = None,
-    left: frozenset[str] = frozenset(),
+    left: frozenset[str] = frozenset(), obstacles: FindObstacles = control_flow,
 ) -> Place:
     """What places a module, whose own devices `flags`, the texts of `--device`, add to or replace; `places` are
     patterns of names and where the operations are to run that have them. `automatic` places by cost what nothing
-    else does; `table` says what devices can do. Operations from the
-    locations `left` run on what their device falls back to."""
+    else does; `table` says what devices can do. Operations for which a
+    device has `obstacles`, and those from the locations `left`, run on what it falls back to."""
     def place(module: ir.Module) -> Placement | None:
         assign(module, flags, places, automatic)
         devices, default, links = devices_of(module)
@@ -50,7 +51,6 @@ def placer(
         from motet.compiler.placement.outline_loops import OutlineLoops, take_apart
         from motet.compiler.placement.outline_regions import OutlineRegions
         from motet.compiler.placement.place_automatically import PlaceAutomatically
-        from motet.compiler.placement.place_loops_on_fallback import PlaceLoopsOnFallback
         from motet.compiler.placement.place_operations import PlaceOperations
         from motet.compiler.scheduling.requirements import requirements
         from motet.compiler.scheduling.shapes import Shapes
@@ -60,7 +60,7 @@ def placer(
         required = requirements(module)  # as long as each function is whole
         loops = OutlineLoops()
         run_on_module(loops, module)
-        run_on_module(PlaceLoopsOnFallback(left), module)
+        run_on_module(PlaceLoopsOnFallback(left, obstacles), module)
         rates = table or rates_of_families()
         if automatic:
             run_on_module(PlaceAutomatically(rates), module)

@@ -1,14 +1,16 @@
-"""place-loops-on-fallback: loops over tensors that a GPU has no code for, and branches, run on its fallback.
+"""place-loops-on-fallback: what a device has no code for, such as loops over tensors on a GPU, runs on its fallback.
 
     scf.while (%s = %x) : … {…}          with --device gpu=cuda,@cpu    →    scf.while … {motet.affinity = "cpu"}
 
-What says where it runs stays there, and so do loops that `unroll-loops` takes apart.
+What says where it runs stays there. Code generators are asked about each operation, so that placement is final before
+any code is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from motet.artifact.schema import LogicalDevice
 from motet.compiler.ir._mlir import ir
@@ -21,55 +23,69 @@ from motet.compiler.placement.affinity_analysis import explicit_affinity
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.families import device_families
 from motet.compiler.placement.read_devices import devices_of
-from motet.compiler.targets.families import families
-from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.targets.families import HOST, families
 
 _CONTROL = ("scf.for", "scf.while", "scf.if")
+_log = logging.getLogger("motet")
+
+FindObstacles = Callable[[str, ir.Operation], Mapping[int, str]]
+"""Why devices of a family have no code for operations of a function, by their positions (`compiler/obstacles.py`)."""
+
+
+def control_flow(family: str, function: ir.Operation) -> dict[int, str]:
+    """What is known of obstacles if no code generator is asked: that those other than the host's have no code for loops
+    and branches, except for loops that `unroll-loops` takes apart."""
+    known = families()
+    if family not in known or known[family].codegen == known[HOST].codegen:
+        return {}
+    operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
+    return {
+        position: f"operation {operation.name}" for position, operation in enumerate(operations)
+        if operation.name in _CONTROL and not is_taken_apart(operation)
+    }
 
 
 @dataclass(frozen=True)
 class PlaceLoopsOnFallback(ModulePass):
-    """Changes the operations of functions whose default device has a fallback: loops and branches where it is a GPU,
-    and those `left`, the locations of operations that it has turned out to have no code for."""
+    """Changes operations of functions whose default device has a fallback. `obstacles` asks the code generators; `left`
+    are the locations of further operations, for which making the code has failed."""
 
     name = "place-loops-on-fallback"
     left: frozenset[str] = frozenset()
+    obstacles: FindObstacles = field(default=control_flow)
 
     def run(self, module: ir.Module) -> None:
         devices, _, _ = devices_of(module)
         for function in public_functions(module):
             default = default_affinity(module, function)
             device = _device(devices, default.devices[0][0]) if default is not None else None
-            fallback = _fallback(devices, device) if device is not None else ""
-            if device is None or not fallback:
-                continue
-            on_gpu = _is_gpu(device.alternatives[0].family)
-            for block in function.regions[0].blocks:
-                for entry in block.operations:
-                    operation = entry.operation
-                    if len(operation.results) and self._is_left(operation, on_gpu):
-                        operation.attributes[AFFINITY] = ir.StringAttr.get(fallback)
+            if device is not None and any(each.fallback for each in device.alternatives):
+                self._place(function, device, devices)
 
-    def _is_left(self, operation: ir.Operation, on_gpu: bool) -> bool:
-        if any(explicit_affinity(each) is not None for each in (operation, *all_operations(operation))):
-            return False
-        control = on_gpu and operation.name in _CONTROL and not is_taken_apart(operation)
-        return control or (bool(self.left) and str(operation.location) in self.left)
+    def _place(self, function: ir.Operation, device: LogicalDevice, devices: Sequence[LogicalDevice]) -> None:
+        own = self._find([each.family for each in device.alternatives if each.family], function)
+        fallbacks = {
+            each.fallback: device_families(devices, each.fallback) for each in device.alternatives if each.fallback
+        }
+        refused = {name: self._find(found, function) for name, found in fallbacks.items() if found}
+        for position, entry in enumerate(function.regions[0].blocks[0].operations):
+            operation = entry.operation
+            if not len(operation.results) or not (position in own or str(operation.location) in self.left):
+                continue
+            if any(explicit_affinity(each) is not None for each in (operation, *all_operations(operation))):
+                continue
+            fallback = next((name for name, reasons in refused.items() if position not in reasons), "")
+            if fallback:
+                reason = own.get(position, "none was made")
+                _log.info("%s runs on @%s, no code for @%s: %s", operation.name, fallback, device.name, reason)
+                operation.attributes[AFFINITY] = ir.StringAttr.get(fallback)
+
+    def _find(self, families: Sequence[str], function: ir.Operation) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for family in families:
+            found = {**self.obstacles(family, function), **found}
+        return found
 
 
 def _device(devices: Sequence[LogicalDevice], name: str) -> LogicalDevice | None:
     return next((each for each in devices if each.name == name and each.alternatives), None)
-
-
-def _fallback(devices: Sequence[LogicalDevice], device: LogicalDevice) -> str:
-    """The device that `device` falls back to and that is no GPU; empty where there is none."""
-    for alternative in device.alternatives:
-        found = device_families(devices, alternative.fallback) if alternative.fallback else []
-        if found and not any(map(_is_gpu, found)):
-            return alternative.fallback
-    return ""
-
-
-def _is_gpu(family: str) -> bool:
-    found = families().get(family)
-    return found is not None and any(isinstance(target, GpuTarget) for target in found.targets.values())

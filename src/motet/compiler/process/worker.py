@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import logging
 import mmap
 import os
@@ -66,19 +65,20 @@ def work(folder: Path) -> int:
 
 def expect(targets: Sequence[str]) -> None:
     """Have loaded, while this process does something else, what code for these targets is made by."""
-    from motet.compiler.targets.families import resolve_target
-    from motet.compiler.targets.gpu import GpuTarget
+    from motet.compiler.targets.families import HOST, resolve_target
 
-    gpus = [target for target in map(resolve_target, targets) if isinstance(target, GpuTarget)]
-    if gpus and importlib.util.find_spec("triton") is not None:
-        from motet.compiler.codegen.triton.compile.process import start
+    found = [target for target in map(resolve_target, targets) if target.family != HOST]
+    if found:
+        from motet.compiler.codegen.backends import prepare
 
-        start(gpus[0])
+        prepare(found)
 
 
 def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
     """Do `job` in this process; the result goes where the job says, or to the folder. `left` are locations of
-    operations that are left to what their device falls back to. Raises MotetError."""
+    operations that are left to what their device falls back to: those for which making code has shown that there is
+    none, which placement had not known (`compiler/obstacles.py` says when). Such a job is done again, once. Raises
+    MotetError."""
     from motet.compiler.codegen.backend import NoCode
     from motet.compiler.ir._mlir import ir
 
@@ -86,9 +86,10 @@ def perform(job: Job, folder: Path, left: frozenset[str] = frozenset()) -> None:
         with _reported(job):
             _do(job, folder, left)
     except NoCode as refusal:
-        if refusal.places <= left or not any(_FALLBACK in device for device in job.devices):
+        if left or not refusal.places or not any(_FALLBACK in device for device in job.devices):
             raise CompileError(refusal.message, refusal.location) from None
-        perform(job, folder, left | refusal.places)
+        _log.info("once more, without the operations that have no code: %s", refusal.reason or refusal.message)
+        perform(job, folder, refusal.places)
     except ir.MLIRError as error:
         raise CompileError(f"{job.path}: {_one_line(str(error))}") from error
 
@@ -127,11 +128,14 @@ def _loaded(job: Job, place: Place | None = None, left: frozenset[str] = frozens
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import UNCHECKED
+    from motet.compiler.obstacles import Obstacles
     from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
     from motet.compiler.placement.place import placer
 
     data = _source(job)
-    place = place or placer(job.devices, job.placement == "auto", job.places, _rate_table(job), left)
+    if place is None:
+        obstacles = Obstacles(job.targets).find
+        place = placer(job.devices, job.placement == "auto", job.places, _rate_table(job), left, obstacles)
     source = data[:].decode() if job.text else data
     program = load_source(source, job.path, job.format, place, job.model, job.data_files, job.sequences)
     context = program.module.context

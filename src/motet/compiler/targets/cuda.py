@@ -49,5 +49,5 @@ _RATES: Mapping[str, Rates] = {
 }
 CUDA = Family(
     "cuda", {target.name: target for target in _TARGETS}, ("sm_90a", "sm_80", "ptx80"), key="arch",
-    options=("queues", "check"), precisions=PRECISIONS, rates=_RATES["sm_90a"], target_rates=_RATES,
+    options=("queues", "check"), precisions=PRECISIONS, codegen="triton", rates=_RATES["sm_90a"], target_rates=_RATES,
 )

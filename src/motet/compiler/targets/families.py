@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
 
-from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
+from motet.compiler.targets.cpu import CPU_TARGETS, DEFAULT_TARGETS, X86_64_V3, X86_64_V4
 from motet.compiler.targets.cuda import CUDA
 from motet.compiler.targets.family import Family, Target
-from motet.compiler.targets.gpu import PRECISIONS
 from motet.compiler.targets.hip import HIP
 from motet.compiler.targets.riscv import RISCV
 from motet.errors import OptionError
@@ -122,8 +121,8 @@ def resolve_target(name: str) -> Target:
 
         return resolve_cpu_target(name)
     own, _, precision = own.partition("/")
-    target = families()[family].targets[own]
-    if isinstance(target, CpuTarget):
-        return replace(target, family=family)
-    known = [one for one in PRECISIONS if one == precision]
-    return replace(target, family=family, precision=known[0] if known else target.precision)
+    known = families()[family]
+    target = known.targets[own]
+    if precision in known.precisions:
+        return replace(target, family=family, precision=precision)
+    return replace(target, family=family)

@@ -14,7 +14,8 @@ class GpuTarget:
     """An architecture. `shared` is what one block may have of the memory that its threads share, in bytes;
     `registers` what one thread may have; `processors` how many blocks a typical device runs side by side.
 
-    `architecture` is Triton's name of it. `ptx` is the version of PTX that is kept instead of machine code, which
+    `architecture` is what its code generator calls it; `binary` names the files that this makes, such as `cubin`, `ptx`
+    and `hsaco` of Triton's. `ptx` is the version of PTX that is kept instead of machine code, which
     later architectures translate when they load it; 0 for machine code. `precision` says how products of f32 are
     calculated: in full, by tensor cores from factors rounded to 11 bits, or by them in three steps, which is nearly
     in full (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022)."""
@@ -23,7 +24,7 @@ class GpuTarget:
     family: str
     triple: str
     architecture: int | str
-    binary: Literal["cubin", "ptx", "hsaco"]
+    binary: str
     warp: int
     shared: int
     processors: int

@@ -13,4 +13,4 @@ _TARGETS = (
     GpuTarget("gfx942", "hip", _TRIPLE, "gfx942", "hsaco", 64, 64 << 10, 304, registers=512),
     GpuTarget("gfx950", "hip", _TRIPLE, "gfx950", "hsaco", 64, 160 << 10, 256, registers=512),
 )
-HIP = Family("hip", {target.name: target for target in _TARGETS}, ("gfx942",), key="arch")
+HIP = Family("hip", {target.name: target for target in _TARGETS}, ("gfx942",), key="arch", codegen="triton")

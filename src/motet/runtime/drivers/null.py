@@ -20,24 +20,16 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
 from motet.artifact.schema import Variant
 from motet.errors import DeviceLost, KernelFault, MotetError, OutOfMemoryError
 from motet.runtime.cpu_features import machine
-from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
-from motet.runtime.drivers.common.queued import QueuedDevice
-from motet.runtime.drivers.host.memory import Allocation, Pool
-from motet.runtime.drivers.host.recorded import (
-    NativeCommandBuffer,
-    NativeExecutable,
-    load_native,
-    processor_obstacle,
-    record_native,
-)
-from motet.runtime.drivers.host.threads import HostThreads
+from motet.runtime.device import API_VERSION, Buffer, DeviceInfo, Event, Work
+from motet.runtime.drivers.host.in_process import InProcessDevice, NativeBuffer
+from motet.runtime.drivers.host.recorded import NativeCommandBuffer, processor_obstacle
 from motet.runtime.timeline import HostTimeline, Point, raisable
 from motet.runtime.uri import number_options
 
@@ -94,18 +86,6 @@ def open(info: DeviceInfo) -> NullDevice:
     return NullDevice(info, number_options(info.uri, _OPTIONS))
 
 
-class NullBuffer:
-    """Memory of one null device."""
-
-    __slots__ = ("__weakref__", "address", "bytes", "device", "memory")
-
-    def __init__(self, device: weakref.ref[NullDevice], memory: Allocation, size: int) -> None:
-        self.device = device
-        self.memory = memory
-        self.address = memory.address
-        self.bytes = size
-
-
 @dataclass(eq=False)
 class _Moment:
     """The timeline of one point: that of its queue, and when the model says that the point is reached."""
@@ -123,16 +103,14 @@ class _Moment:
         return self.timeline.error(value)
 
 
-class NullDevice(QueuedDevice[NullBuffer, NativeExecutable, NativeCommandBuffer]):
+class NullDevice(InProcessDevice):
     """See `motet.runtime.device.Device`."""
 
     def __init__(self, info: DeviceInfo, options: dict[str, float]) -> None:
-        super().__init__(info, int(options["queues"]))
+        super().__init__(info, int(options["queues"]), int(options["threads"]))
         self.options = options
         self._capacity = int(options["memory"])
         self._used = 0
-        self._threads = HostThreads(int(options["threads"]))
-        self._pool = Pool()
         self._given_back: deque[int] = deque()
         self._clocks = [0.0] * self.queues  # the model's time on each queue
         self._lock = threading.Lock()
@@ -153,12 +131,12 @@ class NullDevice(QueuedDevice[NullBuffer, NativeExecutable, NativeCommandBuffer]
 
     # -- memory ----------------------------------------------------------------------------------
 
-    def _allocate(self, size: int) -> NullBuffer:
+    def _allocate(self, size: int) -> NativeBuffer:
         with self._lock:
             if self._count_used() + size > self._capacity:
                 raise OutOfMemoryError(size, self.info.uri)
             self._used += size
-        buffer = NullBuffer(weakref.ref(self), self._pool.allocate(size), size)
+        buffer = super()._allocate(size)
         weakref.finalize(buffer, _give_back, weakref.ref(self), size).atexit = False
         return buffer
 
@@ -166,24 +144,13 @@ class NullDevice(QueuedDevice[NullBuffer, NativeExecutable, NativeCommandBuffer]
         own = self._own(buffer)
         return self._bytes(own) if self.options["view"] else None
 
-    def _bytes(self, buffer: NullBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        return np.asarray(buffer.memory)
-
     # -- code and work ---------------------------------------------------------------------------
 
     def obstacle(self, variant: Variant) -> str | None:
         return f"for {variant.family} devices" if variant.family != FAMILY else processor_obstacle(variant)
 
-    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
-        return load_native(self.info.uri, objects, names)
-
-    def _record(
-        self, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int
-    ) -> NativeCommandBuffer:
-        return record_native(self.info.uri, executable, work, externals, scratch, self._threads)
-
     def _submit(
-        self, work: NativeCommandBuffer, buffers: Sequence[NullBuffer], waits: Sequence[Point], queue: int
+        self, work: NativeCommandBuffer, buffers: Sequence[NativeBuffer], waits: Sequence[Point], queue: int
     ) -> Point:
         with self._lock:
             number, self._submissions = self._submissions, self._submissions + 1
@@ -283,15 +250,6 @@ class NullDevice(QueuedDevice[NullBuffer, NativeExecutable, NativeCommandBuffer]
         super()._check_usable()
         if self._lost is not None:
             raise raisable(self._lost)
-
-    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[NullBuffer]:
-        return isinstance(buffer, NullBuffer) and buffer.device() is self
-
-    def _is_own_code(self, executable: Executable) -> TypeGuard[NativeExecutable]:
-        return isinstance(executable, NativeExecutable)
-
-    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[NativeCommandBuffer]:
-        return isinstance(work, NativeCommandBuffer)
 
 
 def _give_back(device: weakref.ref[NullDevice], size: int) -> None:

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from motet.compiler.codegen.backend import Objects, launched, whole_operands
+from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
-from motet.compiler.codegen.cpu.select import gains, generate
+from motet.compiler.codegen.cpu.select import generate, improves_on_base
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, KernelCode
-from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
+from motet.compiler.targets.family import Target
+from motet.compiler.tuning.kernels import Choice
+from motet.errors import OptionError
+
+api = 1  # the version of the contract that this was written for
 
 
 @dataclass(frozen=True)
-class CpuBackend:
+class CpuBackend(PlainBackend):
     """LLVM, for processors."""
 
     target: CpuTarget
 
+    def improves_on_base(self, kernel: Kernel) -> bool:
+        return improves_on_base(kernel, self.target)
+
     @property
-    def attends(self) -> bool:
-        return False
+    def complete(self) -> bool:
+        return True
 
-    def fuses(self, kernel: Kernel) -> bool:
-        return False
-
-    def joins(self, products: Sequence[ProductShape]) -> bool:
-        return False
-
-    def gains(self, kernel: Kernel) -> bool:
-        return gains(kernel, self.target)
+    def obstacle(self, function: ir.Operation, kernel: Kernel | None, reason: str) -> str | None:
+        return None
 
     def generate(self, kernel: Kernel) -> KernelCode | None:
         return generate(kernel, self.target)
@@ -49,9 +50,6 @@ class CpuBackend:
         extents = tuple((f"s{i}", *extent) for i, extent in enumerate(made.extents))
         return whole_operands(function, made.code, extents)
 
-    def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> object | None:
-        return None
-
     def assemble(
         self, compiled: Mapping[str, Compiled], jobs: int, members: dict[str, bytes], made: Objects,
         begun: object | None = None,
@@ -59,15 +57,29 @@ class CpuBackend:
         target = self.target
         units = units_of(compiled)
         fresh = [unit for unit in units if (target.base, unit) not in made]
+        refusals: list[UnloadableCode] = []
         for unit, code in zip(fresh, compile_units(fresh, target, jobs), strict=True):
-            check_imports(unit.name, code, target)
+            try:
+                check_imports(unit.name, code, target)
+            except UnloadableCode as refusal:
+                refusals.append(refusal)
             path = made[target.name, unit] = f"executables/{target.family}/{target.name}/{unit.name}.o"
             members[path] = code
+        if refusals:
+            raise UnloadableCode(refusals[0].message, *(symbol for each in refusals for symbol in each.symbols))
         return dict(compiled), [made.get((target.base, unit)) or made[target.name, unit] for unit in units]
 
     def text(self, compiled: Mapping[str, Compiled], stage: str) -> str:
         units = units_of(compiled)
         return "\n".join(unit.llvm if stage == "llvm" else assembly(unit, self.target) for unit in units)
+
+
+def open(target: Target, choice: Choice) -> CpuBackend:
+    """See `motet.compiler.codegen.backend.CodeGenerator`."""
+    if not isinstance(target, CpuTarget):
+        where = f"target {target.family}:{target.name}"
+        raise OptionError(f"{where}: a {type(target).__name__}; the code generator cpu expects a CpuTarget")
+    return CpuBackend(target)
 
 
 def units_of(compiled: Mapping[str, Compiled]) -> list[Unit]:

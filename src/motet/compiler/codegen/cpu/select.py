@@ -19,7 +19,7 @@ CLASSES = (dot_products, direct, contraction, convolution, depthwise, loops)
 def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
     """Code for `kernel`, or None where only the generic path takes it. What gains nothing by the instructions that
     `target` has beyond its base is the base's code."""
-    if not gains(kernel, target):
+    if not improves_on_base(kernel, target):
         target = base_of(target)
     empty = any(0 in stage.sizes for stage in kernel.stages)
     for generator in (loops,) if empty else CLASSES:  # the others divide by extents
@@ -29,7 +29,7 @@ def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
     return None
 
 
-def gains(kernel: Kernel, target: CpuTarget) -> bool:
+def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     """Whether the instructions that `target` has beyond its base make `kernel` faster."""
     return bool(target.base) and dot_reading.takes(kernel, target)
 

@@ -28,6 +28,7 @@ from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.text.program import Program, TritonCode
 from motet.compiler.codegen.triton.text.scalars import Unsupported
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.attention.matching import match
@@ -51,18 +52,33 @@ class TritonBackend:
     choice: Choice = DEFAULT
 
     @property
-    def attends(self) -> bool:
+    def fuses_attention(self) -> bool:
         return True
 
-    def fuses(self, kernel: Kernel) -> bool:
+    def attention_pays(self, kernel: Kernel) -> bool:
         found = match(kernel)
         return found is not None and pays(found, self.target)
 
-    def joins(self, products: Sequence[ProductShape]) -> bool:
+    def multi_gemm_pays(self, products: Sequence[ProductShape]) -> bool:
         return joined.pays(products, self.target)
 
-    def gains(self, kernel: Kernel) -> bool:
+    def improves_on_base(self, kernel: Kernel) -> bool:
         return True
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def obstacle(self, function: ir.Operation, kernel: Kernel | None, reason: str) -> str | None:
+        """Found by writing the programs, as text."""
+        try:
+            if kernel is None:
+                self.generic(function, symbol_name(function), reason)
+            else:
+                self.generate(kernel)
+        except NoCode as refusal:
+            return refusal.reason
+        return None
 
     def generate(self, kernel: Kernel) -> KernelCode:
         try:
@@ -97,7 +113,7 @@ class TritonBackend:
         family = self.target.family
         raise NoCode(
             f"kernel {name}: no code can be made for {family} devices: {reason}; place its operations on another "
-            "device, such as the host", place, places,
+            "device, such as the host", place, places, reason,
         )
 
     def begin(self, compiled: Mapping[str, Compiled], jobs: int) -> Begun | None:

@@ -27,10 +27,10 @@ GPU = probe("cuda")[0]
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are joined whatever the model says."""
 
-    def joins(products: Sequence[ProductShape], _: object) -> bool:
+    def multi_gemm_pays(products: Sequence[ProductShape], _: object) -> bool:
         return len(products) <= 3
 
-    monkeypatch.setattr(joined, "pays", joins)
+    monkeypatch.setattr(joined, "pays", multi_gemm_pays)
 
 
 def tensor(shape: Sequence[int], dtype: str) -> str:

@@ -1,0 +1,45 @@
+"""The code generator `triton`, for GPUs: Triton makes code for kernels, NVVM for launches that are kept as they were
+written."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from motet.compiler.targets.family import Target
+from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.tuning.kernels import Choice
+from motet.errors import OptionError
+
+if TYPE_CHECKING:
+    from motet.compiler.codegen.backend import Backend
+
+api = 1  # the version of the contract that this was written for
+
+BINARIES = ("cubin", "ptx", "hsaco")  # the stages of Triton's compiler whose results devices load
+
+
+def open(target: Target, choice: Choice) -> Backend:
+    """See `motet.compiler.codegen.backend.CodeGenerator`."""
+    from motet.compiler.codegen.nvvm.backend import NvvmLaunches
+    from motet.compiler.codegen.triton.backend import TritonBackend
+    from motet.compiler.codegen.triton.compile.objects import require_triton
+
+    where = f"target {target.family}:{target.name}"
+    if not isinstance(target, GpuTarget):
+        raise OptionError(f"{where}: a {type(target).__name__}; the code generator triton expects a GpuTarget")
+    if target.binary not in BINARIES:
+        raise OptionError(f"{where}: Triton makes no {target.binary} files; expected {', '.join(BINARIES)}")
+    require_triton(target)
+    return TritonBackend(target, NvvmLaunches(target), choice)
+
+
+def prepare(targets: Sequence[Target]) -> None:
+    """Start the process that compiles for the first of `targets`."""
+    if importlib.util.find_spec("triton") is None:
+        return
+    from motet.compiler.codegen.triton.compile.process import start
+
+    if isinstance(targets[0], GpuTarget):
+        start(targets[0])

@@ -1,0 +1,42 @@
+"""attention: two products with a softmax between them, as whole kernels; one launch, or two for few queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.codegen.triton.attention import attention, decode, hopper
+from motet.compiler.codegen.triton.attention.attention import Emitted, Space
+from motet.compiler.codegen.triton.attention.decode import Parts
+from motet.compiler.kernels.attention.description import Attention
+from motet.compiler.kernels.attention.matching import match as match_attention
+from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.targets.gpu import GpuTarget
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """`parts` are those that keys are divided into, for few queries."""
+
+    found: Attention
+    space: Space
+    parts: Parts | None
+    target: GpuTarget
+
+
+def match(kernel: Kernel) -> Attention | None:
+    return match_attention(kernel)
+
+
+def plan(found: Attention, target: GpuTarget) -> AttentionPlan:
+    space = attention.space_of(found)
+    return AttentionPlan(found, space, decode.parts_of(space, target), target)
+
+
+def forms(plan: AttentionPlan, about: str) -> Emitted:
+    """Raises `Unsupported`."""
+    found, target = plan.found, plan.target
+    kernel = found.kernel
+    if plan.parts is not None:
+        return decode.emit(found, plan.parts, kernel.name, about, target)
+    first = hopper.forms_of(plan.space, kernel.externals, kernel.name, about, target)
+    return attention.emit(found, kernel.name, about, target, first)

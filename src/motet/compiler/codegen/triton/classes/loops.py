@@ -1,0 +1,30 @@
+"""loops: any stage and what follows its result, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from motet.compiler.codegen.gpu.launches import Launch, LaunchClass
+from motet.compiler.codegen.triton.classes.tasks import task_of, with_epilogue
+from motet.compiler.codegen.triton.rows import loops
+from motet.compiler.codegen.triton.rows.loops import Task
+from motet.compiler.codegen.triton.text.program import Form
+from motet.compiler.kernels.kernel import Kernel, Stage
+from motet.compiler.targets.gpu import GpuTarget
+
+
+class Loops(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
+    name = "loops"
+    rank = 6
+
+    def count(self, kernel: Kernel, stages: Sequence[Stage]) -> int:
+        return with_epilogue(kernel, stages)
+
+    def match(self, launch: Launch, target: GpuTarget) -> Task:
+        return task_of(launch)
+
+    def plan(self, found: Task, target: GpuTarget) -> tuple[Task, GpuTarget]:
+        return found, target
+
+    def forms(self, plan: tuple[Task, GpuTarget]) -> tuple[Form, ...]:
+        return loops.emit(*plan)

@@ -1,0 +1,69 @@
+"""A device whose code is this processor's, run by this process: memory from a pool, code by the host's loader. A driver
+that inherits it adds `obstacle`: which variants its devices take."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Executable, Work
+from motet.runtime.drivers.common.queued import QueuedDevice
+from motet.runtime.drivers.host.memory import Allocation, Pool
+from motet.runtime.drivers.host.recorded import NativeCommandBuffer, NativeExecutable, load_native, record_native
+from motet.runtime.drivers.host.threads import HostThreads
+from motet.runtime.timeline import Point
+
+
+class NativeBuffer:
+    """Memory of one such device."""
+
+    __slots__ = ("__weakref__", "address", "bytes", "device", "memory")
+
+    def __init__(self, device: weakref.ref[InProcessDevice], memory: Allocation, size: int) -> None:
+        self.device = device
+        self.memory = memory
+        self.address = memory.address
+        self.bytes = size
+
+
+class InProcessDevice(QueuedDevice[NativeBuffer, NativeExecutable, NativeCommandBuffer]):
+    """See `motet.runtime.device.Device`."""
+
+    def __init__(self, info: DeviceInfo, queues: int = 1, threads: int = 1) -> None:
+        super().__init__(info, queues)
+        self._threads = HostThreads(threads)
+        self._pool = Pool()
+
+    def _allocate(self, size: int) -> NativeBuffer:
+        return NativeBuffer(weakref.ref(self), self._pool.allocate(size), size)
+
+    def _bytes(self, buffer: NativeBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        return np.asarray(buffer.memory)
+
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> NativeExecutable:
+        return load_native(self.info.uri, objects, names)
+
+    def _record(
+        self, executable: NativeExecutable, work: Sequence[Work], externals: int, scratch: int
+    ) -> NativeCommandBuffer:
+        return record_native(self.info.uri, executable, work, externals, scratch, self._threads)
+
+    def _submit(
+        self, work: NativeCommandBuffer, buffers: Sequence[NativeBuffer], waits: Sequence[Point], queue: int
+    ) -> Point:
+        def run() -> None:
+            work.program.run([buffer.address for buffer in buffers])
+
+        return self._queues[queue].submit(self._timed("launch", 0, run, queue), waits)
+
+    def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[NativeBuffer]:
+        return isinstance(buffer, NativeBuffer) and buffer.device() is self
+
+    def _is_own_code(self, executable: Executable) -> TypeGuard[NativeExecutable]:
+        return isinstance(executable, NativeExecutable)
+
+    def _is_own_work(self, work: CommandBuffer) -> TypeGuard[NativeCommandBuffer]:
+        return isinstance(work, NativeCommandBuffer)
