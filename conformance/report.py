@@ -24,12 +24,12 @@ and values. It is *refused* if Motet reports that it does not support it, *wrong
 it ends with anything but a result or an error message, or takes too long.
 
 `make test` runs a tenth of the ONNX node cases that pass (`conformance/passing/`) and fails if one of them does not.
+[`testing.md`](testing.md) describes the other tests.
 
 """
 _JUDGING = """\
-ONNX results are held to the suite's tolerance ({count} cases need it; all others are as close as their type allows).
-Cases that draw random numbers are held to type, shape and the values that can be drawn, because ONNX prescribes no
-generator. {peer}
+ONNX results are compared with the suite's tolerance. {count} cases need it; all others agree to the precision of their
+type. Of random numbers, type, shape and range are compared, because ONNX prescribes no generator. {peer}
 """
 _FAILURES = """
 ## {title}: failures
@@ -80,8 +80,8 @@ def _passed(suite: str, peer: Peer) -> str:
 def _peer_note(peer: Peer) -> str:
     if not peer.versions:
         return ""
-    return (f"The same judge holds ONNX Runtime {peer.versions['onnxruntime']} to the cases of onnx "
-            f"{peer.versions['onnx']}, on one processor.")
+    return (f"ONNX Runtime {peer.versions['onnxruntime']} is compared in the same way, with the cases of onnx "
+            f"{peer.versions['onnx']} and its CPU provider.")
 
 
 def _note(suite: str, failing: Sequence[Result], peer: Peer) -> str:
