@@ -12,12 +12,12 @@ from typing import Any
 
 from motet.compiler.codegen.gpu.launches import Launch, LaunchClass, about, divide, read_after, workspaces
 from motet.compiler.codegen.triton.classes import attention
-from motet.compiler.codegen.triton.classes.contraction import Contraction
-from motet.compiler.codegen.triton.classes.depthwise import Depthwise
-from motet.compiler.codegen.triton.classes.loops import Loops
-from motet.compiler.codegen.triton.classes.products import Products
-from motet.compiler.codegen.triton.classes.rows import SameRows
-from motet.compiler.codegen.triton.classes.windows import SiblingWindows
+from motet.compiler.codegen.triton.classes.contraction import ContractionLaunches
+from motet.compiler.codegen.triton.classes.depthwise import DepthwiseLaunches
+from motet.compiler.codegen.triton.classes.loops import LoopLaunches
+from motet.compiler.codegen.triton.classes.products import ProductLaunches
+from motet.compiler.codegen.triton.classes.rows import RowLaunches
+from motet.compiler.codegen.triton.classes.windows import WindowLaunches
 from motet.compiler.codegen.triton.conv import depthwise
 from motet.compiler.codegen.triton.gemm import contraction
 from motet.compiler.codegen.triton.gemm import multi_matching as joining
@@ -36,7 +36,9 @@ from motet.compiler.targets.gpu import GpuTarget
 
 Class = LaunchClass[Any, Any, Form]
 # The fastest first; the last one takes everything.
-CLASSES: tuple[Class, ...] = (SiblingWindows(), SameRows(), Products(), Contraction(), Depthwise(), Loops())
+CLASSES: tuple[Class, ...] = (
+    WindowLaunches(), RowLaunches(), ProductLaunches(), ContractionLaunches(), DepthwiseLaunches(), LoopLaunches(),
+)
 
 _ANY = 1 << 62
 _LEAST_PIECES = 4  # that a product is worth parting in
@@ -70,7 +72,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         launch = Launch(kernel, launches[begin], read_after(launches, begin), buffers, symbol)
         kind, plan, forms = _formed(launch, target)
         stages, count = launch.stages, 1
-        if isinstance(kind, Loops) and (more := _beside(launch, launches[begin:], target)) is not None:
+        if isinstance(kind, LoopLaunches) and (more := _beside(launch, launches[begin:], target)) is not None:
             count, forms = more
             stages = tuple(stage for each in launches[begin : begin + count] for stage in each)
         begin += count
@@ -106,7 +108,7 @@ def _beside(
             break
         launch = replace(first, stages=stages, read=read_after(launches, number))
         kind, _, forms = _formed(launch, target)
-        if not isinstance(kind, Loops):
+        if not isinstance(kind, LoopLaunches):
             break
         found.append(forms)
     if len(found) < 2:

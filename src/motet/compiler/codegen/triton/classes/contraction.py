@@ -12,7 +12,7 @@ from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.targets.gpu import GpuTarget
 
 
-class Contraction(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
+class ContractionLaunches(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
     name = "contraction"
     rank = 2
 

@@ -10,7 +10,7 @@ from motet.compiler.codegen.triton.text.program import Form
 from motet.compiler.targets.gpu import GpuTarget
 
 
-class Depthwise(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
+class DepthwiseLaunches(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
     name = "depthwise"
     rank = 4
 

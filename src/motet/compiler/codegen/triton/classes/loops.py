@@ -13,7 +13,7 @@ from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.targets.gpu import GpuTarget
 
 
-class Loops(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
+class LoopLaunches(LaunchClass[Task, tuple[Task, GpuTarget], Form]):
     name = "loops"
     rank = 6
 

@@ -12,7 +12,7 @@ from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.targets.gpu import GpuTarget
 
 
-class Products(LaunchClass[Joined, tuple[Joined, GpuTarget], Form]):
+class ProductLaunches(LaunchClass[Joined, tuple[Joined, GpuTarget], Form]):
     name = "products"
     rank = 1
 

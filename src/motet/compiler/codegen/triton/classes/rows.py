@@ -26,7 +26,7 @@ class RowsLaunch:
     launch: Launch
 
 
-class SameRows(LaunchClass[RowsLaunch, tuple[RowsLaunch, GpuTarget], Form]):
+class RowLaunches(LaunchClass[RowsLaunch, tuple[RowsLaunch, GpuTarget], Form]):
     name = "rows"
     rank = 5
 

@@ -20,7 +20,7 @@ class WindowsLaunch:
     launch: Launch
 
 
-class SiblingWindows(LaunchClass[WindowsLaunch, tuple[WindowsLaunch, GpuTarget], Form]):
+class WindowLaunches(LaunchClass[WindowsLaunch, tuple[WindowsLaunch, GpuTarget], Form]):
     name = "windows"
     rank = 3
 
