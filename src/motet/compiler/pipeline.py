@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import structs
 
 from motet.artifact.contracts import TargetContract, add_contract, seal
+from motet.artifact.kernel_schedules import add_schedules
 from motet.artifact.schema import (
     SCHEMA_VERSION,
     Constraint,
@@ -74,6 +75,7 @@ from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.candidates import Candidates, make_candidates
+from motet.compiler.tuning.given import scheduled_kernels
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import CompileError
 from motet.version import VERSION
@@ -324,13 +326,16 @@ def build_variant(
     add_contract(members, TargetContract(
         target.family, target.name, target.triple, list(target.requires), paths, kernel_contracts,
     ))
+    infos = _kernel_infos(kernels, compiled)
+    codes = {name: entry.code for name, entry in compiled.items()}
+    add_schedules(members, scheduled_kernels(codes, target, {info.name: info.source for info in infos}))
     if candidates is not None:
         for name, known in shapes.items():
             make = functools.partial(schedule_function, *known, compiled, store)
             candidates[name] = make_candidates(make, options)
     return Variant(
         family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
-        schedules=schedules, kernels=_kernel_infos(kernels, compiled),
+        schedules=schedules, kernels=infos,
     )
 
 
@@ -371,7 +376,8 @@ def generate_all(
     made again.
     """
     row_major_only: frozenset[str] = frozenset()
-    made: dict[Kernel, KernelCode | None] = {}
+    made: dict[tuple[Kernel, str], KernelCode | None] = {}
+    named = {name for name, _ in backend.choice.schedules.kernels}  # kernels whose code is their own
     while True:
         laid_out: dict[str, Kernel] = {}
         for function in functions:
@@ -384,7 +390,7 @@ def generate_all(
         codes: dict[str, KernelCode | None] = {}
         refused: set[str] = set()
         for name, kernel in laid_out.items():
-            key = structure(kernel)
+            key = structure(kernel), name if name in named else ""
             if key not in made:
                 made[key] = _generated(kernel, kernels.functions[name], backend)
             codes[name] = made[key]

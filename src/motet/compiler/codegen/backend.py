@@ -11,6 +11,7 @@ from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.reading import element_bytes
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
+from motet.compiler.tuning.kernels import Choice
 from motet.errors import CompileError, Location
 
 Extents = tuple[tuple[str, str, int, int], ...]  # see `Compiled`
@@ -22,6 +23,11 @@ class Backend(Protocol):
 
     @property
     def target(self) -> Target: ...
+
+    @property
+    def choice(self) -> Choice:
+        """What is known and given of forms and schedules."""
+        ...
 
     @property
     def attends(self) -> bool:

@@ -13,7 +13,7 @@ def backend_of(target: Target, choice: Choice = DEFAULT) -> Backend:
     """The code generator for `target`; `choice` says which forms of kernels are kept. Raises OptionError where what it
     is built on is not installed."""
     if isinstance(target, CpuTarget):
-        return CpuBackend(target)
+        return CpuBackend(target, choice)
     from motet.compiler.codegen.nvvm.backend import NvvmLaunches
     from motet.compiler.codegen.triton.backend import TritonBackend
     from motet.compiler.codegen.triton.compile.objects import require_triton

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from motet.compiler.codegen.backend import Objects, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
-from motet.compiler.codegen.cpu.select import gains, generate
+from motet.compiler.codegen.cpu.select import check, gains, generate, own_target
 from motet.compiler.ir._mlir import ir
-from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.kernel import Kernel, KernelCode, key_of
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
+from motet.compiler.tuning.given import schedule_for
+from motet.compiler.tuning.kernels import DEFAULT, Choice
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class CpuBackend:
     """LLVM, for processors."""
 
     target: CpuTarget
+    choice: Choice = DEFAULT
 
     @property
     def attends(self) -> bool:
@@ -36,7 +39,13 @@ class CpuBackend:
         return gains(kernel, self.target)
 
     def generate(self, kernel: Kernel) -> KernelCode | None:
-        return generate(kernel, self.target)
+        target = self.target
+        own = own_target(kernel, target)
+        given = schedule_for(
+            self.choice.schedules, key_of(kernel), kernel.name, (target, own),
+            lambda schedule: check(schedule, kernel, target),
+        ) if self.choice.schedules.kernels else None
+        return generate(kernel, target, given)
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
         from motet.compiler.codegen.cpu.ext.whole_operations import emit_whole

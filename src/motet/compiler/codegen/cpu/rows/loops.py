@@ -32,6 +32,7 @@ from motet.compiler.codegen.cpu.emit.builder import I32, I64, Builder, Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, widen
 from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
 from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
 from motet.compiler.ir.expressions import product
@@ -39,6 +40,7 @@ from motet.compiler.kernels.cost import flops, guess, traffic
 from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.schedule import LoopsSchedule, Reason
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.strides import ONE, ZERO, Bound, Place, physical_order
 from motet.compiler.targets.cpu import CpuTarget
@@ -47,12 +49,28 @@ Step = Callable[[Sequence[Index], list[Value]], list[Value]]
 _UNROLLED = 16  # points of a reduction that are written out
 
 
-def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+def match(kernel: Kernel, target: CpuTarget) -> Kernel:
+    """Any kernel, with long reductions in pieces."""
+    return split_reductions(kernel)
+
+
+def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule:
+    return LoopsSchedule()
+
+
+def check(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[Reason]:
+    return []
+
+
+def emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelCode | None:
     """Code for `kernel`, or None where a stage needs what there is no code for."""
     try:
-        return _emit(split_reductions(kernel), target)
+        return _emit(kernel, target)
     except Unsupported:
         return None
+
+
+CLASS = KernelClass(LoopsSchedule, match, choose, check, emit)
 
 
 def _emit(kernel: Kernel, target: CpuTarget) -> KernelCode:
