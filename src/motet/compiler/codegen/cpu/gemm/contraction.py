@@ -101,7 +101,7 @@ class _Emitter(Packing, Tiles):
         """Every register tile of the task over `deep` steps of the depth from `k` on (from 0 where not blocked)."""
         c, plan = self.c, self.plan
         at = list(outer)
-        if plan.depth_block is not None:
+        if plan.depth_block is not None and c.depth[0][1] >= 0:  # else a depth of one step, along no dimension
             at[c.depth[0][1]] = k
         b_scratch = f.at(scratch, self.scratch_b, ir.IntType(8))
         a_base = f.address(c.a, at)

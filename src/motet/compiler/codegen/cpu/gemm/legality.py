@@ -97,12 +97,11 @@ def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
 
 def _depth(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
     """Whether the depth can be cut, and the left operand packed."""
-    single = len(c.depth) == 1 and c.depth[0][1] >= 0
-    if s.depth_block is not None and not single:
+    if s.depth_block is not None and len(c.depth) != 1:
         yield Reason("depth_block", s.depth_block, "null: the depth is not one dimension")
-    if s.ahead and not single:
+    if s.ahead and len(c.depth) != 1:
         yield Reason("ahead", s.ahead, "0: the depth is not one dimension")
-    if s.pack_a and (c.m is None or not single):
+    if s.pack_a and (c.m is None or len(c.depth) != 1 or c.depth[0][1] < 0):
         yield Reason("pack_a", True, "false: the left operand has no rows, or its depth is not one dimension")
     elif s.pack_a and s.depth_block is None and c.depth[0][0].known is None:
         yield Reason("pack_a", True, "false: a block of unknown depth has no size")
