@@ -116,6 +116,19 @@ def add_schedules(members: MutableMapping[str, bytes], kernels: Sequence[Schedul
     members[SCHEDULES] = encode_schedules([*earlier, *kernels])
 
 
+def drop_schedules(members: MutableMapping[str, bytes | memoryview], launches: set[tuple[str, str]]) -> None:
+    """Leave out the kernels of `launches`, by target and symbol, whose schedules are no longer what was written."""
+    if SCHEDULES not in members or not launches:
+        return
+
+    def is_kept(each: ScheduledKernel) -> bool:
+        own = {symbol for target, symbol in launches if target == each.target}
+        return not any(symbol == name or symbol.startswith(f"{name}_") for name in each.names for symbol in own)
+
+    found = parse_schedules(bytes(members[SCHEDULES]), "artifact")
+    members[SCHEDULES] = encode_schedules([each for each in found if is_kept(each)])
+
+
 def schedules_of(artifact: Artifact) -> list[ScheduledKernel]:
     """The schedules of an artifact's kernels; those made before there were any have none. Raises ArtifactError for a
     damaged list."""

@@ -18,9 +18,14 @@ def schedule_lines(artifact: Artifact) -> list[str]:
         if each.target != target:
             target = each.target
             lines += ["", f"target {target}"] if lines else [f"target {target}"]
-        lines += [f"  {', '.join(each.names)}: {each.about}", f"    key       {each.kernel}"]
+        lines += [f"  {', '.join(each.names)}: {each.about}", f"    key         {each.kernel}"]
         content = dict(each.schedule)
-        lines += [f"    {name:<9} {_text(value)}" for name, value in content.items()]
+        launches = content.pop("launches", [])
+        lines += [f"    {name:<11} {_text(value)}" for name, value in content.items()]
+        lines += [
+            f"    launch {number:<4} " + ", ".join(f"{name} {_text(value)}" for name, value in launch.items())
+            for number, launch in enumerate(launches)
+        ]
     return lines or ["no schedules of kernels in this artifact"]
 
 

@@ -134,9 +134,26 @@ class LoopsSchedule(_Schedule, frozen=True, tag="loops"):
     """Element-wise work, reductions and movement as loops, on a processor."""
 
 
+class LaunchForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One launch: its form, by the label that tunings name too; `number` tells apart forms of equal labels. `warps` of
+    a block, `stages` of a loop that are in flight, and blocks of a `cluster` are the form's; None: whatever it has."""
+
+    form: str
+    number: int = 0
+    warps: int | None = None
+    stages: int | None = None
+    cluster: int | None = None
+
+
+class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
+    """A kernel for GPUs: the forms of its launches, in order."""
+
+    launches: list[LaunchForm]
+
+
 KernelSchedule = (
     ContractionSchedule | IntegerProductSchedule | DirectSchedule | ConvolutionSchedule | DepthwiseSchedule
-    | LoopsSchedule
+    | LoopsSchedule | LaunchesSchedule
 )
 
 _CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}

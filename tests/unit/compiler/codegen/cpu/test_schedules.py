@@ -1,4 +1,4 @@
-"""Random legal schedules of random kernels against numpy in double precision; illegal ones are refused with a reason."""
+"""Random legal schedules of random kernels against numpy in double precision; illegal ones have a reason."""
 
 from __future__ import annotations
 
@@ -223,6 +223,6 @@ def test_reasons_say_what_is_allowed(field: str, given_: Any, allowed: str) -> N
     (7, "expected"),
 ])
 def test_what_is_no_schedule_is_one_line(content: object, message: str) -> None:
-    with pytest.raises(ValueError, match="^(?!.*\n).*") as caught:
+    with pytest.raises(ValueError, match=r"^(?!.*\n).*") as caught:
         decode_schedule(content)
     assert message in str(caught.value)
