@@ -69,11 +69,15 @@ NO_SCHEDULES = GivenSchedules({})
 
 
 def encode_schedules(kernels: Sequence[ScheduledKernel]) -> bytes:
-    """A file that names every kernel of equal key and target once."""
+    """A file that names every kernel of equal key and target once; those whose schedule is another than that of an
+    equal kernel before them go by their names."""
     found: dict[tuple[str, str], ScheduledKernel] = {}
     for each in kernels:
         earlier = found.setdefault((each.kernel, each.target), each)
-        if earlier is not each:
+        if earlier.schedule != each.schedule:
+            own = {(name, each.target): msgspec.structs.replace(each, kernel=name, names=[name]) for name in each.names}
+            found |= own
+        elif earlier is not each:
             names = list(dict.fromkeys([*earlier.names, *each.names]))
             found[each.kernel, each.target] = msgspec.structs.replace(earlier, names=names)
     return msgspec.json.encode(_Content(VERSION, list(found.values())))

@@ -141,7 +141,7 @@ def test_convolutions(data: st.DataObject) -> None:
     source, result = (data.draw(st.sampled_from([NCHW, NHWC, NHWC])) for _ in range(2))
     found = conv_kernel(image, data.draw(st.integers(2, 40)), geometry, source=source, result=result)
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
-    x, w, b = (random(rng, found.values[number].shape, "f32") for number in range(3))
+    x, w, b = (random(rng, [int(size) for size in each.shape], "f32") for each in found.values[:3])
     expected = convolution(x, w, geometry) + b[:, None, None]
     got = run(data, found, [x, w, b])
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * max(1, np.abs(expected).max()))
@@ -154,7 +154,7 @@ def test_depthwise_convolutions(data: st.DataObject) -> None:
     image = (data.draw(st.integers(1, 2)), data.draw(st.integers(1, 70)), *size)
     found = depthwise_kernel(image, geometry)
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
-    x, w, b = (random(rng, found.values[number].shape, "f32") for number in range(3))
+    x, w, b = (random(rng, [int(size) for size in each.shape], "f32") for each in found.values[:3])
     expected = depthwise(x, w, b, geometry)
     got = run(data, found, [x, w, b])
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5 * max(1, np.abs(expected).max()))
