@@ -17,6 +17,7 @@ import motet
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "schedules.md").read_text()
 PRODUCT = GUIDE.split("<<'EOF_MLIR'\n")[1].split("EOF_MLIR")[0]
+LOOPS = {"class": "loops", "phases": [{"stages": 1, "lanes": 8, "grain": 1}]}  # of a kernel of one stage
 MIXED = """
 func.func @main(%a: tensor<9x70xf32>, %b: tensor<70x33xf32>, %x: tensor<1x16x9x9xf32>, %w: tensor<8x16x3x3xf32>)
     -> (tensor<9x33xf32>, tensor<1x8x7x7xf32>, tensor<9x70xf32>) {
@@ -89,7 +90,7 @@ def test_the_guides_example_runs_as_printed(tmp_path: Path) -> None:
 
 def test_a_schedule_by_name_changes_the_code_and_not_the_result(tmp_path: Path) -> None:
     (tmp_path / "program.mlir").write_text(PRODUCT)
-    forced = {"class": "loops"}
+    forced = LOOPS
     compiled(tmp_path, "loops.motet", file_of("main_kernel_0", forced))
     (kernel,) = json.loads(command(tmp_path, "inspect", "loops.motet", "--schedules", "--json").stdout)["kernels"]
     assert kernel["schedule"] == forced
@@ -104,7 +105,7 @@ def test_equal_kernels_may_have_schedules_of_their_own(tmp_path: Path) -> None:
     """Code is shared by kernels of equal structure only where they have equal schedules."""
     once = PRODUCT.replace("@main", "@one")
     (tmp_path / "program.mlir").write_text(once + PRODUCT.replace("@main", "@other"))
-    compiled(tmp_path, "two.motet", file_of("other_kernel_0", {"class": "loops"}))
+    compiled(tmp_path, "two.motet", file_of("other_kernel_0", LOOPS))
     kernels = json.loads(command(tmp_path, "inspect", "two.motet", "--schedules", "--json").stdout)["kernels"]
     found = {name: each["schedule"]["class"] for each in kernels for name in each["names"]}
     assert found == {"one_kernel_0": "contraction", "other_kernel_0": "loops"}
@@ -114,9 +115,9 @@ def test_equal_kernels_may_have_schedules_of_their_own(tmp_path: Path) -> None:
 
 def test_unknown_kernels_are_one_warning(tmp_path: Path) -> None:
     (tmp_path / "program.mlir").write_text(PRODUCT)
-    content = file_of("main_kernel_7", {"class": "loops"})
-    content["kernels"] += file_of("0" * 32, {"class": "loops"})["kernels"]
-    content["kernels"] += file_of("elsewhere", {"class": "loops"}, "host:x86-64-v4")["kernels"]  # is not compiled for
+    content = file_of("main_kernel_7", LOOPS)
+    content["kernels"] += file_of("0" * 32, LOOPS)["kernels"]
+    content["kernels"] += file_of("elsewhere", LOOPS, "host:x86-64-v4")["kernels"]  # is not compiled for
     stderr = compiled(tmp_path, "product.motet", content).stderr
     assert stderr.count("\n") == 1 and f"no kernel main_kernel_7, {'0' * 32};" in stderr and "elsewhere" not in stderr
 
@@ -125,8 +126,8 @@ def test_unknown_kernels_are_one_warning(tmp_path: Path) -> None:
     ("", "schedules.json: no schedules:"),
     ("[]", "no schedules: Expected `object`"),
     ({"motet_schedules": 2, "kernels": []}, "schedules of version 2; expected 1"),
-    (file_of("k", {"class": "loops"}, "host:sse2"), "kernel k for host:sse2: no such target; expected one of"),
-    (file_of("k", {"class": "loops"}, "tpu:1"), "kernel k for tpu:1: no such target; expected one of"),
+    (file_of("k", LOOPS, "host:sse2"), "kernel k for host:sse2: no such target; expected one of"),
+    (file_of("k", LOOPS, "tpu:1"), "kernel k for tpu:1: no such target; expected one of"),
     (file_of("k", {"class": "tensors"}), "kernel k for host:x86-64-v3: class=tensors: expected one of contraction"),
     (file_of("k", {"class": "loops", "rows": 1}), "rows: class loops has no such field"),
     (file_of("main_kernel_0", {"class": "direct", "lanes": 8, "tile_rows": 1, "vectors": 1, "block": 1}),

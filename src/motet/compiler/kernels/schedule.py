@@ -130,8 +130,22 @@ class DepthwiseSchedule(_Schedule, frozen=True, tag="depthwise"):
         return self.lanes * self.vectors
 
 
+class LoopPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The next `stages` stages of a kernel, on a processor, in vectors of `lanes` elements: `by_rows` row by row
+    together, else one as a nest of loops. Long rows are cut into strips of `strip` elements, None: not at all; a task
+    has `grain` rows or strips, and more where there would be over 64 tasks."""
+
+    stages: int
+    lanes: int
+    grain: int
+    strip: int | None = None
+    by_rows: bool = False
+
+
 class LoopsSchedule(_Schedule, frozen=True, tag="loops"):
-    """Element-wise work, reductions and movement as loops, on a processor."""
+    """Element-wise work, reductions and movement as loops, on a processor: parallel sections, one after the other."""
+
+    phases: list[LoopPhase]
 
 
 class LaunchForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -19,7 +19,7 @@ from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, Geometry, multip
 
 from motet.compiler.codegen.cpu.select import CLASSES, check, generate
 from motet.compiler.kernels.kernel import Kernel
-from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule, encode_schedule
+from motet.compiler.kernels.schedule import KernelSchedule, LoopsSchedule, decode_schedule, encode_schedule
 from motet.compiler.targets.cpu import X86_64_V3, CpuTarget
 
 TARGETS = [native_target(), X86_64_V3]
@@ -34,14 +34,33 @@ TOGETHER = [("shared", "keeps", "pack_steps"), ("keeps", "panels"), ("b_mode", "
 
 def drawn(data: st.DataObject, schedule: KernelSchedule) -> KernelSchedule:
     """`schedule` with some other values, legal or not."""
-    names = [(name,) for name in schedule.__struct_fields__ if not isinstance(getattr(schedule, name), list | str)]
+    if isinstance(schedule, LoopsSchedule):
+        return drawn_phases(data, schedule)
+    names = [(name,) for name in schedule.__struct_fields__ if name not in ("b_mode", "way")]
     names += [(name,) for name in ("b_mode", "way") if hasattr(schedule, name)]
     names += [group for group in TOGETHER if all(hasattr(schedule, name) for name in group)]
-    if not names:
-        return schedule
     for group in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=6)):
         schedule = structs.replace(schedule, **{name: data.draw(DRAWN.get(name, NUMBERS), name) for name in group})
     return schedule
+
+
+def drawn_phases(data: st.DataObject, schedule: LoopsSchedule) -> LoopsSchedule:
+    """`schedule` with one phase cut otherwise, in two, or together with the next one."""
+    phases = list(schedule.phases)
+    number = data.draw(st.integers(0, len(phases) - 1))
+    phase = phases[number]
+    how = data.draw(st.sampled_from(["lanes", "grain", "strip", "by_rows", "divide", "join"]))
+    if how == "divide":
+        left = data.draw(st.integers(0, phase.stages))
+        parts = [structs.replace(phase, stages=count, by_rows=count > 1) for count in (left, phase.stages - left)]
+        phases[number : number + 1] = parts
+    elif how == "join" and number + 1 < len(phases):
+        stages = phase.stages + phases[number + 1].stages
+        phases[number : number + 2] = [structs.replace(phase, stages=stages, by_rows=True)]
+    elif how in ("lanes", "grain", "strip", "by_rows"):
+        kind = {"strip": st.sampled_from([None, 4, 8, 48, 64, 128, 512]), "by_rows": st.booleans()}.get(how, NUMBERS)
+        phases[number] = structs.replace(phase, **{how: data.draw(kind, how)})
+    return LoopsSchedule(phases)
 
 
 def legal_of(data: st.DataObject, found: Kernel, target: CpuTarget) -> KernelSchedule:
@@ -172,6 +191,37 @@ def test_rows(data: st.DataObject) -> None:
     np.testing.assert_allclose(got, wide / wide.sum(1, keepdims=True), rtol=2e-5, atol=1e-7)
 
 
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_movement_and_reductions(data: st.DataObject) -> None:
+    """Tensors in other orders, added; and sums of one of their dimensions."""
+    shape = tuple(data.draw(st.integers(1, most)) for most in (5, 60, 60))
+    orders = [data.draw(st.permutations([0, 1, 2])) for _ in range(3)]
+    dtype = data.draw(st.sampled_from(["f32", "f64", "i32", "i8"]))
+    kind = "f" if dtype.startswith("f") else "i"
+    summed = data.draw(st.sampled_from([None, 0, 1, 2]))
+    rest = [d for d in range(3) if d != summed]
+    body = [op(f"add{kind}", 0, 1, dtype=dtype)]
+    if summed is not None:
+        body += [op(f"add{kind}", 3, 2, dtype=dtype)]
+    values = [value(shape, dtype, order=order) for order in orders[:2]]
+    values.append(value([shape[d] for d in rest], dtype, "result", orders[2] if summed is None else ()))
+    found = kernel(values, stage(
+        shape, "".join("r" if d == summed else "p" for d in range(3)), [at(0, 3, 0, 1, 2), at(1, 3, 0, 1, 2)],
+        [at(2, 3, *rest)], body, inits=[None if summed is None else 0.0 if kind == "f" else 0],
+    ))
+    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+    x, y = (random(rng, shape, dtype) for _ in range(2))
+    if kind == "i":
+        total = x + y
+        expected = total if summed is None else total.sum(summed, dtype=total.dtype)
+        np.testing.assert_array_equal(run(data, found, [x, y]), expected)
+        return
+    total = x.astype(np.float64) + y
+    expected = total if summed is None else total.sum(summed)
+    np.testing.assert_allclose(run(data, found, [x, y]), expected, rtol=1e-5, atol=1e-5)
+
+
 @given(st.data(), products())
 @settings(max_examples=150, deadline=None)
 def test_what_is_refused_has_a_reason_that_names_a_field(data: st.DataObject, product: Any) -> None:
@@ -180,11 +230,12 @@ def test_what_is_refused_has_a_reason_that_names_a_field(data: st.DataObject, pr
     code = generate(found, target)
     assert code is not None and code.schedule is not None
     schedule = code.schedule
-    for name in data.draw(st.sets(st.sampled_from(schedule.__struct_fields__ or ("",)), min_size=1)) - {""}:
+    for name in data.draw(st.sets(st.sampled_from(schedule.__struct_fields__), min_size=1)) - {"phases"}:
         number = st.integers(-3, 1 << 40)
         schedule = structs.replace(schedule, **{name: data.draw(DRAWN.get(name, number), name)})
     for reason in check(schedule, found, target):
-        assert reason.field in (*schedule.__struct_fields__, "class") and reason.allowed and "expected" in str(reason)
+        assert reason.field.partition("[")[0] in (*schedule.__struct_fields__, "class")
+        assert reason.allowed and "expected" in str(reason)
 
 
 def test_a_class_that_does_not_take_the_kernel_is_a_reason() -> None:
@@ -218,7 +269,7 @@ def test_reasons_say_what_is_allowed(field: str, given_: Any, allowed: str) -> N
 @pytest.mark.parametrize(("content", "message"), [
     ({"rows": 4}, "class is missing: expected one of contraction,"),
     ({"class": "tensor"}, "class=tensor: expected one of contraction,"),
-    ({"class": "loops", "rows": 4}, "rows: class loops has no such field; expected"),
+    ({"class": "loops", "rows": 4}, "rows: class loops has no such field; expected phases"),
     ({"class": "depthwise", "lanes": "x", "vectors": 1, "pixels": 1, "block": 1, "panels": 1}, "lanes: expected int"),
     (7, "expected"),
 ])
