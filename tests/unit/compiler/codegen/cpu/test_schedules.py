@@ -19,7 +19,13 @@ from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, Geometry, multip
 
 from motet.compiler.codegen.cpu.select import CLASSES, check, generate
 from motet.compiler.kernels.kernel import Kernel
-from motet.compiler.kernels.schedule import KernelSchedule, LoopsSchedule, decode_schedule, encode_schedule
+from motet.compiler.kernels.schedule import (
+    ContractionSchedule,
+    KernelSchedule,
+    LoopsSchedule,
+    decode_schedule,
+    encode_schedule,
+)
 from motet.compiler.targets.cpu import X86_64_V3, CpuTarget
 
 TARGETS = [native_target(), X86_64_V3]
@@ -29,7 +35,11 @@ DRAWN: dict[str, st.SearchStrategy[Any]] = {
     "way": st.sampled_from(["tiles", "dots", "pairs"]), "pack_a": st.booleans(), "keeps": st.booleans(),
     "shared": st.booleans(), "in_place": st.booleans(), "depth_block": st.one_of(st.none(), NUMBERS),
 }
-TOGETHER = [("shared", "keeps", "pack_steps"), ("keeps", "panels"), ("b_mode", "depth_block"), ("rows", "tile_rows")]
+TOGETHER = [("b_mode", "depth_block"), ("rows", "tile_rows"), ("vectors", "rows")]
+UNPACKED: dict[str, Any] = {
+    "b_mode": "scratch", "keeps": False, "shared": False, "pack_panels": 1, "pack_steps": 0, "ahead": 0,
+}
+KEPT = UNPACKED | {"keeps": True, "panels": 1, "depth_block": None}
 
 
 def drawn(data: st.DataObject, schedule: KernelSchedule) -> KernelSchedule:
@@ -39,7 +49,10 @@ def drawn(data: st.DataObject, schedule: KernelSchedule) -> KernelSchedule:
     names = [(name,) for name in schedule.__struct_fields__ if name not in ("b_mode", "way")]
     names += [(name,) for name in ("b_mode", "way") if hasattr(schedule, name)]
     names += [group for group in TOGETHER if all(hasattr(schedule, name) for name in group)]
-    for group in data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=6)):
+    if isinstance(schedule, ContractionSchedule) and data.draw(st.booleans(), "kept or shared"):
+        shared = UNPACKED | {"shared": True, "pack_steps": data.draw(NUMBERS), "ahead": data.draw(st.integers(0, 3))}
+        schedule = structs.replace(schedule, **data.draw(st.sampled_from([UNPACKED, KEPT, shared])))
+    for group in data.draw(st.lists(st.sampled_from(names), max_size=3)):
         schedule = structs.replace(schedule, **{name: data.draw(DRAWN.get(name, NUMBERS), name) for name in group})
     return schedule
 
@@ -69,9 +82,9 @@ def legal_of(data: st.DataObject, found: Kernel, target: CpuTarget) -> KernelSch
         schedule for each in CLASSES
         if (match := each.match(found, target)) is not None and (schedule := each.choose(match, target)) is not None
     ]
-    schedule = data.draw(st.sampled_from(chosen))
+    schedule = data.draw(st.sampled_from([*chosen[:1] * 3, *chosen]))
     assert not check(schedule, found, target), "the heuristics choose an illegal schedule"
-    for _ in range(data.draw(st.integers(1, 8))):
+    for _ in range(data.draw(st.integers(1, 12))):
         other = drawn(data, schedule)
         schedule = other if not check(other, found, target) else schedule
     return schedule
