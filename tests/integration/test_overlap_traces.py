@@ -118,7 +118,7 @@ def test_branches_overlap_on_the_cores_of_the_accelerator(motet: Run, tmp_path: 
     for _ in range(ATTEMPTS):
         shown = run_traced(motet, tmp_path, text, compiling, ["--device", "riscv:qemu?harts=4"], given)
         cores = {name for (pid, _), name in shown.threads.items() if shown.devices[pid].startswith("riscv")}
-        assert cores >= {"core 0"}
+        assert any(name.startswith("core ") for name in cores)
         if of_both_branches(shown, "riscv"):
             return
     pytest.fail("the branches never overlapped")
