@@ -20,7 +20,7 @@ _MOST_STRIP = 1 << 24
 
 
 @dataclass(frozen=True)
-class Loop:
+class StageLoop:
     """One stage by itself. Vectors run along dimension `along` of the nest and have at most `lanes` elements."""
 
     nest: Nest
@@ -52,10 +52,10 @@ class Loop:
         return [d for d in self.nest.dims_of("parallel") if d not in (self.along, self.transposed(lanes))]
 
 
-def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> Loop:
+def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
     nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
     along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
-    return Loop(nest, along, 1 if along is None else vector_lanes(kernel, stage, target))
+    return StageLoop(nest, along, 1 if along is None else vector_lanes(kernel, stage, target))
 
 
 def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
@@ -109,7 +109,7 @@ def choose_rows(found: Group, stages: int, target: CpuTarget) -> LoopPhase:
     return LoopPhase(stages, lanes, division.grain, division.strip, by_rows=True)
 
 
-def _choose_loop(loop: Loop) -> LoopPhase:
+def _choose_loop(loop: StageLoop) -> LoopPhase:
     nest, lanes = loop.nest, loop.lanes
     reduced = 1
     for d in nest.dims_of("reduction"):
