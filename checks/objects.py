@@ -4,8 +4,9 @@
 
 BEFORE and AFTER are commits; without AFTER the working tree is taken. The corpus comes from the working tree: the
 benchmarks' models, the programs of `examples/` and `tests/filecheck/`, ONNX's node cases and random programs of
-`tests/fuzz`. Prints each program whose members differ (a kernel's object, PTX, contracts, parameters; not the
-manifest), and exits with 1 if one does. A program that one of the trees refuses is compared by the message.
+`tests/fuzz`. Prints each program whose members differ (a kernel's object, PTX, contracts, parameters; not the manifest
+and the list of schedules), and exits with 1 if one does. A program that one of the trees refuses is compared by the
+message.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def checked_out(commit: str, parent: Path) -> Path:
 
 def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
     """The members that are not the same in both."""
-    names = sorted({*before, *after} - {"manifest.json"})
+    names = sorted({*before, *after} - {"manifest.json", "schedules.json"})
     return [name for name in names if before.get(name) != after.get(name)]
 
 

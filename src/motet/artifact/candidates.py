@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import structs
 
 from motet.artifact.contracts import CONTRACTS, TargetContract, decode_contracts, seal
+from motet.artifact.kernel_schedules import drop_schedules
 from motet.artifact.library import LibraryCall, damage, with_library
 from motet.artifact.reader import PARAMETERS, Artifact
 from motet.artifact.schema import Expr, Manifest, Schedule, Variant
@@ -103,9 +104,21 @@ def pruned(
         grids.setdefault((kernel.family, kernel.target), {})[kernel.kernel] = Grid(winner.tasks, tuple(kernel.symbols))
     variants = [_with_grids(each, grids.get((each.family, each.target), {})) for each in manifest.variants]
     parameters = {each.key: artifact.parameter(i) for i, each in enumerate(manifest.parameters)}
+    drop_schedules(members, _rescheduled(read_index(artifact), chosen))
     settled = structs.replace(manifest, variants=variants)
     _settle_contracts(members, settled, grids)
     return settled, members, parameters
+
+
+def _rescheduled(
+    kernels: Sequence[Tunable], chosen: Mapping[tuple[str, str, str], Chosen]
+) -> set[tuple[str, str]]:
+    """The launches, by target and symbol, that have another form than the compiler thought best."""
+    picks = ((kernel, chosen.get((kernel.family, kernel.target, kernel.kernel))) for kernel in kernels)
+    return {
+        (f"{kernel.family}:{kernel.target}", kernel.kernel) for kernel, pick in picks
+        if pick is not None and pick.candidate
+    }
 
 
 def _settle_contracts(

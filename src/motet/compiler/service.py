@@ -87,6 +87,8 @@ OPTIONS = {
     " behind it: tuned, where it was measured to be faster (the default); cublaslt: wherever it can; none: nowhere",
     "tuning": "which forms of GPU kernels are fastest; a file that motet tune -o FILE writes. With tune=measure it is"
     " completed, or made",
+    "schedules": "how kernels are cut: tiles, blocks, tasks, forms; a file that motet inspect --schedules --json"
+    " prints, or the part of it that is to be other than the compiler chooses",
     "keep-source": "false; or true: keep the source in the artifact, so that motet run and bench can --verify it;"
     " weights of an ONNX model that are used unchanged are stored once, all other constants twice",
     "sequences": "the elements of inputs of an ONNX model that are sequences, and which optional inputs no call gives;"
@@ -234,7 +236,7 @@ def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify"]) ->
         devices=() if _is_host(flags) else texts, placement=request.placement,
         places=request.places, rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
-        library=_library(options.get("library")),
+        library=_library(options.get("library")), schedules=_schedules(options.get("schedules")),
         separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings"), default=True),
         unchecked_indices=_flag("unchecked-indices", options.get("unchecked-indices"), default=False),
         file=file, state=state, model=model, data_files=data_files, keeps=request.cache,
@@ -352,6 +354,19 @@ def _tunings(path: str | None, tune: str | None) -> bytes:
     return read_tunings(path, f"option tuning={path}").encode()
 
 
+def _schedules(path: str | None) -> bytes:
+    """The content of a file of schedules, checked here, where its user is."""
+    if path is None:
+        return b""
+    from motet.artifact.kernel_schedules import read_schedules
+    from motet.compiler.tuning.given import read_given
+
+    where = f"option schedules={path}"
+    data = read_schedules(path, where)
+    read_given(data, where)
+    return data
+
+
 def _shapes(given: str | None) -> str:
     if given:
         from motet.compiler.tuning.inputs import parse_inputs
@@ -382,7 +397,7 @@ def _key(job: Job) -> str:
     parts = [VERSION, _sources(), *_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
     parts += [job.placement, *job.devices, repr(job.places), job.rates, repr(job.memory_limit)]
     parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
-    parts += [str(job.keep_source), job.sequences]
+    parts += [job.schedules.decode(), str(job.keep_source), job.sequences]
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:

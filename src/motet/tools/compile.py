@@ -81,7 +81,8 @@ def compile_program(
         metavar="KEY=VALUE", show_default=False,
         help="An option of the compiler: jobs=N, memory-limit=BYTES, tune-schedule=off|measure, "
         "tune-inputs=SHAPES, rates=FILE, tune=off|candidates|measure, tuning=FILE, library=tuned|cublaslt|none, "
-        "keep-source=true|false, unchecked-indices=true|false, sequences=INPUTS. May be given several times.",
+        "schedules=FILE, keep-source=true|false, unchecked-indices=true|false, sequences=INPUTS. May be given several "
+        "times.",
     )] = None,
     parameters: Annotated[str, typer.Option(
         metavar="embedded|external", help="Whether large constants go into the artifact or beside it.",

@@ -26,6 +26,7 @@ takes.
 Examples:
   motet inspect model.motet
   motet inspect model.motet --json
+  motet inspect model.motet --schedules   how each kernel is cut
   motet inspect model.motet --kernel main_kernel_0     the source of a kernel for GPUs
   motet inspect model.motet --measure     the steps of a plan over devices, as estimated and as measured here
   motet inspect model.motet --html report.html --trace trace.json     a page to look at, with what motet run traced
@@ -63,16 +64,15 @@ def inspect_artifact(
         help="What this machine's devices can do, as motet devices --measure -o FILE.json writes it: for the page's "
         "predictions and limits.",
     )] = None,
+    schedules: Annotated[bool, typer.Option(
+        "--schedules", help="Show how each kernel is cut, for each target; with --json as a file that motet compile "
+        "--option schedules=FILE takes.",
+    )] = False,
     json: arguments.Json = False,
 ) -> None:
     from motet.tools.opening import open_bound
 
-    if trace is not None and html is None:
-        raise OptionError(f"--trace {trace}: what it says is shown in a page; expected --html FILE.html with it")
-    if rates is not None and html is None:
-        raise OptionError(f"--rates {rates}: what they say is shown in a page; expected --html FILE.html with it")
-    if html is not None and (json or measure):
-        raise OptionError(f"--html {html}: not with {'--json' if json else '--measure'}; expected one of them")
+    _check_options(html, trace, rates, json, measure)
     opened, bindings = open_bound(file, format=format, devices=device or [], placement=placement)
     artifact = opened.artifact
     if html is not None:
@@ -83,6 +83,11 @@ def inspect_artifact(
     if kernel:
         typer.echo("\n".join(_source_lines(artifact, kernel)))
         return
+    if schedules:
+        from motet.tools.schedules import schedule_lines, schedules_file
+
+        typer.echo(schedules_file(artifact) if json else "\n".join(schedule_lines(artifact)))
+        return
     measured = _measure(artifact, bindings, file) if measure else None
     if json:
         import msgspec
@@ -91,6 +96,16 @@ def inspect_artifact(
         typer.echo(text.decode())
         return
     typer.echo("\n".join(_lines(artifact, file, measured)))
+
+
+def _check_options(html: str | None, trace: str | None, rates: str | None, json: bool, measure: bool) -> None:
+    """Raises OptionError for options that do not go together."""
+    if trace is not None and html is None:
+        raise OptionError(f"--trace {trace}: what it says is shown in a page; expected --html FILE.html with it")
+    if rates is not None and html is None:
+        raise OptionError(f"--rates {rates}: what they say is shown in a page; expected --html FILE.html with it")
+    if html is not None and (json or measure):
+        raise OptionError(f"--html {html}: not with {'--json' if json else '--measure'}; expected one of them")
 
 
 def _measure(artifact: Artifact, bindings: Mapping[str, str], file: str) -> Measured:

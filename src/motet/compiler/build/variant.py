@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from motet.artifact.contracts import TargetContract, add_contract
+from motet.artifact.kernel_schedules import add_schedules
 from motet.artifact.schema import KernelInfo, Schedule, Variant
 from motet.compiler.build.partitioning import Kernels
 from motet.compiler.build.signatures import function_shapes
@@ -28,6 +29,7 @@ from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.candidates import Candidates, make_candidates
+from motet.compiler.tuning.given import scheduled_kernels
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 
 
@@ -87,6 +89,9 @@ def build_variant(
     add_contract(output.members, TargetContract(
         target.family, target.name, target.triple, list(target.requires), paths, kernel_contracts,
     ))
+    infos = _kernel_infos(kernels, compiled)
+    codes = {name: entry.code for name, entry in compiled.items()}
+    add_schedules(output.members, scheduled_kernels(codes, target, {info.name: info.source for info in infos}))
     found: Candidates = {}
     if options.candidates:
         for name, known in shapes.items():
@@ -95,7 +100,7 @@ def build_variant(
     output.candidates[target.name] = found
     return Variant(
         family=target.family, target=target.name, triple=target.triple, features=list(target.requires), objects=paths,
-        schedules=schedules, kernels=_kernel_infos(kernels, compiled),
+        schedules=schedules, kernels=infos,
     )
 
 
@@ -149,7 +154,8 @@ def generate_all(
     made again.
     """
     row_major_only: frozenset[str] = frozenset()
-    made: dict[Kernel, KernelCode | NoCode | None] = {}
+    made: dict[tuple[Kernel, str], KernelCode | NoCode | None] = {}
+    named = {name for name, _ in backend.choice.schedules.kernels}  # kernels whose code is their own
     while True:
         laid_out: dict[str, Kernel] = {}
         for function in functions:
@@ -163,7 +169,7 @@ def generate_all(
         refused: set[str] = set()
         refusals: list[NoCode] = []
         for name, kernel in laid_out.items():
-            key = structure(kernel)
+            key = structure(kernel), name if name in named else ""
             if key not in made:
                 made[key] = _generated(kernel, backend)
             code = made[key]

@@ -11,7 +11,7 @@ from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.reading import element_bytes
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
-from motet.compiler.tuning.kernels import Choice
+from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import CompileError, Location
 
 Extents = tuple[tuple[str, str, int, int], ...]  # see `Compiled`
@@ -23,6 +23,11 @@ class Backend(Protocol):
 
     @property
     def target(self) -> Target: ...
+
+    @property
+    def choice(self) -> Choice:
+        """What is known and given of forms and schedules."""
+        ...
 
     @property
     def fuses_attention(self) -> bool:
@@ -79,6 +84,8 @@ class Backend(Protocol):
 
 class PlainBackend:
     """What a back end answers that fuses no attention and no products, and makes machine code in one go: to inherit."""
+
+    choice: Choice = DEFAULT
 
     @property
     def complete(self) -> bool:

@@ -16,11 +16,13 @@ A dynamic extent is a symbol (a string); its value reaches the compiled kernel a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from motet.artifact.schema import Expr
+from motet.compiler.kernels.schedule import KernelSchedule
 
 Size = int | str
 
@@ -199,7 +201,8 @@ class KernelCode:
     pairs of an argument and a result, as positions in `buffers`, that may be the same memory. Where a call may fail in
     the kernel, `checks` are the texts of what may fail, and the last buffer, behind the workspaces, is its status:
     words, zero before the call, that a task whose check fails writes to: the check's number, from 1, the index and the
-    extent that it compared (an extent of -1: neither).
+    extent that it compared (an extent of -1: neither). `schedule` is what was chosen for the kernel with the key `key`
+    (`key_of`), if its class has schedules.
     """
 
     kind: str
@@ -212,6 +215,8 @@ class KernelCode:
     bytes: int = 0
     updates: tuple[tuple[int, int], ...] = ()
     checks: tuple[str, ...] = ()
+    key: str = ""
+    schedule: KernelSchedule | None = None
 
 
 def identity_map(rank: int) -> tuple[Affine, ...]:
@@ -244,3 +249,9 @@ def structure(kernel: Kernel) -> Kernel:
     """The kernel without what does not change its code: equal structures share one piece of code."""
     stages = tuple(replace(stage, source="") for stage in kernel.stages)
     return replace(kernel, name="", stages=stages, arguments=(), checks=())
+
+
+def key_of(kernel: Kernel, *context: object) -> str:
+    """What a kernel computes, on which extents and layouts, as a name that is the same in every program that has it.
+    `context` is what else its code depends on."""
+    return hashlib.sha256(repr((structure(kernel), *context)).encode()).hexdigest()[:32]

@@ -69,6 +69,7 @@ class Job(msgspec.Struct, frozen=True):
     tune_inputs: str = ""  # extents to measure with, `tuning/inputs.py`
     tune: Literal["", "candidates", "measure"] = ""  # of forms of kernels
     library: Literal["tuned", "cublaslt", "none"] = "tuned"  # for products, `tuning/kernels.py`
+    schedules: bytes = b""  # of kernels, `artifact/kernel_schedules.py`
     tunings: bytes = b""  # what is known of them, `artifact/tunings.py`
     options: tuple[tuple[str, str], ...] = ()
     stage: str = ""

@@ -206,9 +206,11 @@ def _host_targets(job: Job) -> list[Target]:
 
 
 def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
+    from motet.artifact.kernel_schedules import SCHEDULES
     from motet.artifact.writer import EarlyParameters, write_artifact
     from motet.compiler import pipeline
     from motet.compiler.build.variant import VariantOptions
+    from motet.compiler.tuning.given import warn_of_unknown
 
     _progress("read", 0.0)
     result = Path(job.result) if job.result else folder / RESULT
@@ -216,6 +218,8 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
         with _loaded(job, left=left) as program:
             options = VariantOptions(job.memory_limit, job.tune_schedule, _choice(job))
             built = pipeline.build(program, _targets(job, program), job.jobs, _progress, options, early.begin)
+        if job.schedules:
+            warn_of_unknown(_choice(job).schedules, built.members[SCHEDULES])
         built = _tuned(job, built, folder)
         _progress("write", 0.95)
         members = {**built.members, **_kept_source(job, built)}
@@ -247,12 +251,15 @@ def _kept_source(job: Job, built: Built) -> dict[str, bytes]:
 
 def _choice(job: Job) -> Choice:
     """Which forms of kernels are kept."""
+    from motet.artifact.kernel_schedules import NO_SCHEDULES, given_schedules
     from motet.artifact.tunings import parse_tunings
     from motet.compiler.tuning.kernels import CANDIDATES, Choice
 
+    given = given_schedules(job.schedules, "option schedules") if job.schedules else NO_SCHEDULES
     if not job.tunings:
-        return Choice(keeps=job.keeps)
-    return Choice(CANDIDATES if job.tune else 1, parse_tunings(job.tunings, "option tuning"), job.library, job.keeps)
+        return Choice(keeps=job.keeps, schedules=given)
+    tunings = parse_tunings(job.tunings, "option tuning")
+    return Choice(CANDIDATES if job.tune else 1, tunings, job.library, job.keeps, given)
 
 
 def _emit(job: Job, folder: Path, left: frozenset[str]) -> None:

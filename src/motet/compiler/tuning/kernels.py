@@ -1,5 +1,6 @@
 """How forms of kernels are chosen that have several: by what was measured before, else in the compiler's own order.
 
+    --option schedules=FILE    those that FILE says, of any kernel and target (`given.py`)
     --option tuning=FILE       the fastest that FILE knows, where it knows a kernel
     --option tune=candidates   the artifact holds the best few forms of each, for `motet tune` where the device is
     --option tune=measure      they are measured on this machine's device at once
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
+from motet.artifact.kernel_schedules import NO_SCHEDULES, GivenSchedules
 from motet.artifact.tunings import Tunings
 
 if TYPE_CHECKING:
@@ -31,12 +33,14 @@ Library = Literal["tuned", "cublaslt", "none"]
 @dataclass(frozen=True)
 class Choice:
     """`most` is how many forms of a kernel are kept; `tunings` is what is known of them; `library` says when a library
-    takes the place of a kernel. `keeps` says that compiled kernels are taken from the cache, and kept there."""
+    takes the place of a kernel. `keeps` says that compiled kernels are taken from the cache, and kept there.
+    `schedules` are those that the user gives."""
 
     most: int = 1
     tunings: Tunings = field(default_factory=Tunings)
     library: Library = "tuned"
     keeps: bool = False
+    schedules: GivenSchedules = NO_SCHEDULES
 
     def ordered(self, program: Program, target: GpuTarget) -> Program:
         """`program` with the form first that is known to be fastest, and with the library's call that is to run."""

@@ -43,7 +43,7 @@ def test_temporaries_that_are_reduced_stay_as_they_are():
 @pytest.mark.parametrize("channels", [1, 7, 33])
 def test_pools_are_right_in_every_order(channels, order, target):
     x = np.random.default_rng(channels).standard_normal((1, channels, 6, 5), dtype=np.float32)
-    (got,) = build(loops.emit, order_temporaries(pool(channels, 6, 5, order)), target)(x, split=2)
+    (got,) = build(loops.CLASS.generate, order_temporaries(pool(channels, 6, 5, order)), target)(x, split=2)
     padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
     expected = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3)).sum((-1, -2)) / 9
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from motet.compiler.codegen.backend import Objects, PlainBackend, UnloadableCode, launched, whole_operands
 from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import Unit, assembly, compile_units
-from motet.compiler.codegen.cpu.select import generate, improves_on_base
+from motet.compiler.codegen.cpu.select import check, generate, improves_on_base, own_target
 from motet.compiler.ir._mlir import ir
-from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.kernel import Kernel, KernelCode, key_of
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, base_of
 from motet.compiler.targets.family import Target
-from motet.compiler.tuning.kernels import Choice
+from motet.compiler.tuning.given import schedule_for
+from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import OptionError
 
 api = 1  # the version of the contract that this was written for
@@ -25,6 +26,7 @@ class CpuBackend(PlainBackend):
     """LLVM, for processors."""
 
     target: CpuTarget
+    choice: Choice = DEFAULT
 
     def improves_on_base(self, kernel: Kernel) -> bool:
         return improves_on_base(kernel, self.target)
@@ -37,7 +39,13 @@ class CpuBackend(PlainBackend):
         return None
 
     def generate(self, kernel: Kernel) -> KernelCode | None:
-        return generate(kernel, self.target)
+        target = self.target
+        own = own_target(kernel, target)
+        given = schedule_for(
+            self.choice.schedules, key_of(kernel), kernel.name, (target, own),
+            lambda schedule: check(schedule, kernel, target),
+        ) if self.choice.schedules.kernels else None
+        return generate(kernel, target, given)
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
         from motet.compiler.codegen.cpu.ext.whole_operations import emit_whole
@@ -79,7 +87,7 @@ def open(target: Target, choice: Choice) -> CpuBackend:
     if not isinstance(target, CpuTarget):
         where = f"target {target.family}:{target.name}"
         raise OptionError(f"{where}: a {type(target).__name__}; the code generator cpu expects a CpuTarget")
-    return CpuBackend(target)
+    return CpuBackend(target, choice)
 
 
 def units_of(compiled: Mapping[str, Compiled]) -> list[Unit]:

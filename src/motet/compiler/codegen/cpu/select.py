@@ -1,36 +1,69 @@
-"""Chooses the code generator of a kernel: the first class, fastest first, that takes it."""
+"""Chooses the code generator of a kernel: the first class, fastest first, that takes it, or the one that a schedule
+names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from motet.compiler.codegen.cpu.conv import convolution, depthwise, direct
 from motet.compiler.codegen.cpu.gemm import contraction
 from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
 from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
 from motet.compiler.codegen.cpu.in_place import find_updates
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import loops
-from motet.compiler.kernels.kernel import Kernel, KernelCode
+from motet.compiler.kernels.kernel import Kernel, KernelCode, key_of
+from motet.compiler.kernels.schedule import KernelSchedule, Reason
 from motet.compiler.targets.cpu import CpuTarget, base_of
 
-CLASSES = (dot_products, direct, contraction, convolution, depthwise, loops)
+Classes = tuple[KernelClass[Any, Any], ...]  # what a class reads a kernel as is its own matter
+
+CLASSES: Classes = (
+    dot_products.CLASS, direct.CLASS, contraction.CLASS, convolution.CLASS, depthwise.CLASS, loops.CLASS
+)
 
 
-def generate(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for `kernel`, or None where only the generic path takes it. What gains nothing by the instructions that
-    `target` has beyond its base is the base's code."""
-    if not improves_on_base(kernel, target):
-        target = base_of(target)
-    empty = any(0 in stage.sizes for stage in kernel.stages)
-    for generator in (loops,) if empty else CLASSES:  # the others divide by extents
-        code = generator.emit(kernel, target)
+def generate(kernel: Kernel, target: CpuTarget, given: KernelSchedule | None = None) -> KernelCode | None:
+    """Code for `kernel`, by the schedule `given`, which must be legal, or by the one that the heuristics choose; None
+    where only the generic path takes it. What gains nothing by the instructions that `target` has beyond its base is
+    the base's code."""
+    target = own_target(kernel, target)
+    for each in classes_of(kernel):
+        if given is not None and not isinstance(given, each.schedule):
+            continue
+        found = each.match(kernel, target)
+        schedule = given if given is not None or found is None else each.choose(found, target)
+        if found is None or schedule is None:
+            continue
+        code = each.emit(found, schedule, target)
         if code is not None:
-            return replace(code, updates=find_updates(kernel, code))
+            return replace(code, updates=find_updates(kernel, code), key=key_of(kernel), schedule=schedule)
     return None
+
+
+def check(schedule: KernelSchedule, kernel: Kernel, target: CpuTarget) -> Sequence[Reason]:
+    """Why `schedule` is not legal for `kernel` on `target`; empty if it is."""
+    target = own_target(kernel, target)
+    taken = {each.name: (each, found) for each in classes_of(kernel) if (found := each.match(kernel, target))}
+    for each, found in taken.values():
+        if isinstance(schedule, each.schedule):
+            return each.check(found, schedule, target)
+    name = str(type(schedule).__struct_config__.tag)
+    return [Reason("class", name, f"one of {', '.join(taken)}, which take this kernel")]
+
+
+def own_target(kernel: Kernel, target: CpuTarget) -> CpuTarget:
+    """The level whose code `kernel` gets where `target` is compiled for."""
+    return target if improves_on_base(kernel, target) else base_of(target)
+
+
+def classes_of(kernel: Kernel) -> Classes:
+    """Those that may take a kernel: without elements only the general one, as the others divide by extents."""
+    return (loops.CLASS,) if any(0 in stage.sizes for stage in kernel.stages) else CLASSES
 
 
 def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     """Whether the instructions that `target` has beyond its base make `kernel` faster."""
     return bool(target.base) and dot_reading.takes(kernel, target)
-
-

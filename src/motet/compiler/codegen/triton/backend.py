@@ -24,6 +24,7 @@ from motet.compiler.codegen.triton.compile.objects import (
 from motet.compiler.codegen.triton.compile.worker import Made
 from motet.compiler.codegen.triton.ext import scans, scatters, sorts
 from motet.compiler.codegen.triton.gemm import multi_gemm as joined
+from motet.compiler.codegen.triton.schedules import check, schedule_of, settled, with_schedule
 from motet.compiler.codegen.triton.select import generate
 from motet.compiler.codegen.triton.text.program import Program, TritonCode
 from motet.compiler.codegen.triton.text.scalars import Unsupported
@@ -32,13 +33,15 @@ from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.attention.matching import match
-from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, key_of
 from motet.compiler.kernels.linalg_ext import is_whole, read_whole
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.computed import read_computed
 from motet.compiler.kernels.reader.reading import Unreadable
+from motet.compiler.kernels.schedule import LaunchesSchedule
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.tuning.given import schedule_for
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import Location
 
@@ -82,9 +85,15 @@ class TritonBackend:
 
     def generate(self, kernel: Kernel) -> KernelCode:
         try:
-            return generate(kernel, self.target)
+            code = generate(kernel, self.target)
         except Unsupported as reason:
             self._fail(kernel.name, str(reason))
+        key = key_of(kernel, self.target.precision)
+        given = schedule_for(
+            self.choice.schedules, key, kernel.name, (self.target,), lambda schedule: check(schedule, code)
+        )
+        taken = with_schedule(code, given) if isinstance(given, LaunchesSchedule) else code
+        return replace(taken, key=key, schedule=schedule_of(code.programs, taken.programs))
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
         """Launches as they were written, operations over whole tensors, and what can be read with gathers; all else is
@@ -183,5 +192,6 @@ def _settled(code: KernelCode, ordered: Mapping[str, Program], built: Mapping[st
         return code
     programs = tuple(chosen(ordered[program.symbol], built[program.symbol]) for program in code.programs)
     return replace(
-        code, programs=programs, phases=tuple(Phase(program.symbol, program.forms[0].tasks) for program in programs)
+        code, programs=programs, phases=tuple(Phase(program.symbol, program.forms[0].tasks) for program in programs),
+        schedule=settled(code.schedule, code.programs, programs),
     )

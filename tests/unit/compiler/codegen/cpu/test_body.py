@@ -31,7 +31,7 @@ def apply(name: str, *arrays: np.ndarray, dtypes: list[str], result: str, predic
     count, n = len(arrays), len(arrays[0])
     values = [value((n,), dtype) for dtype in dtypes]
     found = build(
-        loops.emit,
+        loops.CLASS.generate,
         kernel(
             [*values, value((n,), result, "result")],
             stage(
@@ -88,7 +88,7 @@ def test_maximum_orders_zeros_and_keeps_nan(name, winner, constant):
         got = apply(name, x, y, dtypes=["f32"] * 2, result="f32")
     else:
         got = build(
-            loops.emit,
+            loops.CLASS.generate,
             kernel(
                 [value((35,)), value((35,), role="result")],
                 stage((35,), "p", [at(0, 1, 0)], [at(1, 1, 0)], body),
@@ -320,4 +320,4 @@ def test_an_unknown_operation_is_not_taken():
         [value((4,)), value((4,), role="result")],
         stage((4,), "p", [at(0, 1, 0)], [at(1, 1, 0)], [op("math.unheard_of", 0)]),
     )
-    assert loops.emit(unknown, native_target()) is None
+    assert loops.CLASS.generate(unknown, native_target()) is None

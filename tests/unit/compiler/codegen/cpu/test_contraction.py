@@ -45,7 +45,7 @@ def test_pixels_of_every_order_for_any_partition(data):
     kernel = pointwise(image, count, *orders, clamp)
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     x, w, b = (random(rng, shape, "f32") for shape in (image, (count, image[1]), (count,)))
-    (got,) = build(contraction.emit, kernel, target)(x, w, b, split=data.draw(st.integers(1, 4)))
+    (got,) = build(contraction.CLASS.generate, kernel, target)(x, w, b, split=data.draw(st.integers(1, 4)))
     expected = np.einsum("nchw,fc->nfhw", x.astype(np.float64), w.astype(np.float64)) + b[:, None, None]
     np.testing.assert_allclose(got, np.clip(expected, 0, 6) if clamp else expected, rtol=1e-5, atol=1e-4)
 
@@ -54,7 +54,7 @@ def test_pixels_of_every_order_for_any_partition(data):
 @pytest.mark.parametrize("clamp", [False, True])
 def test_vectors_run_along_what_lies_side_by_side_in_what_is_stored(clamp, target):
     """And so filters are packed when compiling, not the image at every call."""
-    code = contraction.emit(pointwise((1, 32, 7, 7), 64, NHWC, NHWC, clamp), target)
+    code = contraction.CLASS.generate(pointwise((1, 32, 7, 7), 64, NHWC, NHWC, clamp), target)
     assert code is not None and 1 in code.packings and len(code.phases) == 1 and code.scratch == 0
 
 
@@ -77,6 +77,6 @@ def test_few_rows_by_a_factor_that_is_read_in_place(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     x, w, start = (random(rng, shape, "f32") for shape in ((m, k), (k, n), (m, n)))
     kernel = with_stages(values if clamp else values[:4], *stages)
-    (got,) = build(contraction.emit, kernel, target)(x, w, start, split=data.draw(st.integers(1, 4)))
+    (got,) = build(contraction.CLASS.generate, kernel, target)(x, w, start, split=data.draw(st.integers(1, 4)))
     expected = x.astype(np.float64) @ w.astype(np.float64) + start
     np.testing.assert_allclose(got, np.clip(expected, 0, 6) if clamp else expected, rtol=1e-5, atol=1e-4)

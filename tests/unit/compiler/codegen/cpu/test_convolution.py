@@ -61,7 +61,7 @@ def check(image, count, geometry, target=None, split=1, seed=0, **options):
     kernel = conv_kernel(image, count, geometry, **options)
     x, w = random(rng, image, dtype), random(rng, kernel.values[1].shape, dtype)
     start = random(rng, kernel.values[2].shape, wide)
-    (got,) = build(convolution.emit, kernel, target)(x, w, start, split=split)
+    (got,) = build(convolution.CLASS.generate, kernel, target)(x, w, start, split=split)
     expected = reference(x, w, geometry)
     if init != "zero":
         expected = expected + (start[:, None, None] if init == "bias" else start).astype(np.float64)
@@ -133,7 +133,7 @@ def test_undefined_and_infinite_elements_stay_where_they_are_seen(result):
     x = np.ones((1, 2, 6, 6), np.float32)
     x[0, 1, 0, 0], x[0, 0, 5, 5] = np.nan, np.inf
     w, b = np.ones((17, 2, 3, 3), np.float32), np.zeros(17, np.float32)
-    (got,) = build(convolution.emit, conv_kernel(x.shape, 17, SAME, source=result, result=result))(x, w, b)
+    (got,) = build(convolution.CLASS.generate, conv_kernel(x.shape, 17, SAME, source=result, result=result))(x, w, b)
     np.testing.assert_array_equal(got, reference(x, w, SAME))
 
 
@@ -149,7 +149,7 @@ def test_a_row_of_one_dimension(order):
         (2, 21, 8, 5, 4), "ppprr", [at(0, 5, 0, 3, (-1, {2: 2, 4: 1}), padding=0.0), at(1, 5, 1, 3, 4)],
         [at(2, 5, 0, 1, 2)], multiply_add("f32", "f32"), inits=[0.0],
     ))
-    (got,) = build(convolution.emit, kernel)(x, w, split=2)
+    (got,) = build(convolution.CLASS.generate, kernel)(x, w, split=2)
     padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1)])
     taps = [(padded[:, :, k : k + 15 : 2], w[:, :, k].astype(np.float64)) for k in range(4)]
     expected = sum(np.einsum("ncw,fc->nfw", seen, weights) for seen, weights in taps)
@@ -171,7 +171,7 @@ def test_groups(order):
         (2, groups, count, 7, 6, channels, 3, 3), "ppppprrr", [reads, at(1, 8, 1, 2, 5, 6, 7)],
         [at(2, 8, 0, 1, 2, 3, 4)], multiply_add("f32", "f32"), inits=[0.0],
     ))
-    (got,) = build(convolution.emit, kernel)(x, w, split=4)
+    (got,) = build(convolution.CLASS.generate, kernel)(x, w, split=4)
     for g in range(groups):
         np.testing.assert_allclose(got[:, g], reference(x[:, g], w[g], SAME), rtol=1e-5, atol=1e-4)
 
@@ -186,7 +186,7 @@ def test_a_residual_sum_and_two_results(order):
     reads = [at(number, 4, 0, 1, 2, 3) for number in (2, 3)]
     addition = stage(shape, "pppp", reads, [at(4, 4, 0, 1, 2, 3)], [op("addf", 0, 1)])
     kernel = with_stages([*base.values[:2], value(shape, order=order), *results], *base.stages, addition)
-    sums, total = build(convolution.emit, kernel)(x, w, r)
+    sums, total = build(convolution.CLASS.generate, kernel)(x, w, r)
     expected = reference(x, w, SAME)
     np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(total, expected + r, rtol=1e-5, atol=1e-4)
@@ -214,6 +214,6 @@ def test_two_convolutions_of_one_image_that_are_added(order, target):
         value((20,), role="constant"), value(shape, role="result", order=order),
         value(shape, role="temporary"), value(shape, role="temporary"),
     ]
-    (got,) = build(convolution.emit, with_stages(values, first, second, addition), target)(x, w, u, b)
+    (got,) = build(convolution.CLASS.generate, with_stages(values, first, second, addition), target)(x, w, u, b)
     expected = reference(x, w.astype(np.float64) + u, SAME) + b[:, None, None]
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)

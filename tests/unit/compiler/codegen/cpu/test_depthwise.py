@@ -64,7 +64,7 @@ def check(image, geometry, target=None, split=1, seed=0, **options):
     w = random(rng, (image[1], *geometry.kernel), dtype)
     w = w if form == "chw" else np.moveaxis(w, 0, -1)
     b = random(rng, image[1:2], wide)
-    executable = build(depthwise.emit, depthwise_kernel(image, geometry, **options), target)
+    executable = build(depthwise.CLASS.generate, depthwise_kernel(image, geometry, **options), target)
     (got,) = executable(x, w, b, split=split)
     expected = reference(x, w, b if options.get("bias", True) else None, geometry, form)
     expected = np.clip(expected, 0, 6) if options.get("clamp") else expected
@@ -122,7 +122,7 @@ def test_undefined_and_infinite_elements_stay_where_they_are_seen():
     x = np.ones((1, 16, 6, 6), np.float32)
     x[0, 3, 0, 0], x[0, 5, 5, 5] = np.nan, np.inf
     w, b = np.ones((16, 3, 3), np.float32), np.zeros(16, np.float32)
-    (got,) = build(depthwise.emit, depthwise_kernel(x.shape, SAME))(x, w, b)
+    (got,) = build(depthwise.CLASS.generate, depthwise_kernel(x.shape, SAME))(x, w, b)
     np.testing.assert_array_equal(got, reference(x, w, b, SAME))
 
 
@@ -136,7 +136,7 @@ def test_a_row_of_one_dimension():
         (2, 8, 21, 4), "pppr", [at(0, 4, 0, 2, (-1, {1: 2, 3: 1}), padding=0.0), at(1, 4, 2, 3)], [at(2, 4, 0, 2, 1)],
         multiply_add("f32", "f32"), inits=[0.0],
     ))
-    (got,) = build(depthwise.emit, kernel)(x, w)
+    (got,) = build(depthwise.CLASS.generate, kernel)(x, w)
     padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1)])
     expected = sum(padded[:, :, k : k + 15 : 2] * w[:, k, None].astype(np.float64) for k in range(4))
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
@@ -149,7 +149,7 @@ def test_a_residual_sum_and_two_results():
     values = [*base.values[:2], value(x.shape, order=NHWC), *results]
     reads = [at(number, 4, 0, 1, 2, 3) for number in (2, 3)]
     addition = stage(x.shape, "pppp", reads, [at(4, 4, 0, 1, 2, 3)], [op("addf", 0, 1)])
-    sums, total = build(depthwise.emit, with_stages(values, *base.stages, addition))(x, w, r)
+    sums, total = build(depthwise.CLASS.generate, with_stages(values, *base.stages, addition))(x, w, r)
     expected = reference(x, w, None, SAME)
     np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(total, expected + r, rtol=1e-5, atol=1e-5)
@@ -157,7 +157,8 @@ def test_a_residual_sum_and_two_results():
 
 def test_what_it_leaves_to_others():
     ones = Geometry((3, 3), low=(1, 1), high=(1, 1), padding=1.0)
-    assert depthwise.emit(depthwise_kernel((1, 8, 5, 5), ones), native_target()) is None
+    assert depthwise.CLASS.generate(depthwise_kernel((1, 8, 5, 5), ones), native_target()) is None
     row_major = depthwise_kernel((1, 8, 5, 5), SAME)
     image = value((1, 8, 5, 5))
-    assert depthwise.emit(with_stages([image, *row_major.values[1:]], *row_major.stages), native_target()) is None
+    found = with_stages([image, *row_major.values[1:]], *row_major.stages)
+    assert depthwise.CLASS.generate(found, native_target()) is None

@@ -28,7 +28,7 @@ def check(image, count, geometry, target: CpuTarget, split=1, dtype="f32", seed=
     kernel = conv_kernel(image, count, geometry, dtype=dtype, wide=dtype, source=NHWC, result=NHWC, **options)
     x, w = random(rng, image, dtype), random(rng, kernel.values[1].shape, dtype)
     start = random(rng, kernel.values[2].shape, dtype)
-    (got,) = build(direct.emit, kernel, target)(x, w, start, split=split)
+    (got,) = build(direct.CLASS.generate, kernel, target)(x, w, start, split=split)
     expected = reference(x, w, geometry)
     if options.get("init", "bias") != "zero":
         expected = expected + (start if options.get("init") == "tensor" else start[:, None, None])
@@ -87,7 +87,7 @@ def test_undefined_and_infinite_elements_stay_where_they_are_seen(target):
     x = np.ones((1, 16, 6, 6), np.float32)
     x[0, 1, 0, 0], x[0, 0, 5, 5] = np.nan, np.inf
     w, b = np.ones((17, 16, 3, 3), np.float32), np.zeros(17, np.float32)
-    (got,) = build(direct.emit, conv_kernel(x.shape, 17, SAME, source=NHWC, result=NHWC), target)(x, w, b)
+    (got,) = build(direct.CLASS.generate, conv_kernel(x.shape, 17, SAME, source=NHWC, result=NHWC), target)(x, w, b)
     np.testing.assert_array_equal(got, reference(x, w, SAME))
 
 
@@ -110,7 +110,7 @@ def test_two_convolutions_of_one_image_that_are_added(target):
         base.values[0], value(w.shape, role="constant"), value(u.shape, role="constant"),
         value(shape, role="result", order=NHWC), value(shape, role="temporary"), value(shape, role="temporary"),
     ]
-    (got,) = build(direct.emit, with_stages(values, first, second, addition), target)(x, w, u)
+    (got,) = build(direct.CLASS.generate, with_stages(values, first, second, addition), target)(x, w, u)
     np.testing.assert_allclose(got, reference(x, w.astype(np.float64) + u, SAME), rtol=1e-5, atol=1e-4)
 
 
@@ -123,7 +123,7 @@ def test_two_convolutions_of_one_image_that_are_added(target):
 ])
 def test_what_is_left_to_others(image, count, geometry, options):
     kernel = conv_kernel(image, count, geometry, **{"source": NHWC, "result": NHWC, **options})
-    assert direct.emit(kernel, native_target()) is None
+    assert direct.CLASS.generate(kernel, native_target()) is None
 
 
 def test_windows_without_padding_are_read_in_place_too():

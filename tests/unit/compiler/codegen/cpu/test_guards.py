@@ -109,7 +109,7 @@ def run(made: Executable, x: np.ndarray) -> np.ndarray:
 def test_conversions_to_narrow_elements(source: str, dtype: str, target: CpuTarget) -> None:
     for count in SIZES:
         x = (np.random.default_rng(count).standard_normal((1, count)) * 9).astype(DTYPES[source])
-        result = run(build(loops.emit, converted(1, count, source, dtype), target), x)
+        result = run(build(loops.CLASS.generate, converted(1, count, source, dtype), target), x)
         np.testing.assert_array_equal(result, x.astype(DTYPES[dtype]))
 
 
@@ -117,7 +117,7 @@ def test_conversions_to_narrow_elements(source: str, dtype: str, target: CpuTarg
 def test_truth_values(target: CpuTarget) -> None:
     for count in SIZES:
         x = np.random.default_rng(count).standard_normal(count).astype("f4")
-        np.testing.assert_array_equal(run(build(loops.emit, compared(count), target), x), x > 0)
+        np.testing.assert_array_equal(run(build(loops.CLASS.generate, compared(count), target), x), x > 0)
 
 
 @pytest.mark.parametrize("target", levels(), ids=lambda target: target.name)
@@ -126,5 +126,5 @@ def test_rows_of_narrow_elements(dtype: str, target: CpuTarget) -> None:
     for count in (1, 2, 9, 16, 17, 33, 49, 65, 129):
         x = np.random.default_rng(count).standard_normal((1, count)).astype(DTYPES[dtype])
         exponentials = np.exp(x.astype("f8") - x.astype("f8").max())
-        result = run(build(loops.emit, softmax(1, count, dtype), target), x)
+        result = run(build(loops.CLASS.generate, softmax(1, count, dtype), target), x)
         np.testing.assert_allclose(result.astype("f8"), exponentials / exponentials.sum(), rtol=2e-2, atol=1e-3)

@@ -33,7 +33,7 @@ def test_broadcasts_of_any_size(count, columns, split):
         ),
     )
     x, b, s = random(*shape), random(columns), random(count, 1)
-    (got,) = build(loops.emit, found)(x, b, s, split=split)
+    (got,) = build(loops.CLASS.generate, found)(x, b, s, split=split)
     np.testing.assert_allclose(got, (x + b) * s, rtol=1e-6)
 
 
@@ -45,7 +45,7 @@ def test_unknown_sizes_in_every_partition():
         ),
         symbols=("a", "b", "c"),
     )
-    executable = build(loops.emit, found)
+    executable = build(loops.CLASS.generate, found)
     for a, b, c in [(1, 1, 1), (2, 3, 5), (7, 1, 130), (3, 40, 64), (1, 2, 9001), (400, 5, 17), (0, 3, 4)]:
         x, y = random(a, b, c), random(c)
         for split in (1, 3):
@@ -59,7 +59,7 @@ def test_a_long_dimension_is_cut_into_tasks():
         stage(("n",), "p", [at(0, 1, 0)], [at(1, 1, 0)], [op("negf", 0)]),
         symbols=("n",),
     )
-    executable = build(loops.emit, found)
+    executable = build(loops.CLASS.generate, found)
     for n in (1, 4095, 4097, 1_000_003):
         x = random(n)
         invocation = executable.prepare([x], {"n": n})
@@ -77,7 +77,7 @@ def test_transpose(dtype, shape, target):
         stage(shape[::-1], "pp", [at(0, 2, 1, 0)], [at(1, 2, 0, 1)], [], yields=(0,)),
     )
     x = RNG.integers(0, 2, shape).astype(DTYPES[dtype])
-    (got,) = build(loops.emit, found, target)(x, split=2)
+    (got,) = build(loops.CLASS.generate, found, target)(x, split=2)
     np.testing.assert_array_equal(got.astype(float), x.T.astype(float))
 
 
@@ -92,7 +92,7 @@ def test_changes_of_physical_order(source, target, shape):
         stage(shape, "pppp", [at(0, 4, 0, 1, 2, 3)], [at(1, 4, 0, 1, 2, 3)], [op("negf", 0)]),
     )
     x = random(*shape)
-    np.testing.assert_array_equal(build(loops.emit, found)(x, split=3)[0], -x)
+    np.testing.assert_array_equal(build(loops.CLASS.generate, found)(x, split=3)[0], -x)
 
 
 def test_transposed_and_straight_inputs_together_in_unknown_sizes():
@@ -101,7 +101,7 @@ def test_transposed_and_straight_inputs_together_in_unknown_sizes():
         stage(("n", "m"), "pp", [at(0, 2, 1, 0), at(1, 2, 0, 1)], [at(2, 2, 0, 1)], [op("addf", 0, 1)]),
         symbols=("m", "n"),
     )
-    executable = build(loops.emit, found)
+    executable = build(loops.CLASS.generate, found)
     for m, n in [(1, 1), (16, 16), (35, 70), (3, 200)]:
         x, y = random(m, n), random(n, m)
         np.testing.assert_array_equal(executable(x, y, symbols={"m": m, "n": n}, split=2)[0], x.T + y)
@@ -145,7 +145,7 @@ def test_pooling(order, window, stride, pad, name):
         :, :, ::stride, ::stride
     ]
     expected = windows.max((-1, -2)) if name == "maximumf" else windows.astype(np.float64).sum((-1, -2))
-    (got,) = build(loops.emit, pool(shape, window, stride, pad, name, start, order))(x, split=3)
+    (got,) = build(loops.CLASS.generate, pool(shape, window, stride, pad, name, start, order))(x, split=3)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_padding_alone():
     )
     x = random(5, 19)
     expected = np.pad(x, ((3, 1), (4, 7)), constant_values=-1.5)
-    np.testing.assert_array_equal(build(loops.emit, found)(x)[0], expected)
+    np.testing.assert_array_equal(build(loops.CLASS.generate, found)(x)[0], expected)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, -1])
@@ -175,7 +175,7 @@ def test_slices_read_and_written(step):
         stage((4, 40), "pp", [at(0, 2, 0, 1)], [at(1, 2, 0, 1)], [op("negf", 0)]),
     )
     x = random(4, 100)
-    (got,) = build(loops.emit, found)(x)
+    (got,) = build(loops.CLASS.generate, found)(x)
     np.testing.assert_array_equal(got[:, 40:59], x[:, start::step][:, :19])
     np.testing.assert_array_equal(got[:, :40], -x[:, :40])
 
@@ -197,7 +197,7 @@ def test_diagonal_and_indices():
         ),
     )
     x = random(21, 21)
-    diagonal, doubled = build(loops.emit, found)(x)
+    diagonal, doubled = build(loops.CLASS.generate, found)(x)
     np.testing.assert_array_equal(diagonal, np.diag(x))
     np.testing.assert_array_equal(doubled, 2 * np.arange(21))
 
@@ -218,7 +218,7 @@ def test_sums_over_any_axes(axes, shape):
         ),
     )
     x = random(*shape)
-    (got,) = build(loops.emit, found)(x, split=2)
+    (got,) = build(loops.CLASS.generate, found)(x, split=2)
     np.testing.assert_allclose(got, x.astype(np.float64).sum(axes), rtol=1e-5, atol=1e-5)
 
 
@@ -231,7 +231,7 @@ def test_long_reductions_are_divided(dtype):
         stage(shape, "rr", [at(0, 2, 0, 1)], [at(1, 2)], [op(add, 0, 1, dtype=dtype)], inits=[3]),
     )
     x = RNG.integers(0, 2, shape).astype(DTYPES[dtype])
-    executable = build(loops.emit, found)
+    executable = build(loops.CLASS.generate, found)
     assert len(executable.code.phases) == 2
     expected = np.float64(x.astype(np.float64).sum() + 3)
     got = float(executable(x, split=5)[0])
@@ -245,7 +245,7 @@ def test_stages_that_do_not_share_rows_run_one_after_the_other():
     found = softmax(rows, columns)
     values = tuple(value(v.shape, v.dtype, v.role, (1, 0) if v.rank == 2 else (0,)) for v in found.values)
     x = random(rows, columns)
-    executable = build(loops.emit, kernel(values, *found.stages))
+    executable = build(loops.CLASS.generate, kernel(values, *found.stages))
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     np.testing.assert_allclose(executable(x, split=2)[0], e / e.sum(1, keepdims=True), rtol=2e-6)
 
@@ -257,7 +257,7 @@ def test_reduction_starts_from_another_tensor():
     )
     x, b = random(30, 50), random(50)
     np.testing.assert_allclose(
-        build(loops.emit, found)(x, b)[0], x.sum(0, dtype=float) + b, rtol=1e-4, atol=1e-5
+        build(loops.CLASS.generate, found)(x, b)[0], x.sum(0, dtype=float) + b, rtol=1e-4, atol=1e-5
     )
 
 
@@ -277,7 +277,7 @@ def test_depthwise_window():
     x, k = random(n, h, w, c), random(3, 3, c)
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(float), (3, 3), (1, 2))
     expected = np.einsum("nhwcij,ijc->nhwc", windows, k)
-    np.testing.assert_allclose(build(loops.emit, found)(x, k)[0], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(build(loops.CLASS.generate, found)(x, k)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_lanes_that_do_not_exist_do_not_divide_by_zero():
@@ -286,7 +286,7 @@ def test_lanes_that_do_not_exist_do_not_divide_by_zero():
         stage((19,), "p", [at(0, 1, 0), at(1, 1, 0)], [at(2, 1, 0)], [op("divsi", 0, 1, dtype="i32")]),
     )
     x, y = np.arange(19, dtype=np.int32) * 7, np.full(19, 3, np.int32)
-    np.testing.assert_array_equal(build(loops.emit, found)(x, y)[0], x // 3)
+    np.testing.assert_array_equal(build(loops.CLASS.generate, found)(x, y)[0], x // 3)
 
 
 def test_large_results_are_written_whole_whether_aligned_or_not():
@@ -302,10 +302,10 @@ def test_large_results_are_written_whole_whether_aligned_or_not():
         stage(shape, "pp", [at(0, 2, 1, 0)], [at(1, 2, 0, 1)], [op("negf", 0)]),
     )
     x = random(*shape)
-    assert "nontemporal" in build(loops.emit, found).code.llvm
-    np.testing.assert_array_equal(build(loops.emit, found)(x, split=3)[0], -x)
-    np.testing.assert_array_equal(build(loops.emit, turned)(x.T.copy(), split=3)[0], -x)
-    unaligned = build(loops.emit, found).prepare([x])
+    assert "nontemporal" in build(loops.CLASS.generate, found).code.llvm
+    np.testing.assert_array_equal(build(loops.CLASS.generate, found)(x, split=3)[0], -x)
+    np.testing.assert_array_equal(build(loops.CLASS.generate, turned)(x.T.copy(), split=3)[0], -x)
+    unaligned = build(loops.CLASS.generate, found).prepare([x])
     unaligned.move_results(4)
     unaligned.run()
     np.testing.assert_array_equal(unaligned.results()[0], -x)
@@ -321,7 +321,7 @@ def test_results_of_unknown_size_are_written_whole_whether_large_or_not(rows, co
         symbols=["n"],
     )
     x, bias = random(rows, columns), random(columns)
-    executable = build(loops.emit, found)
+    executable = build(loops.CLASS.generate, found)
     assert ("nontemporal" in executable.code.llvm) == (columns % 16 == 0)
     for offset in (0, 4):
         invocation = executable.prepare([x, bias], {"n": rows})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.emitter import Emitter
-from motet.compiler.codegen.cpu.conv.plan import Plan
 from motet.compiler.codegen.cpu.emit.builder import I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -21,6 +20,8 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     write_vector,
 )
 from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, Place
 
 _MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which are as many squared
@@ -29,26 +30,30 @@ _MOST_INTERLEAVED = 8  # channels that are brought together by shuffles, which a
 class Channels(Emitter):
     """Vectors along filters."""
 
-    def __init__(self, c: Convolution, plan: Plan) -> None:
-        super().__init__(c, plan)
+    def __init__(
+        self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing, panels: int, copies: bool
+    ) -> None:
+        """`copies` says whether rows of the image are copied to scratch."""
+        super().__init__(c, plan, packing, panels)
+        self.copies = copies
         self.panel_count = -(-c.filter_count // plan.width)
-        self.pitch = c.columns.reach * c.channels if plan.copies else 0
+        self.pitch = c.columns.reach * c.channels if copies else 0
 
     def splits(self) -> int:
-        return -(-self.panel_count // self.plan.panels)
+        return -(-self.panel_count // self.panels)
 
     def scratch_elements(self) -> int:
-        return self.c.rows.span(self.plan.block) * self.pitch + self.plan.lanes if self.plan.copies else 0
+        return self.c.rows.span(self.plan.block) * self.pitch + self.plan.lanes if self.copies else 0
 
     def emit_task(self, f: Frame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
         first = f.imul(block, plan.block)
         image = self.image_at(f, at)
-        if plan.copies:
+        if self.copies:
             self._copy_rows(f, image, first, scratch)
         filters = [self.filters_at(f, place, at) for place in c.filters]
-        p0 = f.imul(split, plan.panels)
-        p1 = f.imin(f.iadd(p0, plan.panels), self.panel_count)
+        p0 = f.imul(split, self.panels)
+        p1 = f.imin(f.iadd(p0, self.panels), self.panel_count)
         whole = c.filter_count // plan.width
         for tail, low, high in ((False, 0, whole), (True, whole, self.panel_count)):
             if high <= low:
@@ -164,7 +169,7 @@ class Channels(Emitter):
         """One output row of one panel, in tiles as equal as can be."""
         c, plan = self.c, self.plan
         row = f.iadd(first, r)
-        if plan.copies:
+        if self.copies:
             start = f.at(scratch, f.imul(f.imul(r, c.rows.stride), self.pitch), self.element)
             column_step = c.channels * c.columns.stride
         else:
@@ -172,7 +177,7 @@ class Channels(Emitter):
             column_step = c.columns.step * c.columns.stride
         tiles = -(-c.columns.size // plan.tile_rows)
         size, longer = divmod(c.columns.size, tiles)
-        kind = self.element if plan.copies else self.image_element
+        kind = self.element if self.copies else self.image_element
         offset = f.imul(p, c.depth * plan.width)
         panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
         outer = [f.index(at[dim]) for _, dim in c.outer]
@@ -205,7 +210,7 @@ class Channels(Emitter):
         views = Views(f, c.places, self.coordinates(f, column, row, w, count), c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
         sums = self.begin_tile(f, views, height, lanes)
-        copied = plan.copies
+        copied = self.copies
         factors = Factors(
             c.product, c.product.dtype if copied else c.image.dtype, () if copied else c.product.lhs.casts,
             c.columns.stride * (c.channels if copied else c.columns.step), c.filters[0].dtype, c.product.rhs.casts,
@@ -238,7 +243,7 @@ class Channels(Emitter):
     def _depth(self) -> list[Depth]:
         c, width = self.c, self.plan.width
         per_column = c.channels * width
-        if self.plan.copies:
+        if self.copies:
             row, column, channel = c.rows.dilation * self.pitch, c.columns.dilation * c.channels, 1
         else:
             row, column, channel = c.rows.dilation * c.rows.step, c.columns.dilation * c.columns.step, c.channel_step

@@ -22,10 +22,12 @@ from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame, Lanes, balanced, narrow, read_vector, widen
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.convolution import Window, match_windows, window_of
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue
 from motet.compiler.kernels.kernel import Access, Kernel, KernelCode, Packing, Phase, Stage, item_bytes
 from motet.compiler.kernels.product import Product
+from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
 from motet.compiler.kernels.strides import ONE, Extent, Place, initial_of, memory_strides, place_of
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -88,23 +90,19 @@ class Depthwise:
         return result
 
 
-def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for `kernel` if it is a depthwise convolution of a channels-last image with element-wise stages after
-    it, else None. The padding must be zero."""
-    found = match(kernel)
-    if found is None:
-        return None
-    segments = found.segments()
-    if found.columns.taps > _MOST_TAPS or len(segments) > _MOST_SEGMENTS:
-        return None
-    return _Emitter(found, _plan(found, target), segments).run()
-
-
 # -- matching ------------------------------------------------------------------------------------
 
 
-def match(kernel: Kernel) -> Depthwise | None:
-    """Read `kernel` as a depthwise convolution, None if it is something else or of a form not taken here."""
+def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
+    """`kernel` as a depthwise convolution of a channels-last image, padded with zeros or not at all, with element-wise
+    stages after it, if it is one and its window has not too many columns."""
+    found = _match(kernel)
+    if found is None or found.columns.taps > _MOST_TAPS or len(found.segments()) > _MOST_SEGMENTS:
+        return None
+    return found
+
+
+def _match(kernel: Kernel) -> Depthwise | None:
     opening = match_windows(kernel)
     if opening is None or opening.image.padding not in (None, 0):
         return None
@@ -197,27 +195,12 @@ def _filter_taps(
     return (steps[0], steps[1]), None
 
 
-# -- plans ---------------------------------------------------------------------------------------
+# -- schedules ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Tiles of at most `pixels` by `vectors` vectors of `lanes`; tasks of `block` output rows and `panels` panels
-    of `width` channels."""
-
-    lanes: int
-    vectors: int
-    pixels: int
-    block: int
-    panels: int
-
-    @property
-    def width(self) -> int:
-        return self.lanes * self.vectors
-
-
-def _plan(c: Depthwise, target: CpuTarget) -> Plan:
-    lanes = max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
+def choose(c: Depthwise, target: CpuTarget) -> DepthwiseSchedule:
+    """Choose register tile and tasks from the extents."""
+    lanes = _lanes_of(c, target)
     vectors = min(-(-c.channels // lanes), 2 if target.vector_registers > 16 else 1)
     held = min(c.columns.taps, 3) * vectors  # taps that stay in registers
     pixels = min(8, (target.vector_registers - held - vectors) // vectors)
@@ -227,14 +210,39 @@ def _plan(c: Depthwise, target: CpuTarget) -> Plan:
     block = max(min(_LEAST_ROWS, c.rows.size), -(-c.rows.size // wanted))
     panels = -(-c.channels // (lanes * vectors))
     splits = max(1, min(panels, -(-wanted // -(-c.rows.size // block))))
-    return Plan(lanes, vectors, pixels, block, -(-panels // splits))
+    return DepthwiseSchedule(lanes, vectors, pixels, block, -(-panels // splits))
+
+
+def check(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> list[Reason]:
+    """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
+    s, registers = schedule, target.vector_registers
+    most = max(1, registers // max(1, s.vectors))
+    return [
+        *lanes_reason(s.lanes, _lanes_of(c, target)),
+        *in_range("vectors", s.vectors, 1, registers),
+        *in_range("pixels", s.pixels, 1, most, f"{registers} vector registers"),
+        *in_range("block", s.block, 1, c.rows.size, "rows of the result"),
+        *in_range("panels", s.panels, 1, -(-c.channels // max(1, s.width)), "panels of channels"),
+    ]
+
+
+def emit(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
+    """Code for a depthwise convolution that is cut as `schedule` says."""
+    return _Emitter(c, schedule, c.segments()).run()
+
+
+CLASS = KernelClass(DepthwiseSchedule, match, choose, check, emit)
+
+
+def _lanes_of(c: Depthwise, target: CpuTarget) -> int:
+    return max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
 
 
 # -- emission ------------------------------------------------------------------------------------
 
 
 class _Emitter:
-    def __init__(self, c: Depthwise, plan: Plan, segments: list[Segment]) -> None:
+    def __init__(self, c: Depthwise, plan: DepthwiseSchedule, segments: list[Segment]) -> None:
         self.c = c
         self.plan = plan
         self.segments = segments

@@ -13,18 +13,16 @@ a piece of those that come next.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.balance import unevenness
 from motet.compiler.codegen.cpu.conv.channels import Channels
+from motet.compiler.codegen.cpu.conv.direct_plan import Run, Seen, check, choose, match, runs_of
 from motet.compiler.codegen.cpu.conv.emitter import window_rows
-from motet.compiler.codegen.cpu.conv.plan import Plan, filter_packing, lanes_of
+from motet.compiler.codegen.cpu.conv.plan import filter_packing
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -39,111 +37,35 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     accumulate,
     balanced,
     narrow,
-    register_tile,
     shared_function,
 )
-from motet.compiler.kernels.convolution import Convolution, Window, match
-from motet.compiler.kernels.kernel import Kernel, KernelCode, item_bytes
-from motet.compiler.kernels.strides import ONE
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.kernels.convolution import Convolution, Window
+from motet.compiler.kernels.kernel import KernelCode, item_bytes
+from motet.compiler.kernels.schedule import DirectSchedule
 from motet.compiler.targets.cpu import CpuTarget
 
-_TASK_FLOPS = 1_500_000  # some ten microseconds of one core
-_MOST_TASKS = 128
-_MOST_EDGES = 6  # kinds of tiles, each code of its own
 _FUSED_STEPS = 224
 
-Seen = tuple[tuple[int, int], ...]  # for each column of the window the tile's pixels that see the image there
+
+def emit(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> KernelCode:
+    """Code for a convolution that is cut as `schedule` says."""
+    emitter = _Direct if schedule.depth_block is None else _Stationary
+    return emitter(c, schedule, target).run()
 
 
-@dataclass(frozen=True)
-class Run:
-    """`count` neighbouring tiles of `height` pixels, the first at column `begin`, that see the same of the image."""
-
-    begin: int
-    count: int
-    height: int
-    seen: Seen
-
-
-def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for `kernel` if it is a convolution with constant filters of an image whose channels lie side by side,
-    padded with zeros or not at all, with element-wise stages after it; else None."""
-    c = match(kernel)
-    if c is None or c.stored.strides[c.filter_dim] != ONE or c.padding not in (None, 0):
-        return None
-    if any(kernel.values[p.value].role != "constant" for p in c.filters):
-        return None
-    if c.channel_step != 1 or c.channels * item_bytes(c.image.dtype) < LINE or c.image.dtype != c.product.dtype:
-        return None
-    lanes = lanes_of(c, target)
-    height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
-    stays = _stays(c, lanes * vectors, target)
-    if stays:
-        # Tasks are panels: their number counts.
-        outer = math.prod(size.known or 1 for size, _ in c.outer)
-        height, vectors = register_tile(
-            c.columns.size, c.filter_count, lanes, target, lambda panels: unevenness(panels * outer) ** 0.5)
-    packing = filter_packing(c, lanes * vectors)
-    runs = _runs(c, height)
-    if packing is None or len({(run.height, run.seen) for run in runs}) > _MOST_EDGES:
-        return None
-    plan = Plan(lanes, height, vectors, c.rows.size, 1, False, packing)
-    if stays:
-        return _Stationary(c, plan, runs, target).run()
-    return _Direct(c, replace(plan, block=_rows_per_task(c, -(-c.filter_count // plan.width))), runs, target).run()
-
-
-def _stays(c: Convolution, width: int, target: CpuTarget) -> bool:
-    """Whether filters come from beyond the second cache for so few pixels that these had better come to them."""
-    filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
-    sums = c.rows.size * c.columns.size * width * item_bytes(c.product.dtype)
-    return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
-
-
-def _runs(c: Convolution, most: int) -> list[Run]:
-    """One row of the result in tiles of at most `most` pixels, as equal as can be."""
-    count = -(-c.columns.size // most)
-    size, longer = divmod(c.columns.size, count)
-    heights = [size + 1] * longer + [size] * (count - longer)
-    begins = [sum(heights[:i]) for i in range(count)]
-    tiles = [(height, _seen(c, begin, height)) for begin, height in zip(begins, heights, strict=True)]
-    runs: list[Run] = []
-    for (height, seen), group in groupby(range(count), key=lambda i: tiles[i]):
-        members = list(group)
-        runs.append(Run(begins[members[0]], len(members), height, seen))
-    return runs
-
-
-def _seen(c: Convolution, begin: int, height: int) -> Seen:
-    w = c.columns
-    result: list[tuple[int, int]] = []
-    for tap in range(w.taps):
-        positions = [(begin + i) * w.stride - w.low + tap * w.dilation for i in range(height)]
-        inside = [i for i, at in enumerate(positions) if c.padding is None or 0 <= at < w.image]
-        result.append((inside[0], inside[-1] + 1) if inside else (0, 0))
-    return tuple(result)
-
-
-def _rows_per_task(c: Convolution, panels: int) -> int:
-    """A divisor of the result's rows that makes tasks of some size, which few or many threads share evenly."""
-    outer = math.prod(size.known or 1 for size, _ in c.outer)
-    row_flops = 2 * c.filter_count * c.columns.size * c.depth * len(c.filters) // panels
-
-    def loss(rows: int) -> float:
-        tasks = outer * panels * (c.rows.size // rows)
-        size = rows * row_flops / _TASK_FLOPS
-        return unevenness(tasks) + 0.02 / size + 0.006 * size + max(0, tasks - _MOST_TASKS) / 1000
-
-    return min((rows for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0), key=loss)
+CLASS = KernelClass(DirectSchedule, match, choose, check, emit)
 
 
 class _Direct(Channels):
     """The tasks and tiles of a convolution read in place."""
 
-    def __init__(self, c: Convolution, plan: Plan, runs: Sequence[Run], target: CpuTarget) -> None:
-        super().__init__(c, plan)
-        self.runs = runs
-        self.tiles = sum(run.count for run in runs)  # of one row
+    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget) -> None:
+        packing = filter_packing(c, plan.width)
+        assert packing is not None
+        super().__init__(c, plan, packing, panels=1, copies=False)
+        self.runs = runs_of(c, plan.tile_rows)
+        self.tiles = sum(run.count for run in self.runs)  # of one row
         self.column_step = c.columns.dilation * c.columns.step
         panel = c.depth * plan.width * item_bytes(c.filters[0].dtype)
         self.ahead = self.panel_count > 1 and len(c.filters) == 1 and self.panel_count * panel > target.l2 // 2
@@ -307,12 +229,9 @@ class _Stationary(_Direct):
     """The same where filters are many and pixels few: some filters stay in the first cache for all pixels, whose sums
     stand in scratch as [pixel][filter], and are taken up again for the next ones."""
 
-    def __init__(self, c: Convolution, plan: Plan, runs: Sequence[Run], target: CpuTarget) -> None:
-        super().__init__(c, plan, runs, target)
-        # Half of the first cache for filters.
-        most = max(AHEAD_STEPS, target.l1 // 2 // (plan.width * item_bytes(c.filters[0].dtype)))
-        pieces = -(-c.channels // most)
-        self.deep = -(-c.channels // (pieces * AHEAD_STEPS)) * AHEAD_STEPS
+    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget) -> None:
+        super().__init__(c, plan, target)
+        self.deep = plan.depth_block or c.channels
         self.stride = self.ahead_stride(c.rows.size * self.tiles)
         self.share = self.deep // AHEAD_STEPS * self.stride
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from motet.artifact.expressions import product
-from motet.compiler.codegen.cpu.conv.plan import Plan
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
@@ -23,16 +22,22 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     write_vector,
 )
 from motet.compiler.kernels.convolution import Convolution, Window
-from motet.compiler.kernels.kernel import KernelCode, Phase, item_bytes
+from motet.compiler.kernels.kernel import KernelCode, Packing, Phase, item_bytes
+from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Place
 
 
 class Emitter:
     """The task loop, and what both ways share."""
 
-    def __init__(self, c: Convolution, plan: Plan) -> None:
+    def __init__(
+        self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing | None, panels: int
+    ) -> None:
+        """`panels` is how many panels of filters a task has."""
         self.c = c
         self.plan = plan
+        self.packing = packing
+        self.panels = panels
         self.module = ir.Module(c.kernel.name)
         self.element = MEMORY_TYPES[c.product.dtype]
         self.image_element = MEMORY_TYPES[c.image.dtype]
@@ -70,7 +75,7 @@ class Emitter:
         tasks = product((self.blocks * self.splits(), *(size.expression for size, _ in c.outer)))
         outer = math.prod(size.known or 1 for size, _ in c.outer)
         flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
-        packings = {p.value: self.plan.packing for p in c.filters} if self.plan.packing is not None else {}
+        packings = {p.value: self.packing for p in c.filters} if self.packing is not None else {}
         return KernelCode(
             "convolution", str(self.module), (Phase(kernel.name, tasks),),
             self.scratch_elements() * item_bytes(c.product.dtype), (), packings, flops,

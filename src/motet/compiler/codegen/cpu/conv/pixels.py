@@ -8,7 +8,6 @@ from dataclasses import replace
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.emitter import Emitter
-from motet.compiler.codegen.cpu.conv.plan import Plan
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -22,6 +21,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 )
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.schedule import ConvolutionSchedule
 from motet.compiler.kernels.strides import ONE, Place
 
 _STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
@@ -30,8 +30,8 @@ _STREAM = 32 << 20  # bytes of a result from which on it goes past the caches
 class Pixels(Emitter):
     """Vectors along the pixels of the result, which are walked as one dimension."""
 
-    def __init__(self, c: Convolution, plan: Plan) -> None:
-        super().__init__(c, plan)
+    def __init__(self, c: Convolution, plan: ConvolutionSchedule) -> None:
+        super().__init__(c, plan, None, plan.panels)
         self.pixels = plan.block * c.columns.size
         self.shared_rows = c.rows.stride == 1
         self.copied_rows = c.rows.span(plan.block) if self.shared_rows else c.rows.taps * plan.block
@@ -39,7 +39,7 @@ class Pixels(Emitter):
         self.tiles = -(-c.filter_count // plan.tile_rows)
 
     def splits(self) -> int:
-        return -(-self.tiles // self.plan.panels)
+        return -(-self.tiles // self.panels)
 
     def scratch_elements(self) -> int:
         return self.c.channels * self.c.columns.taps * self.plane + self.plan.width
@@ -53,8 +53,8 @@ class Pixels(Emitter):
         outer = [f.index(at[dim]) for _, dim in c.outer]
         vectors = -(-self.pixels // plan.lanes)
         whole = vectors // plan.vectors
-        t0 = f.imul(split, plan.panels)
-        t1 = f.imin(f.iadd(t0, plan.panels), self.tiles)
+        t0 = f.imul(split, self.panels)
+        t1 = f.imin(f.iadd(t0, self.panels), self.tiles)
 
         def strip(s: Index, count: int) -> None:
             """All filters of the task over one strip of pixels."""

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from motet.compiler.codegen.cpu.balance import unevenness
 from motet.compiler.codegen.cpu.gemm.microkernel import register_tile
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Packing, item_bytes
+from motet.compiler.kernels.schedule import ConvolutionSchedule
+from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 2_000_000  # some tens of microseconds of one core
 _MOST_TASKS = 64
 _LEAST_ROWS = 4  # of the result in one task: fewer copy the window's overlap too often
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Tiles of `tile_rows` by `vectors` vectors of `lanes`; tasks of `block` output rows (a divisor of all) and of
-    `panels` panels of filters."""
-
-    lanes: int
-    tile_rows: int
-    vectors: int
-    block: int
-    panels: int
-    copies: bool  # whether image rows are copied into scratch
-    packing: Packing | None = None
-
-    @property
-    def width(self) -> int:
-        return self.lanes * self.vectors
 
 
 def lanes_of(c: Convolution, target: CpuTarget) -> int:
@@ -53,20 +36,31 @@ def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[i
     return min((r for r in enough if 2 * r >= most), key=lambda r: (unevenness(c.rows.size // r * outer), -r)), wanted
 
 
-def plan_channels(c: Convolution, target: CpuTarget) -> Plan | None:
-    if any(c.kernel.values[p.value].role != "constant" for p in c.filters):
-        return None
+def along_filters(c: Convolution) -> bool:
+    """Whether vectors run along filters: results are channels-last."""
+    return c.stored.strides[c.filter_dim] == ONE
+
+
+def copies_image(c: Convolution) -> bool:
+    """Whether vectors along filters need a copy of the image's rows."""
+    return c.padding is not None or (c.channels > 1 and c.channel_step != 1)
+
+
+def choose(c: Convolution, target: CpuTarget) -> ConvolutionSchedule | None:
+    """Choose register tile and tasks from the extents."""
+    return _choose_channels(c, target) if along_filters(c) else _choose_pixels(c, target)
+
+
+def _choose_channels(c: Convolution, target: CpuTarget) -> ConvolutionSchedule | None:
     lanes = lanes_of(c, target)
     tile_rows, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
-    copies = c.padding is not None or (c.channels > 1 and c.channel_step != 1)
-    row_bytes = c.columns.reach * c.channels * item_bytes(c.product.dtype) if copies else 0
+    row_bytes = c.columns.reach * c.channels * item_bytes(c.product.dtype) if copies_image(c) else 0
     block, wanted = _rows_per_task(c, row_bytes, target)
     panels = -(-c.filter_count // (lanes * vectors))
     splits = max(1, min(panels, -(-wanted // (c.rows.size // block))))
-    packing = filter_packing(c, lanes * vectors)
-    if packing is None:
+    if filter_packing(c, lanes * vectors) is None:
         return None
-    return Plan(lanes, tile_rows, vectors, block, -(-panels // splits), copies, packing)
+    return ConvolutionSchedule(lanes, tile_rows, vectors, block, -(-panels // splits))
 
 
 def filter_packing(c: Convolution, width: int) -> Packing | None:
@@ -89,12 +83,17 @@ def filter_packing(c: Convolution, width: int) -> Packing | None:
     return Packing(permutation, blocks, (*split, 2 * position + 1))
 
 
-def plan_pixels(c: Convolution, target: CpuTarget) -> Plan:
+def pixel_copies(c: Convolution) -> int:
+    """How often vectors along pixels need every row of the image: shifted once for each column of the window, and by
+    strides of rows once for each row of it."""
+    return c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
+
+
+def _choose_pixels(c: Convolution, target: CpuTarget) -> ConvolutionSchedule:
     lanes = lanes_of(c, target)
-    copies = c.columns.taps * (1 if c.rows.stride == 1 else c.rows.taps)
-    row_bytes = c.columns.size * c.channels * copies * item_bytes(c.product.dtype)
+    row_bytes = c.columns.size * c.channels * pixel_copies(c) * item_bytes(c.product.dtype)
     block, wanted = _rows_per_task(c, row_bytes, target)
     tile_rows, vectors = register_tile(c.filter_count, block * c.columns.size, lanes, target)
     tiles = -(-c.filter_count // tile_rows)
     splits = max(1, min(tiles, -(-wanted // (c.rows.size // block))))
-    return Plan(lanes, tile_rows, vectors, block, -(-tiles // splits), True)
+    return ConvolutionSchedule(lanes, tile_rows, vectors, block, -(-tiles // splits))

@@ -1,7 +1,7 @@
 """Contractions: sums of products of two tensors, in any order of dimensions, with what follows fused.
 
-`contraction_reading.py` says which kernels are some, `contraction_plan.py` how the work is cut;
-`contraction_packing.py` packs factors, `contraction_tiles.py` has the register tiles, and here is the loop over tasks.
+`kernels/contraction.py` says which kernels are some, `plan.py` chooses how the work is cut, `legality.py` which other
+ways there are; `packing.py` packs operands, `tiles.py` has the register tiles, and here is the loop over tasks.
 Constant right-hand factors are packed when compiling; others are packed panel by panel by the task that reads them,
 read in place where few rows use them, or, where K lies side by side and rows are few, multiplied along K.
 """
@@ -11,27 +11,33 @@ from __future__ import annotations
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.gemm.legality import check
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, Frame
 from motet.compiler.codegen.cpu.gemm.packing import Packing
-from motet.compiler.codegen.cpu.gemm.plan import make_plan
+from motet.compiler.codegen.cpu.gemm.plan import choose, packing_of
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
-from motet.compiler.kernels.contraction import match
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.kernels.contraction import match as match_contraction
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.schedule import ContractionSchedule
 from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 
-def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for `kernel` if it is a contraction with element-wise stages after it, else None."""
-    contraction = match(kernel)
-    if contraction is None:
-        return None
-    plan = make_plan(contraction, target)
-    if plan is None:
-        return None
-    return _Emitter(contraction, plan).run()
+def match(kernel: Kernel, target: CpuTarget) -> Contraction | None:
+    """`kernel` as a contraction with element-wise stages after it, if it is one."""
+    return match_contraction(kernel)
+
+
+def emit(contraction: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> KernelCode:
+    """Code for a contraction that is cut as `schedule` says."""
+    return _Emitter(contraction, schedule).run()
+
+
+CLASS = KernelClass(ContractionSchedule, match, choose, check, emit)
 
 
 class _Emitter(Packing, Tiles):
@@ -56,7 +62,8 @@ class _Emitter(Packing, Tiles):
         f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
         f.ret_void()
         flops = 2 * guess(product_of([*self.c.outer, *self.c.depth])) * guess(self.m * self.n)
-        packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
+        packing = packing_of(self.c, plan.width) if plan.b_mode == "packed" else None
+        packings = {self.c.b.value: packing} if packing is not None else {}
         phases, workspaces = (Phase(kernel.name, tasks.count),), ()
         if plan.shared:
             phases, workspaces = (self.pack_phase(), *phases), (self.shared_elements() * self.bytes,)
@@ -94,7 +101,7 @@ class _Emitter(Packing, Tiles):
         """Every register tile of the task over `deep` steps of the depth from `k` on (from 0 where not blocked)."""
         c, plan = self.c, self.plan
         at = list(outer)
-        if plan.depth_block is not None:
+        if plan.depth_block is not None and c.depth[0][1] >= 0:  # else a depth of one step, along no dimension
             at[c.depth[0][1]] = k
         b_scratch = f.at(scratch, self.scratch_b, ir.IntType(8))
         a_base = f.address(c.a, at)

@@ -6,14 +6,16 @@ Source of the blocking: Goto and van de Geijn, "Anatomy of High-Performance Matr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.balance import unevenness
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile, registers
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing, item_bytes
+from motet.compiler.kernels.schedule import ContractionSchedule
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -30,42 +32,10 @@ _PACK_BYTES = 16 << 10  # at the least, in one task that packs for all
 _PACK_GROUPS = 8  # of neighbouring panels: one thread's or a few threads', and longer rows to read than a panel's
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How the work is cut. A task has `tile_rows` register tiles of rows and `panels` panels of columns (of
-    `vectors` vectors each); `depth_block` steps of the depth at a time, None for all at once.
-
-    `b_mode`: `packed` when compiling, `scratch` packed by the task, `place` read where it is, `along_k` multiplied
-    along the depth. `group` outer iterations make one task.
-    """
-
-    lanes: int
-    rows: int
-    vectors: int
-    tile_rows: int
-    panels: int
-    depth_block: int | None
-    b_mode: Literal["packed", "scratch", "place", "along_k"]
-    pack_a: bool
-    group: int
-    packing: Packing | None = None
-    keeps: bool = False  # a `scratch` panel stays for the tasks after this one that a thread takes at once
-    shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
-    pack_panels: int = 1  # in a task of that phase,
-    pack_steps: int = 0  # and how much of their depth
-    ahead: int = 0  # cache lines of the next panel that a tile fetches in four steps of the depth
-
-    @property
-    def width(self) -> int:
-        """Columns of one panel."""
-        return self.vectors if self.b_mode == "along_k" else self.vectors * self.lanes
-
-
-def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
+def choose(c: Contraction, target: CpuTarget) -> ContractionSchedule | None:
     """Choose register tile, blocking and grid from the extents; None where no static scratch would do, and for results
     without elements, which have no tile."""
-    bits = 64 if c.product.dtype in ("f64", "i64") else 32
-    lanes = max(2, target.lanes(bits))
+    lanes = lanes_of(c, target)
     m = c.m[0] if c.m else ONE
     n, k = c.n[0], c.depth[0][0] if len(c.depth) == 1 else None
     if 0 in (m.known, n.known):
@@ -89,14 +59,38 @@ def make_plan(c: Contraction, target: CpuTarget) -> Plan | None:
     rows = registers(target, vectors)
     if m.known is not None:
         rows = min(rows, -(-m.known // -(-m.known // rows)))
-    plan = Plan(lanes, rows, vectors, 1, 1, None, mode, False, 1)
-    if mode == "packed":
-        packing = _packing(c, plan.width)
-        plan = replace(plan, b_mode="scratch") if packing is None else replace(plan, packing=packing)
+    plan = ContractionSchedule(lanes, rows, vectors, 1, 1, mode)
+    if mode == "packed" and packing_of(c, plan.width) is None:
+        plan = replace(plan, b_mode="scratch")
     if plan.b_mode == "scratch" and k is not None and k.known is not None and _has_many_rows(c, m, n, k.known):
         keeps = k.known <= _most_depth(plan, c, target)
         plan = replace(plan, keeps=True) if keeps else _with_pack_tasks(c, plan, n, k)
     return _plan_blocks(c, plan, m, n, k, target)
+
+
+def lanes_of(c: Contraction, target: CpuTarget) -> int:
+    """Elements of one vector of sums."""
+    return max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))
+
+
+def sums_stay(c: Contraction, plan: ContractionSchedule) -> bool:
+    """Whether a tile's sums go through what follows while they are in registers."""
+    return c.epilogue.operations <= 6 and plan.b_mode != "along_k"
+
+
+def scratch_layout(c: Contraction, plan: ContractionSchedule) -> tuple[int, int, int, int]:
+    """Where in a thread's scratch the tile of sums, the panel of B and the block of A are, and all its bytes."""
+    bytes_each = item_bytes(c.product.dtype)
+    rows = plan.tile_rows * plan.rows if plan.depth_block else plan.rows
+    width = plan.panels * plan.width if plan.depth_block else plan.width
+    tile = 0 if sums_stay(c, plan) and not plan.depth_block else rows * width * bytes_each
+    if plan.b_mode == "along_k":
+        tile = 0
+    deep = plan.depth_block or guess(product_of(c.depth))
+    b = deep * plan.width * bytes_each if plan.b_mode == "scratch" and not plan.shared else 0
+    a = plan.tile_rows * plan.rows * deep * bytes_each if plan.pack_a else 0
+    tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
+    return 0, tile, tile + b, tile + b + a
 
 
 def _has_many_rows(c: Contraction, m: Extent, n: Extent, k: int) -> bool:
@@ -105,12 +99,12 @@ def _has_many_rows(c: Contraction, m: Extent, n: Extent, k: int) -> bool:
         2 * m.known * n.known * k >= 8 * _TASK_FLOPS)
 
 
-def _most_depth(plan: Plan, c: Contraction, target: CpuTarget) -> int:
+def _most_depth(plan: ContractionSchedule, c: Contraction, target: CpuTarget) -> int:
     """The depth of a panel that leaves half of the second cache to A."""
     return max(512, target.l2 // 2 // (plan.width * item_bytes(c.product.dtype)))
 
 
-def _with_pack_tasks(c: Contraction, plan: Plan, n: Extent, k: Extent | None) -> Plan:
+def _with_pack_tasks(c: Contraction, plan: ContractionSchedule, n: Extent, k: Extent | None) -> ContractionSchedule:
     """`plan` with panels that are packed once, by tasks of enough bytes that are not too many.
 
     A panel's tasks are neighbours, as those are that multiply by it, so that it is packed where it is used."""
@@ -146,7 +140,7 @@ def _b_mode(
     return "scratch"
 
 
-def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> Plan:
+def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> ContractionSchedule:
     """Tiles of rows x columns whose every element is a vector of partial sums along the depth."""
     assert m.known is not None and n.known is not None
     rows = -(-m.known // -(-m.known // 4))
@@ -156,8 +150,8 @@ def _plan_along_k(c: Contraction, lanes: int, m: Extent, n: Extent) -> Plan:
     wanted = max(1, min(_MOST_TASKS, flops * outer // _TASK_FLOPS) // outer)
     total = -(-n.known // columns)
     panels = -(-total // min(total, wanted))
-    return Plan(
-        lanes, rows, columns, -(-m.known // rows), panels, None, "along_k", False, _group(outer, flops),
+    return ContractionSchedule(
+        lanes, rows, columns, -(-m.known // rows), panels, "along_k", group=_group(outer, flops)
     )
 
 
@@ -169,8 +163,8 @@ def _group(outer: int, flops: int) -> int:
 
 
 def _plan_blocks(
-    c: Contraction, plan: Plan, m: Extent, n: Extent, k: Extent | None, target: CpuTarget
-) -> Plan | None:
+    c: Contraction, plan: ContractionSchedule, m: Extent, n: Extent, k: Extent | None, target: CpuTarget
+) -> ContractionSchedule | None:
     """Depth blocks and the grid of tasks for a plan whose register tile stands."""
     rows_total, columns_total = -(-guess(m) // plan.rows), -(-guess(n) // plan.width)
     depth_total = product_of(c.depth)
@@ -228,7 +222,7 @@ def _plan_blocks(
     return replace(plan, ahead=_ahead(c, plan))
 
 
-def _ahead(c: Contraction, plan: Plan) -> int:
+def _ahead(c: Contraction, plan: ContractionSchedule) -> int:
     """What every tile is to fetch of the next panel, so that together they fetch it all; nothing where tiles are so
     few that they wait for memory anyhow."""
     if len(c.depth) != 1 or plan.tile_rows < 3 or not (plan.b_mode == "packed" or plan.shared):
@@ -238,8 +232,8 @@ def _ahead(c: Contraction, plan: Plan) -> int:
 
 
 def _grid(
-    c: Contraction, plan: Plan, rows: int, columns: int, deep: int, wanted: int, most_rows: int, most_panels: int,
-    target: CpuTarget,
+    c: Contraction, plan: ContractionSchedule, rows: int, columns: int, deep: int, wanted: int, most_rows: int,
+    most_panels: int, target: CpuTarget,
 ) -> tuple[int, int]:
     """Tiles of rows and panels per task that leave the least to do for the slowest of `wanted` tasks.
 
@@ -272,7 +266,7 @@ def _cuts(total: int, most: int) -> list[tuple[int, int]]:
     return sorted({(-(-total // count), count) for count in counts})
 
 
-def _packing(c: Contraction, width: int) -> Packing | None:
+def packing_of(c: Contraction, width: int) -> Packing | None:
     """Panels of `width` columns, depth inside; None where the constant's axes cannot be cut so."""
     value = c.kernel.values[c.b.value]
     strides = memory_strides(value)

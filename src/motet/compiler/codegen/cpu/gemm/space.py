@@ -8,17 +8,17 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, Frame
-from motet.compiler.codegen.cpu.gemm.plan import Plan
+from motet.compiler.codegen.cpu.gemm.plan import scratch_layout, sums_stay
 from motet.compiler.kernels.contraction import Contraction
-from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import item_bytes
-from motet.compiler.kernels.strides import ONE, Place, product_of
+from motet.compiler.kernels.schedule import ContractionSchedule
+from motet.compiler.kernels.strides import ONE, Place
 
 
 class Space:
     """A contraction, how it is cut, and the ways through it."""
 
-    def __init__(self, c: Contraction, plan: Plan) -> None:
+    def __init__(self, c: Contraction, plan: ContractionSchedule) -> None:
         self.c = c
         self.plan = plan
         self.module = ir.Module(c.kernel.name)
@@ -27,24 +27,11 @@ class Space:
         self.m = c.m[0] if c.m else ONE
         self.n = c.n[0]
         self.row_dim = c.m[1] if c.m else None
-        self.straight = c.epilogue.operations <= 6 and plan.b_mode != "along_k"
+        self.straight = sums_stay(c, plan)
         self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
         self.whole_depth = plan.depth_block is None
         self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
-        self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = self._layout()
-
-    def _layout(self) -> tuple[int, int, int, int]:
-        """Where in a thread's scratch the tile of sums, the panel of B and the block of A are, and all its bytes."""
-        plan = self.plan
-        rows = plan.tile_rows * plan.rows if plan.depth_block else plan.rows
-        tile = 0 if self.straight and not plan.depth_block else rows * self.tile_width * self.bytes
-        if plan.b_mode == "along_k":
-            tile = 0
-        deep = plan.depth_block or guess(product_of(self.c.depth))
-        b = deep * plan.width * self.bytes if plan.b_mode == "scratch" and not plan.shared else 0
-        a = plan.tile_rows * plan.rows * deep * self.bytes if plan.pack_a else 0
-        tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
-        return 0, tile, tile + b, tile + b + a
+        self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
 
     def stride(self, f: Frame, place: Place) -> Index:
         return f.extent(place.strides[self.row_dim]) if self.row_dim is not None else 0

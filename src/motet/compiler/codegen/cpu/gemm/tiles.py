@@ -81,7 +81,7 @@ class Tiles(Space):
             for row in range(rows) for v, lane in enumerate(lanes)
         ]
         ahead = Ahead(f.arguments[-1], plan.ahead, plan.ahead * LINE) if plan.ahead else None
-        result = accumulate(f, factors, start, a, b, depth, 224, ahead)
+        result = accumulate(f, factors, start, a, b, depth, plan.unroll, ahead)
         if views is not None and self.straight:
             for row in range(rows):
                 for v, lane in enumerate(lanes):

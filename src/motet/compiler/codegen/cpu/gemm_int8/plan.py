@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
@@ -11,6 +12,7 @@ from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arith
 from motet.compiler.kernels.contraction import Contraction, Loop
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.schedule import IntegerProductSchedule
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, Place, memory_strides
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -22,32 +24,7 @@ _WORK_PER_BYTE = {"tiles": 32, "dots": 6, "pairs": 2}
 _DEPTH_BLOCK = {"tiles": 4096, "dots": 4096, "pairs": 4096}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How the work is cut. A register tile has `rows` rows (AMX: two tiles' rows) and `blocks` blocks of 16 columns.
-    A task has `tile_rows` register tiles and `panels` times `blocks` blocks, and `group` outer iterations.
-
-    `packing` is B's where it is packed when compiling; `in_place` says that A is read where it is.
-    `depth_block` is how much of the depth is multiplied at one go, None for all.
-    """
-
-    how: Arithmetic
-    rows: int
-    blocks: int
-    tile_rows: int
-    panels: int
-    group: int
-    in_place: bool
-    packing: Packing | None
-    depth_block: int | None
-
-    @property
-    def width(self) -> int:
-        """Columns of a register tile."""
-        return self.blocks * BLOCK
-
-
-def make_plan(found: DotProduct, target: CpuTarget) -> Plan | None:
+def choose(found: DotProduct, target: CpuTarget) -> IntegerProductSchedule | None:
     """Choose instructions, register tile and grid; None where `target` has no instructions for this."""
     how = arithmetic_of(target, found.a.unsigned, found.b.unsigned)
     if how is None:
@@ -66,16 +43,18 @@ def make_plan(found: DotProduct, target: CpuTarget) -> Plan | None:
         if m.known is not None:
             tile_rows = min(tile_rows, -(-m.known // -(-m.known // tile_rows)))
     blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
-    in_place = _reads_in_place(found, how, tile_rows if how.way == "tiles" else 1)
+    in_place = reads_in_place(found, how, tile_rows if how.way == "tiles" else 1)
     depth_block = None
     if k.known is not None and k.known > _DEPTH_BLOCK[how.way] and guess(m) > 2 * tile_rows:
         pieces = -(-k.known // (_DEPTH_BLOCK[how.way] * 2 // 3))
         depth_block = -(-k.known // (pieces * DEPTH)) * DEPTH
-    plan = Plan(how, tile_rows, blocks, 1, 1, 1, in_place, _packing(found), depth_block)
-    return _with_grid(c, plan, target)
+    plan = IntegerProductSchedule(
+        how.way, tile_rows, blocks, 1, 1, in_place=in_place, depth_block=depth_block
+    )
+    return _with_grid(c, plan, how, target)
 
 
-def _reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
+def reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
     """Whether A lies as the tiles read it: its depth side by side and full, every tile too."""
     c = found.c
     k = c.depth[0][0].known
@@ -99,7 +78,7 @@ def needs_row_sums(found: DotProduct) -> bool:
     return found.b.zero != 0
 
 
-def _packing(found: DotProduct) -> Packing | None:
+def packing_of(found: DotProduct) -> Packing | None:
     """Blocks of B as the tiles read them, made when compiling; None where B is no constant or lies too crookedly."""
     c = found.c
     value = c.kernel.values[c.b.value]
@@ -128,9 +107,11 @@ def used_loops(loops: Sequence[Loop], place: Place) -> list[Loop]:
     return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 
 
-def _with_grid(c: Contraction, plan: Plan, target: CpuTarget) -> Plan:
+def _with_grid(
+    c: Contraction, plan: IntegerProductSchedule, how: Arithmetic, target: CpuTarget
+) -> IntegerProductSchedule:
     """Tiles and panels per task that move the fewest bytes for enough tasks."""
-    way = plan.how.way
+    way = how.way
     m, n, k = (guess(extent) for extent in (c.m[0] if c.m else ONE, c.n[0], c.depth[0][0]))
     outer = 1
     for size, _ in c.outer:
@@ -143,7 +124,7 @@ def _with_grid(c: Contraction, plan: Plan, target: CpuTarget) -> Plan:
         cut = max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles))
         group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if tiles == 1 else 1
         return replace(plan, panels=max(1, -(-panels // cut)), group=group if cut <= 1 else 1)
-    most_rows = max(1, min(512, target.l2 // 2 // max(1, deep * plan.how.a_bytes)) // plan.rows)
+    most_rows = max(1, min(512, target.l2 // 2 // max(1, deep * how.a_bytes)) // plan.rows)
     most_panels = max(1, 512 // plan.width) if plan.depth_block else panels
     if plan.depth_block:
         most_rows = min(most_rows, max(1, 192 // plan.rows))

@@ -29,34 +29,39 @@ from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE, Frame, Lanes, shared_function, widen
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
+from motet.compiler.codegen.cpu.gemm_int8.legality import check
 from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, Lines, packing_function
-from motet.compiler.codegen.cpu.gemm_int8.plan import Plan, make_plan, needs_row_sums, used_loops, worth_aligning
+from motet.compiler.codegen.cpu.gemm_int8.plan import choose, needs_row_sums, packing_of, used_loops, worth_aligning
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct, Factor, match
-from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Operands
+from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, Operands, arithmetic_of
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.contraction import Loop
 from motet.compiler.kernels.cost import guess, traffic
-from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase
+from motet.compiler.kernels.kernel import KernelCode, Phase
+from motet.compiler.kernels.schedule import IntegerProductSchedule
 from motet.compiler.kernels.strides import ONE, Extent, Place
 from motet.compiler.targets.cpu import CpuTarget
 
 _PACKED_LINES = 64  # of one task
 
 
-def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
-    """Code for `kernel` if it is a product of bytes with element-wise stages after it, else None."""
-    found = match(kernel)
-    plan = None if found is None else make_plan(found, target)
-    if found is None or plan is None:
-        return None
-    return _Emitter(found, plan).run()
+def emit(found: DotProduct, schedule: IntegerProductSchedule, target: CpuTarget) -> KernelCode:
+    """Code for a product of bytes that is cut as `schedule` says."""
+    how = arithmetic_of(target, found.a.unsigned, found.b.unsigned, schedule.way)
+    assert how is not None
+    return _Emitter(found, schedule, how).run()
+
+
+CLASS = KernelClass(IntegerProductSchedule, lambda kernel, _: match(kernel), choose, check, emit)
 
 
 class _Emitter:
     """Emits one module: packing, register tiles, what follows them, and the tasks that call these."""
 
-    def __init__(self, found: DotProduct, plan: Plan) -> None:
+    def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
         self.found, self.plan, self.c = found, plan, found.c
-        self.how = plan.how
+        self.how = how
+        self.packing = packing_of(found)
         self.kernel = self.c.kernel
         self.module = ir.Module(self.kernel.name)
         self.m = self.c.m[0] if self.c.m else ONE
@@ -82,7 +87,7 @@ class _Emitter:
         deep = round_up(self.k.expression, DEPTH)
         if not self.plan.in_place or self.aligns_a:
             self.a_workspace = self._workspace(product((lines, deep, self.how.a_bytes)))
-        if self.plan.packing is None:
+        if self.packing is None:
             columns = round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
             self.b_workspace = self._workspace(product((b_outer, columns, deep)))
         if self.row_sums:
@@ -129,7 +134,7 @@ class _Emitter:
         flops = 2 * guess(self.m) * guess(self.n) * guess(self.k)
         for size, _ in self.c.outer:
             flops *= guess(size)
-        packings = {self.c.b.value: plan.packing} if plan.packing is not None else {}
+        packings = {self.c.b.value: self.packing} if self.packing is not None else {}
         moved = traffic(kernel)
         return KernelCode(
             f"integer product, {self.how.way}", str(self.module), tuple(phases), self.scratch, tuple(self.workspaces),
@@ -310,7 +315,7 @@ class _Emitter:
         return f.at(self._memory(f, self.a_workspace), offset, I8)
 
     def _factor_b(self, f: Frame, at: list[Index]) -> ir.Value:
-        packed = self.plan.packing is not None
+        packed = self.packing is not None
         memory = f.pointer(self.c.b.value) if packed else self._memory(f, self.b_workspace)
         column = f.imul(self._outer_number(f, at, self.c.b), self._padded_columns(f))
         return f.at(memory, f.imul(column, self._padded_depth(f)), I8)

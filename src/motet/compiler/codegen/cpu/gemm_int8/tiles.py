@@ -62,19 +62,26 @@ class Arithmetic:
         return BLOCK // self.lanes * (2 if self.way == "pairs" else 1)
 
 
-def arithmetic_of(target: CpuTarget, a_unsigned: bool, b_unsigned: bool) -> Arithmetic | None:
-    """The fastest way that `target` has; None where it has none."""
+def ways_of(target: CpuTarget) -> tuple[Way, ...]:
+    """The ways that `target` has instructions for, the fastest first."""
     if not target.triple.startswith("x86_64"):
-        return None
-    way: Way = "pairs"
-    if target.has("amx-int8") and target.has("avx512vnni"):
-        way = "tiles"
-    elif target.has("avx512vnni") or target.has("avxvnni"):
-        way = "dots"
+        return ()
     lanes = target.lanes(32)
-    if lanes not in (8, 16) or (way == "dots" and lanes == 16 and not target.has("avx512vnni")):
+    if lanes not in (8, 16):
+        return ()
+    dots = target.has("avx512vnni") or (target.has("avxvnni") and lanes == 8)
+    tiles = target.has("amx-int8") and target.has("avx512vnni")
+    if target.has("avxvnni") and not dots:
+        return ()
+    return (*(("tiles",) if tiles else ()), *(("dots",) if dots else ()), "pairs")
+
+
+def arithmetic_of(target: CpuTarget, a_unsigned: bool, b_unsigned: bool, way: Way | None = None) -> Arithmetic | None:
+    """How `target` multiplies bytes by `way`, or by the fastest that it has; None where it has none."""
+    ways = ways_of(target)
+    if not ways or way not in (None, *ways):
         return None
-    return Arithmetic(way, lanes, a_unsigned, b_unsigned)
+    return Arithmetic(way or ways[0], target.lanes(32), a_unsigned, b_unsigned)
 
 
 @dataclass(frozen=True)

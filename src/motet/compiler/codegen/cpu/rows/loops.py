@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -24,7 +24,6 @@ from motet.compiler.codegen.cpu.emit.addressing import (
     index_values,
     load_stored,
     load_values,
-    nest_of,
     result_bytes,
     store_values,
 )
@@ -33,30 +32,41 @@ from motet.compiler.codegen.cpu.emit.builder import I32, I64, Builder, Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, widen
 from motet.compiler.codegen.cpu.emit.vector_math import Value
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.rows import rows
-from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
+from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of
+from motet.compiler.codegen.cpu.task_split import Division
 from motet.compiler.kernels.cost import flops, guess, traffic
-from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, Stage, item_bytes
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, Stage, item_bytes
 from motet.compiler.kernels.kernel import Value as KernelValue
 from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule
 from motet.compiler.kernels.split_reductions import split_reductions
-from motet.compiler.kernels.strides import ONE, ZERO, Bound, Place, physical_order
+from motet.compiler.kernels.strides import ONE, ZERO, Bound, Place
 from motet.compiler.targets.cpu import CpuTarget
 
 Step = Callable[[Sequence[Index], list[Value]], list[Value]]
 _UNROLLED = 16  # points of a reduction that are written out
 
 
-def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
+def match(kernel: Kernel, target: CpuTarget) -> Kernel:
+    """Any kernel, with long reductions in pieces."""
+    return split_reductions(kernel)
+
+
+def emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelCode | None:
     """Code for `kernel`, or None where a stage needs what there is no code for."""
     try:
-        return _emit(split_reductions(kernel), target)
+        return _emit(kernel, schedule, target)
     except Unsupported:
         return None
 
 
-def _emit(kernel: Kernel, target: CpuTarget) -> KernelCode:
-    groups = _groups(kernel, target)
+CLASS = KernelClass(LoopsSchedule, match, choose, check, emit)
+
+
+def _emit(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> KernelCode:
+    groups = _groups(kernel, schedule, target)
     inside = {value for group in groups if isinstance(group, rows.Group) for value in group.private}
     temporaries = [
         i for i, value in enumerate(kernel.values) if value.role == "temporary" and i not in inside
@@ -65,13 +75,13 @@ def _emit(kernel: Kernel, target: CpuTarget) -> KernelCode:
     module = ir.Module(kernel.name)
     phases: list[Phase] = []
     scratch = 0
-    for number, group in enumerate(groups):
+    for number, (phase, group) in enumerate(zip(schedule.phases, groups, strict=True)):
         symbol = f"{kernel.name}_{number}" if len(groups) > 1 else kernel.name
         if isinstance(group, rows.Group):
-            tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces)
+            tasks = rows.emit_group(module, symbol, kernel, target, group, workspaces, phase)
             scratch = max(scratch, group.scratch)
         else:
-            tasks = _emit_stage(module, symbol, kernel, target, group, workspaces)
+            tasks = _emit_stage(module, symbol, kernel, target, group, workspaces, phase)
         phases.append(Phase(symbol, tasks))
     return KernelCode(
         "loops" if any(isinstance(group, Stage) for group in groups) else "rows",
@@ -84,19 +94,15 @@ def _emit(kernel: Kernel, target: CpuTarget) -> KernelCode:
     )
 
 
-def _groups(kernel: Kernel, target: CpuTarget) -> list[rows.Group | Stage]:
-    """The stages, as many as possible in a group each time, in order."""
+def _groups(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[rows.Group | Stage]:
+    """What each phase runs."""
     result: list[rows.Group | Stage] = []
     first = 0
-    while first < len(kernel.stages):
-        for end in range(len(kernel.stages), first, -1):
-            if (group := rows.group(kernel, range(first, end), target)) is not None:
-                result.append(group)
-                first = end
-                break
-        else:
-            result.append(kernel.stages[first])
-            first += 1
+    for phase in schedule.phases:
+        stages = range(first, first + phase.stages)
+        found = rows.group(kernel, stages, target) if phase.by_rows else None
+        result.append(kernel.stages[first] if found is None else found)
+        first = stages.stop
     return result
 
 
@@ -107,14 +113,6 @@ def _bytes(value: KernelValue) -> Expr:
 # -- one stage -----------------------------------------------------------------------------------------
 
 
-def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
-    """As many lanes as the widest type that the stage computes with or moves allows."""
-    dtypes = [kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
-    dtypes += [scalar.dtype for scalar in stage.body if scalar.dtype not in ("index", "i1")]
-    widths = [max(32, ITEM_BITS[d]) if d in ("f16", "bf16") else ITEM_BITS[d] for d in dtypes]
-    return target.lanes(max(widths))
-
-
 def _emit_stage(
     module: ir.Module,
     symbol: str,
@@ -122,34 +120,23 @@ def _emit_stage(
     target: CpuTarget,
     stage: Stage,
     workspaces: dict[int, int],
+    phase: LoopPhase,
 ) -> Expr:
-    nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
-    along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
-    lanes = 1 if along is None else vector_lanes(kernel, stage, target)
+    loop = loop_of(kernel, stage, target)
+    along, other, outer = loop.along, loop.transposed(phase.lanes), loop.outer(phase.lanes)
     f = Frame(module, symbol, kernel, workspaces, {})
     f.scales = target.scales
-    writer = _Writer(f, nest, along, lanes)
-    other = writer.transposed_dim()
-    outer = [d for d in nest.dims_of("parallel") if d not in (along, other)]
-    reduced = 1
-    for d in nest.dims_of("reduction"):
-        reduced *= guess(nest.sizes[d])
-    cost = nanoseconds(nest, lanes) * reduced * (2 if other is not None else 1)
-    if other is not None and along is not None:
-        tasks = _tiled(f, writer, outer, along, other, cost)
-    else:
-        tasks = _plain(f, writer, outer, along, cost)
+    writer = _Writer(f, loop.nest, along, phase.lanes, loop.vectors)
+    tasks = _tiled(f, writer, outer, other, phase) if other is not None else _plain(f, writer, outer, along, phase)
     writer.finish()
     f.finish()
     return tasks
 
 
-def _plain(f: Frame, writer: _Writer, outer: Sequence[int], along: int | None, cost: float) -> Expr:
+def _plain(f: Frame, writer: _Writer, outer: Sequence[int], along: int | None, phase: LoopPhase) -> Expr:
     nest = writer.nest
     last = None if along is None else nest.sizes[along]
-    division = Division.of(
-        [nest.sizes[d] for d in outer], last, cost, cut=True, multiple=writer.lanes * writer.vectors
-    )
+    division = Division(tuple(nest.sizes[d] for d in outer), last, phase.strip, phase.grain)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
         at: list[Index] = [0] * len(nest.sizes)
@@ -161,13 +148,10 @@ def _plain(f: Frame, writer: _Writer, outer: Sequence[int], along: int | None, c
     return division.tasks
 
 
-def _tiled(f: Frame, writer: _Writer, outer: Sequence[int], along: int, other: int, cost: float) -> Expr:
+def _tiled(f: Frame, writer: _Writer, outer: Sequence[int], other: int, phase: LoopPhase) -> Expr:
     """Rows are bands of `other`, a few tiles wide, so that lines read are used whole."""
-    nest, lanes = writer.nest, writer.lanes
-    band = 4 * lanes
-    points = cost * guess(nest.sizes[along])
-    division = Division.of([nest.sizes[d] for d in outer], nest.sizes[other], points, cut=False)
-    division = replace(division, strip=band, grain=max(1, int(20_000 / max(1.0, points * band))))
+    nest = writer.nest
+    division = Division(tuple(nest.sizes[d] for d in outer), nest.sizes[other], phase.strip, phase.grain)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
         at: list[Index] = [0] * len(nest.sizes)
@@ -181,16 +165,15 @@ def _tiled(f: Frame, writer: _Writer, outer: Sequence[int], along: int, other: i
 
 @dataclass
 class _Writer:
-    """Writes the points of a nest, vectors of `lanes` along dimension `along`."""
+    """Writes the points of a nest, `vectors` vectors of `lanes` along dimension `along` in one iteration."""
 
     f: Frame
     nest: Nest
     along: int | None
     lanes: int
+    vectors: int
 
     def __post_init__(self) -> None:
-        heavy = any(scalar.op.startswith("math.") for scalar in self.nest.body)
-        self.vectors = 1 if self.along is None else 2 if heavy or len(self.nest.body) > 24 else 4
         self.reductions = self.nest.dims_of("reduction")
         self.count = len(self.nest.inputs) + len(self.nest.outputs)
         self.streaming = False
@@ -425,25 +408,6 @@ class _Writer:
         return evaluate(self.f, nest.body, self.count, values, index, wanted)
 
     # -- transposed inputs -----------------------------------------------------------------------
-
-    def transposed_dim(self) -> int | None:
-        """The parallel dimension along which those inputs lie side by side that do not along `along`, if that
-        is all that keeps them from being read as vectors."""
-        nest, along = self.nest, self.along
-        if (
-            along is None
-            or self.lanes < 4
-            or self.reductions
-            or any(operand.bounds for operand in nest.inputs)
-        ):
-            return None
-        skewed = [operand for operand in nest.inputs if operand.strides[along] not in (ZERO, ONE)]
-        for d in nest.dims_of("parallel"):
-            if d != along and skewed and all(operand.strides[d] == ONE for operand in skewed):
-                sizes = (nest.sizes[d], nest.sizes[along])
-                if all(size.known is None or size.known >= self.lanes for size in sizes):
-                    return d
-        return None
 
     def band(self, at: Sequence[Index], other: int, first: Index, end: Index) -> None:
         """All points of the vector dimension for `other` in `[first, end)`, whole tiles transposed."""

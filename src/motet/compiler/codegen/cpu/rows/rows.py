@@ -29,13 +29,15 @@ from motet.compiler.codegen.cpu.emit.addressing import (
 from motet.compiler.codegen.cpu.emit.body import evaluate
 from motet.compiler.codegen.cpu.emit.builder import I64, Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
-from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, is_float, widen
+from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, widen
 from motet.compiler.codegen.cpu.emit.vector_math import Value
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE
 from motet.compiler.codegen.cpu.rows.grouping import Group, combiners_of, group, is_sequential
+from motet.compiler.codegen.cpu.rows.plan import choose_rows
 from motet.compiler.codegen.cpu.rows.row_reduction import gathering
-from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
-from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.codegen.cpu.task_split import Division
+from motet.compiler.kernels.kernel import Kernel, KernelCode, Phase, item_bytes
+from motet.compiler.kernels.schedule import LoopPhase
 from motet.compiler.kernels.strides import ONE, ZERO, Place
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -55,7 +57,8 @@ def emit(kernel: Kernel, target: CpuTarget) -> KernelCode | None:
         if any(v.role == "temporary" and i not in found.private for i, v in enumerate(kernel.values)):
             return None
         module = ir.Module(kernel.name)
-        tasks = emit_group(module, kernel.name, kernel, target, found, {})
+        phase = choose_rows(found, len(kernel.stages), target)
+        tasks = emit_group(module, kernel.name, kernel, target, found, {}, phase)
     except Unsupported:
         return None
     return KernelCode("rows", str(module), (Phase(kernel.name, tasks),), found.scratch)
@@ -68,18 +71,18 @@ def emit_group(
     target: CpuTarget,
     found: Group,
     workspaces: Mapping[int, int],
+    phase: LoopPhase,
 ) -> Expr:
     """Define `symbol`, the phase that runs the group; how many tasks it has."""
     f = Frame(module, symbol, kernel, workspaces, found.offsets)
     f.scales = target.scales
     wide = found.wide.index(True)
-    lanes = min(_lanes(nest, target) for nest in found.nests)
+    lanes = phase.lanes
     streamed = _streamed(kernel, found, lanes)
     ahead = _ahead(kernel, found)
     head = _shift(f, found, lanes, [operand for each in ahead.values() for operand in each])
     nest = found.nests[wide]
-    cost = sum(nanoseconds(each, lanes) for each in found.nests)
-    division = Division.of(nest.sizes[:-1], nest.sizes[-1], cost, cut=not found.reduces, multiple=4 * lanes)
+    division = Division(tuple(nest.sizes[:-1]), nest.sizes[-1], phase.strip, phase.grain)
 
     def row(indices: list[Index], first: Index, end: Index) -> None:
         writer = _Row(f, found, indices, lanes, head, {})
@@ -180,12 +183,6 @@ def _work(nest: Nest) -> int:
             moving.add(position)
             total += 8 if scalar.op.startswith("math.") else 1
     return total
-
-
-def _lanes(nest: Nest, target: CpuTarget) -> int:
-    dtypes = [operand.dtype for operand in (*nest.inputs, *nest.outputs)]
-    dtypes += [scalar.dtype for scalar in nest.body if scalar.dtype not in ("index", "i1")]
-    return min(target.lanes(max(32, ITEM_BITS[d]) if is_float(d) else ITEM_BITS[d]) for d in dtypes)
 
 
 @dataclass

@@ -1,0 +1,144 @@
+"""Schedules of kernels, by kernel and target: a member of every artifact, and a file that a compilation may be given.
+
+    {"motet_schedules": 1,
+     "kernels": [{"kernel": "9f0c…", "target": "host:x86-64-v4", "names": ["main_kernel_0"], "about": "linalg.matmul",
+                  "schedule": {"class": "contraction", "lanes": 16, "rows": 8, "vectors": 3, …}}]}
+
+`kernel` names what is computed, on which extents, whatever the program that it is of; in a file that is given it may
+also be one of the program's `names` of the kernel. `compiler/kernels/schedule.py` has the fields of a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from motet.errors import ArtifactError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from motet.artifact.reader import Artifact
+
+SCHEDULES = "schedules.json"
+VERSION = 1
+
+
+class ScheduledKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The schedule of one kernel for one target (`family:target`); `names` and `about` are for people."""
+
+    kernel: str
+    target: str
+    schedule: dict[str, Any]
+    names: list[str] = []
+    about: str = ""
+
+
+class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    motet_schedules: int
+    kernels: list[ScheduledKernel]
+
+
+class _Header(msgspec.Struct, frozen=True):
+    motet_schedules: int
+
+
+@dataclass(frozen=True)
+class GivenSchedules:
+    """Schedules that a compilation is to go by; `where` names the file."""
+
+    kernels: Mapping[tuple[str, str], ScheduledKernel]
+    where: str = ""
+
+    def find(self, kernel: str, name: str, target: str) -> ScheduledKernel | None:
+        """What is said of the kernel with the key `kernel`, or of the program's kernel `name`, for `target`."""
+        return self.kernels.get((name, target)) or self.kernels.get((kernel, target))
+
+    def unknown(self, present: Sequence[ScheduledKernel]) -> list[str]:
+        """The kernels that `present` has for no target, and those that it lacks for a target that it has."""
+        targets = {each.target for each in present}
+        known = {(name, each.target) for each in present for name in (each.kernel, *each.names)}
+        return [name for name, target in self.kernels if target in targets and (name, target) not in known]
+
+
+NO_SCHEDULES = GivenSchedules({})
+
+
+def encode_schedules(kernels: Sequence[ScheduledKernel]) -> bytes:
+    """A file that names every kernel of equal key and target once; those whose schedule is another than that of an
+    equal kernel before them go by their names."""
+    found: dict[tuple[str, str], ScheduledKernel] = {}
+    for each in kernels:
+        earlier = found.setdefault((each.kernel, each.target), each)
+        if earlier.schedule != each.schedule:
+            own = {(name, each.target): msgspec.structs.replace(each, kernel=name, names=[name]) for name in each.names}
+            found |= own
+        elif earlier is not each:
+            names = list(dict.fromkeys([*earlier.names, *each.names]))
+            found[each.kernel, each.target] = msgspec.structs.replace(earlier, names=names)
+    return msgspec.json.encode(_Content(VERSION, list(found.values())))
+
+
+def parse_schedules(data: bytes | str, where: str) -> list[ScheduledKernel]:
+    """Raises OptionError for what is no file of schedules; `where` names it."""
+    try:
+        version = msgspec.json.decode(data, type=_Header).motet_schedules
+        if version != VERSION:
+            raise OptionError(f"{where}: schedules of version {version}; expected {VERSION}")
+        return msgspec.json.decode(data, type=_Content).kernels
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise OptionError(
+            f"{where}: no schedules: {error}; expected a file that motet inspect --schedules --json prints"
+        ) from None
+
+
+def given_schedules(data: bytes | str, where: str) -> GivenSchedules:
+    """The content of a file that a compilation is given. Raises OptionError also for a kernel that is named twice."""
+    found: dict[tuple[str, str], ScheduledKernel] = {}
+    for each in parse_schedules(data, where):
+        if (each.kernel, each.target) in found:
+            raise OptionError(f"{where}: kernel {each.kernel} has two schedules for {each.target}; expected one")
+        found[each.kernel, each.target] = each
+    return GivenSchedules(found, where)
+
+
+def read_schedules(path: str, where: str) -> bytes:
+    """The bytes of a file. Raises OptionError for one that cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(f"{where}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def add_schedules(members: MutableMapping[str, bytes], kernels: Sequence[ScheduledKernel]) -> None:
+    """Add those of one target to the members of an artifact."""
+    earlier = parse_schedules(members[SCHEDULES], "artifact") if SCHEDULES in members else []
+    members[SCHEDULES] = encode_schedules([*earlier, *kernels])
+
+
+def drop_schedules(members: MutableMapping[str, bytes | memoryview], launches: set[tuple[str, str]]) -> None:
+    """Leave out the kernels of `launches`, by target and symbol, whose schedules are no longer what was written."""
+    if SCHEDULES not in members or not launches:
+        return
+
+    def is_kept(each: ScheduledKernel) -> bool:
+        own = {symbol for target, symbol in launches if target == each.target}
+        return not any(symbol == name or symbol.startswith(f"{name}_") for name in each.names for symbol in own)
+
+    found = parse_schedules(bytes(members[SCHEDULES]), "artifact")
+    members[SCHEDULES] = encode_schedules([each for each in found if is_kept(each)])
+
+
+def schedules_of(artifact: Artifact) -> list[ScheduledKernel]:
+    """The schedules of an artifact's kernels; those made before there were any have none. Raises ArtifactError for a
+    damaged list."""
+    if SCHEDULES not in artifact.manifest.members:
+        return []
+    try:
+        return parse_schedules(bytes(artifact.member(SCHEDULES)), f"{artifact.name}: member {SCHEDULES}")
+    except OptionError as error:
+        raise ArtifactError(str(error)) from None

@@ -1,0 +1,143 @@
+"""How the work of a convolution that is read in place is cut: register tiles, rows in a task, and what each tile sees
+of the image."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+
+from motet.compiler.codegen.cpu.balance import unevenness
+from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
+from motet.compiler.codegen.cpu.conv.plan import filter_packing, lanes_of
+from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile
+from motet.compiler.kernels.convolution import Convolution
+from motet.compiler.kernels.convolution import match as match_convolution
+from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.schedule import DirectSchedule, Reason, in_range
+from motet.compiler.kernels.strides import ONE
+from motet.compiler.targets.cpu import CpuTarget
+
+_TASK_FLOPS = 1_500_000  # some ten microseconds of one core
+_MOST_TASKS = 128
+MOST_EDGES = 6  # kinds of tiles, each code of its own
+
+Seen = tuple[tuple[int, int], ...]  # for each column of the window the tile's pixels that see the image there
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` neighbouring tiles of `height` pixels, the first at column `begin`, that see the same of the image."""
+
+    begin: int
+    count: int
+    height: int
+    seen: Seen
+
+
+def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
+    """`kernel` as a convolution with constant filters of an image whose channels are contiguous, padded with zeros or
+    not at all, with element-wise stages after it, if it is one."""
+    c = match_convolution(kernel)
+    if c is None or c.stored.strides[c.filter_dim] != ONE or c.padding not in (None, 0):
+        return None
+    if any(kernel.values[p.value].role != "constant" for p in c.filters):
+        return None
+    if c.channel_step != 1 or c.channels * item_bytes(c.image.dtype) < LINE or c.image.dtype != c.product.dtype:
+        return None
+    return c
+
+
+def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
+    """Choose register tile and tasks from the extents."""
+    lanes = lanes_of(c, target)
+    height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
+    stays = _stays(c, lanes * vectors, target)
+    if stays:
+        # Tasks are panels: their number counts.
+        outer = math.prod(size.known or 1 for size, _ in c.outer)
+        height, vectors = register_tile(
+            c.columns.size, c.filter_count, lanes, target, lambda panels: unevenness(panels * outer) ** 0.5)
+    width = lanes * vectors
+    if filter_packing(c, width) is None or edges(c, height) > MOST_EDGES:
+        return None
+    if stays:
+        return DirectSchedule(lanes, height, vectors, c.rows.size, _stationary_depth(c, width, target))
+    return DirectSchedule(lanes, height, vectors, _rows_per_task(c, -(-c.filter_count // width)))
+
+
+def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[Reason]:
+    """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
+    s = schedule
+    if reasons := list(check_tile(c, s, target)):
+        return reasons
+    if filter_packing(c, s.width) is None:
+        return [Reason("class", "direct", "another class: the filters cannot be divided into panels")]
+    if (kinds := edges(c, s.tile_rows)) > MOST_EDGES:
+        reasons.append(Reason("tile_rows", s.tile_rows, f"another number: it makes {kinds} kinds of tiles at the edges"
+                                                        f" of the image, at most {MOST_EDGES}"))
+    if s.depth_block is not None:
+        reasons += in_range("depth_block", s.depth_block, 1, -(-c.channels // AHEAD_STEPS) * AHEAD_STEPS)
+        if len(c.filters) != 1 or c.columns.size == 1:
+            text = "null: siblings, and single columns, take the whole depth"
+            reasons.append(Reason("depth_block", s.depth_block, text))
+        if s.block != c.rows.size:
+            reasons.append(Reason("block", s.block, f"{c.rows.size}, all rows, with depth_block"))
+        reasons += check_scratch(c, "depth_block", s.depth_block, c.rows.size * c.columns.size * s.width)
+    return reasons
+
+
+def _stays(c: Convolution, width: int, target: CpuTarget) -> bool:
+    """Whether filters come from beyond the second cache for so few pixels that these had better come to them."""
+    filters = c.filter_count * c.depth * item_bytes(c.filters[0].dtype)
+    sums = c.rows.size * c.columns.size * width * item_bytes(c.product.dtype)
+    return len(c.filters) == 1 and filters > target.l2 and sums <= target.l1 // 2 and c.columns.size > 1
+
+
+def _stationary_depth(c: Convolution, width: int, target: CpuTarget) -> int:
+    """The channels of a panel that fill half of the first cache at the most."""
+    most = max(AHEAD_STEPS, target.l1 // 2 // (width * item_bytes(c.filters[0].dtype)))
+    pieces = -(-c.channels // most)
+    return -(-c.channels // (pieces * AHEAD_STEPS)) * AHEAD_STEPS
+
+
+def edges(c: Convolution, most: int) -> int:
+    """How many kinds of tiles of at most `most` pixels there are."""
+    return len({(run.height, run.seen) for run in runs_of(c, most)})
+
+
+def runs_of(c: Convolution, most: int) -> list[Run]:
+    """One row of the result in tiles of at most `most` pixels, as equal as can be."""
+    count = -(-c.columns.size // most)
+    size, longer = divmod(c.columns.size, count)
+    heights = [size + 1] * longer + [size] * (count - longer)
+    begins = [sum(heights[:i]) for i in range(count)]
+    tiles = [(height, _seen(c, begin, height)) for begin, height in zip(begins, heights, strict=True)]
+    runs: list[Run] = []
+    for (height, seen), group in groupby(range(count), key=lambda i: tiles[i]):
+        members = list(group)
+        runs.append(Run(begins[members[0]], len(members), height, seen))
+    return runs
+
+
+def _seen(c: Convolution, begin: int, height: int) -> Seen:
+    w = c.columns
+    result: list[tuple[int, int]] = []
+    for tap in range(w.taps):
+        positions = [(begin + i) * w.stride - w.low + tap * w.dilation for i in range(height)]
+        inside = [i for i, at in enumerate(positions) if c.padding is None or 0 <= at < w.image]
+        result.append((inside[0], inside[-1] + 1) if inside else (0, 0))
+    return tuple(result)
+
+
+def _rows_per_task(c: Convolution, panels: int) -> int:
+    """A divisor of the result's rows that makes tasks of some size, which few or many threads share evenly."""
+    outer = math.prod(size.known or 1 for size, _ in c.outer)
+    row_flops = 2 * c.filter_count * c.columns.size * c.depth * len(c.filters) // panels
+
+    def loss(rows: int) -> float:
+        tasks = outer * panels * (c.rows.size // rows)
+        size = rows * row_flops / _TASK_FLOPS
+        return unevenness(tasks) + 0.02 / size + 0.006 * size + max(0, tasks - _MOST_TASKS) / 1000
+
+    return min((rows for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0), key=loss)

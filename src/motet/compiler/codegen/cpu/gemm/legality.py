@@ -1,0 +1,107 @@
+"""Which schedules of a contraction the code generator takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from motet.compiler.codegen.cpu.gemm.plan import lanes_of, packing_of, scratch_layout
+from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.kernels.schedule import ContractionSchedule, Reason, in_range, lanes_reason
+from motet.compiler.kernels.strides import ONE, product_of
+from motet.compiler.targets.cpu import CpuTarget
+
+_MOST = 1 << 20  # of what only scratch memory limits
+_MOST_SCRATCH = 256 << 20  # bytes of one thread
+_MOST_AHEAD = 64  # cache lines, each an instruction of the innermost loop
+_MOST_UNROLLED = 1024  # multiply-adds
+
+
+def check(c: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> list[Reason]:
+    """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
+    reasons = [*_tile(c, schedule, target), *_grid(c, schedule)]
+    if reasons:
+        return reasons  # what follows divides by these
+    reasons = [*_right(c, schedule), *_panels(c, schedule), *_depth(c, schedule)]
+    if not reasons and (scratch := scratch_layout(c, schedule)[-1]) > _MOST_SCRATCH:
+        text = f"smaller blocks: scratch memory of a thread would take {scratch} bytes, at most {_MOST_SCRATCH}"
+        reasons.append(Reason("tile_rows", schedule.tile_rows, text))
+    return reasons
+
+
+def _tile(c: Contraction, s: ContractionSchedule, target: CpuTarget) -> Iterator[Reason]:
+    yield from lanes_reason(s.lanes, lanes_of(c, target))
+    registers = target.vector_registers
+    yield from in_range("vectors", s.vectors, 1, registers)
+    yield from in_range("rows", s.rows, 1, max(1, registers // max(1, s.vectors)), f"{registers} vector registers")
+    yield from in_range("unroll", s.unroll, 1, _MOST_UNROLLED)
+    yield from in_range("ahead", s.ahead, 0, _MOST_AHEAD)
+
+
+def _grid(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
+    if s.rows < 1 or s.width < 1:
+        return
+    m, n, outer = (c.m[0] if c.m else ONE).known, c.n[0].known, product_of(c.outer).known
+    yield from in_range("tile_rows", s.tile_rows, 1, _MOST if m is None else max(1, -(-m // s.rows)))
+    yield from in_range("panels", s.panels, 1, _MOST if n is None else max(1, -(-n // s.width)))
+    yield from in_range("group", s.group, 1, _MOST if outer is None else max(1, outer))
+    if s.depth_block is not None:
+        yield from in_range("depth_block", s.depth_block, 1, _MOST)
+
+
+def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
+    """Whether the right operand can be read as `b_mode` says."""
+    single = len(c.depth) == 1 and c.depth[0][1] >= 0
+    inner = c.depth[-1][1]
+    if s.b_mode == "packed":
+        if c.kernel.values[c.b.value].role != "constant":
+            yield Reason("b_mode", s.b_mode, "scratch, place or along_k: the right operand is no constant")
+        elif packing_of(c, s.width) is None:
+            yield Reason("b_mode", s.b_mode, f"another one: the constant does not divide into panels of {s.width}")
+    elif s.b_mode == "place" and c.b.strides[c.column] != ONE:
+        yield Reason("b_mode", s.b_mode, "packed, scratch or along_k: columns of the right operand are not contiguous")
+    elif s.b_mode == "scratch" and s.depth_block is None and product_of(c.depth).known is None:
+        yield Reason("depth_block", s.depth_block, f"1 to {_MOST}: a panel of unknown depth has no size")
+    elif s.b_mode == "along_k":
+        contiguous = single and c.b.strides[inner] == ONE and c.a.strides[inner] == ONE
+        known = None not in (c.n[0].known, c.depth[0][0].known, (c.m[0] if c.m else ONE).known)
+        if not (contiguous and known):
+            yield Reason("b_mode", s.b_mode, "packed, scratch or place: the depth of both operands is not one"
+                         " contiguous dimension, or an extent is dynamic")
+        for field, value in (("depth_block", s.depth_block), ("pack_a", s.pack_a or None)):
+            if value is not None:
+                yield Reason(field, value, "none with b_mode=along_k")
+
+
+def _panels(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
+    """Whether panels can be handed from task to task."""
+    for field, given in (("keeps", s.keeps), ("shared", s.shared)):
+        if given and (s.b_mode != "scratch" or c.outer):
+            yield Reason(field, True, "false: only panels with b_mode=scratch are kept or shared, of a product that has"
+                         " no outer dimensions")
+    if s.keeps and s.shared:
+        yield Reason("keeps", True, "false with shared")
+    if s.keeps and (s.panels != 1 or s.depth_block is not None):
+        yield Reason("keeps", True, "false: it needs panels=1 and no depth_block")
+    depth, n = product_of(c.depth).known, c.n[0].known
+    if s.shared:
+        if len(c.depth) != 1 or c.depth[0][1] < 0 or depth is None or n is None:
+            yield Reason("shared", True, "false: the depth is not one dimension, or an extent is dynamic")
+            return
+        yield from in_range("pack_panels", s.pack_panels, 1, max(1, -(-n // s.width)))
+        yield from in_range("pack_steps", s.pack_steps, 1, max(1, -(-depth // s.lanes) * s.lanes))
+    elif (s.pack_panels, s.pack_steps) != (1, 0):
+        yield Reason("pack_panels", s.pack_panels, "1, and pack_steps=0, without shared")
+    if s.ahead and not (s.b_mode == "packed" or s.shared):
+        yield Reason("ahead", s.ahead, "0: only packed and shared panels follow one another in memory")
+
+
+def _depth(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
+    """Whether the depth can be cut, and the left operand packed."""
+    if s.depth_block is not None and len(c.depth) != 1:
+        yield Reason("depth_block", s.depth_block, "null: the depth is not one dimension")
+    if s.ahead and len(c.depth) != 1:
+        yield Reason("ahead", s.ahead, "0: the depth is not one dimension")
+    if s.pack_a and (c.m is None or len(c.depth) != 1 or c.depth[0][1] < 0):
+        yield Reason("pack_a", True, "false: the left operand has no rows, or its depth is not one dimension")
+    elif s.pack_a and s.depth_block is None and c.depth[0][0].known is None:
+        yield Reason("pack_a", True, "false: a block of unknown depth has no size")

@@ -1,0 +1,176 @@
+"""How element-wise work, reductions and movement are cut: which stages run row by row together, vectors, and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from motet.compiler.codegen.cpu.emit.addressing import Nest, nest_of
+from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, is_float
+from motet.compiler.codegen.cpu.rows.grouping import Group, group
+from motet.compiler.codegen.cpu.task_split import Division, nanoseconds
+from motet.compiler.kernels.cost import guess
+from motet.compiler.kernels.kernel import ITEM_BITS, Kernel, Stage
+from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule, Reason, in_range
+from motet.compiler.kernels.strides import ONE, ZERO, physical_order
+from motet.compiler.targets.cpu import CpuTarget
+
+_MOST_GRAIN = 1 << 30
+_MOST_STRIP = 1 << 24
+
+
+@dataclass(frozen=True)
+class StageLoop:
+    """One stage by itself. Vectors run along dimension `along` of the nest and have at most `lanes` elements."""
+
+    nest: Nest
+    along: int | None
+    lanes: int
+
+    @property
+    def vectors(self) -> int:
+        """Vectors in one iteration."""
+        heavy = any(scalar.op.startswith("math.") for scalar in self.nest.body)
+        return 1 if self.along is None else 2 if heavy or len(self.nest.body) > 24 else 4
+
+    def transposed(self, lanes: int) -> int | None:
+        """The parallel dimension along which those inputs are contiguous that are not along `along`, if that is all
+        that keeps them from being read as vectors."""
+        nest, along = self.nest, self.along
+        if along is None or lanes < 4 or nest.dims_of("reduction") or any(operand.bounds for operand in nest.inputs):
+            return None
+        skewed = [operand for operand in nest.inputs if operand.strides[along] not in (ZERO, ONE)]
+        for d in nest.dims_of("parallel"):
+            if d != along and skewed and all(operand.strides[d] == ONE for operand in skewed):
+                sizes = (nest.sizes[d], nest.sizes[along])
+                if all(size.known is None or size.known >= lanes for size in sizes):
+                    return d
+        return None
+
+    def outer(self, lanes: int) -> list[int]:
+        """The parallel dimensions whose points are rows."""
+        return [d for d in self.nest.dims_of("parallel") if d not in (self.along, self.transposed(lanes))]
+
+
+def loop_of(kernel: Kernel, stage: Stage, target: CpuTarget) -> StageLoop:
+    nest = nest_of(kernel, stage).arrange(physical_order(kernel, stage)).collapse()
+    along = next((d for d in nest.dims_of("parallel") if nest.outputs[0].strides[d] == ONE), None)
+    return StageLoop(nest, along, 1 if along is None else vector_lanes(kernel, stage, target))
+
+
+def vector_lanes(kernel: Kernel, stage: Stage, target: CpuTarget) -> int:
+    """As many lanes as the widest type that the stage computes with or moves allows."""
+    dtypes = [kernel.values[access.value].dtype for access in (*stage.inputs, *stage.outputs)]
+    dtypes += [scalar.dtype for scalar in stage.body if scalar.dtype not in ("index", "i1")]
+    widths = [max(32, ITEM_BITS[d]) if d in ("f16", "bf16") else ITEM_BITS[d] for d in dtypes]
+    return target.lanes(max(widths))
+
+
+def row_lanes(found: Group, target: CpuTarget) -> int:
+    """As many lanes as all nests of a group allow."""
+    return min(_nest_lanes(nest, target) for nest in found.nests)
+
+
+def _nest_lanes(nest: Nest, target: CpuTarget) -> int:
+    dtypes = [operand.dtype for operand in (*nest.inputs, *nest.outputs)]
+    dtypes += [scalar.dtype for scalar in nest.body if scalar.dtype not in ("index", "i1")]
+    return min(target.lanes(max(32, ITEM_BITS[d]) if is_float(d) else ITEM_BITS[d]) for d in dtypes)
+
+
+# -- choice --------------------------------------------------------------------------------------------
+
+
+def choose(kernel: Kernel, target: CpuTarget) -> LoopsSchedule | None:
+    """The stages, as many as possible in a group each time, in order; None where a stage needs what there is no code
+    for."""
+    phases: list[LoopPhase] = []
+    first = 0
+    try:
+        while first < len(kernel.stages):
+            for end in range(len(kernel.stages), first, -1):
+                if (found := group(kernel, range(first, end), target)) is not None:
+                    phases.append(choose_rows(found, end - first, target))
+                    first = end
+                    break
+            else:
+                phases.append(_choose_loop(loop_of(kernel, kernel.stages[first], target)))
+                first += 1
+    except Unsupported:
+        return None
+    return LoopsSchedule(phases)
+
+
+def choose_rows(found: Group, stages: int, target: CpuTarget) -> LoopPhase:
+    """How a group of so many stages is cut."""
+    lanes = row_lanes(found, target)
+    sizes = found.nests[found.wide.index(True)].sizes
+    cost = sum(nanoseconds(each, lanes) for each in found.nests)
+    division = Division.of(sizes[:-1], sizes[-1], cost, cut=not found.reduces, multiple=4 * lanes)
+    return LoopPhase(stages, lanes, division.grain, division.strip, by_rows=True)
+
+
+def _choose_loop(loop: StageLoop) -> LoopPhase:
+    nest, lanes = loop.nest, loop.lanes
+    reduced = 1
+    for d in nest.dims_of("reduction"):
+        reduced *= guess(nest.sizes[d])
+    other = loop.transposed(lanes)
+    cost = nanoseconds(nest, lanes) * reduced * (2 if other is not None else 1)
+    if other is not None and loop.along is not None:
+        # Rows are bands of `other`, a few tiles wide, so that lines read are used whole.
+        band, points = 4 * lanes, cost * guess(nest.sizes[loop.along])
+        return LoopPhase(1, lanes, max(1, int(20_000 / max(1.0, points * band))), band)
+    last = None if loop.along is None else nest.sizes[loop.along]
+    sizes = [nest.sizes[d] for d in loop.outer(lanes)]
+    division = Division.of(sizes, last, cost, cut=True, multiple=lanes * loop.vectors)
+    return LoopPhase(1, lanes, division.grain, division.strip)
+
+
+# -- legality ------------------------------------------------------------------------------------------
+
+
+def check(kernel: Kernel, schedule: LoopsSchedule, target: CpuTarget) -> list[Reason]:
+    """Why `schedule` is not legal for `kernel` on `target`; an empty list if it is."""
+    total = sum(max(1, phase.stages) for phase in schedule.phases)
+    if total != len(kernel.stages) or any(phase.stages < 1 for phase in schedule.phases):
+        return [Reason("phases", [phase.stages for phase in schedule.phases],
+                       f"numbers of stages that add up to {len(kernel.stages)}")]
+    reasons: list[Reason] = []
+    first = 0
+    for number, phase in enumerate(schedule.phases):
+        try:
+            found = _check_phase(kernel, range(first, first + phase.stages), phase, target)
+            reasons += [replace(each, field=f"phases[{number}].{each.field}") for each in found]
+        except Unsupported as unsupported:
+            reasons.append(Reason("class", "loops", f"another class: {unsupported}"))
+        first += phase.stages
+    return reasons
+
+
+def _check_phase(kernel: Kernel, stages: range, phase: LoopPhase, target: CpuTarget) -> Iterator[Reason]:
+    step, band = 4 * phase.lanes, False  # what strips are multiples of, so that vectors in memory begin alike
+    if phase.by_rows:
+        found = group(kernel, stages, target)
+        if found is None:
+            yield Reason("by_rows", True, "false: these stages do not go over the same rows")
+            return
+        cut, most = not found.reduces, row_lanes(found, target)
+    elif phase.stages != 1:
+        yield Reason("stages", phase.stages, "1, without by_rows")
+        return
+    else:
+        loop = loop_of(kernel, kernel.stages[stages.start], target)
+        cut, most, band = loop.along is not None, loop.lanes, loop.transposed(phase.lanes) is not None
+        step = phase.lanes * (4 if band else loop.vectors)
+    allowed = [1 << i for i in range(most.bit_length())]
+    if phase.lanes not in allowed:
+        yield Reason("lanes", phase.lanes, f"one of {', '.join(map(str, allowed))}")
+        return
+    yield from in_range("grain", phase.grain, 1, _MOST_GRAIN)
+    if phase.strip is None:
+        if band:
+            yield Reason("strip", None, f"a multiple of {step}: inputs are transposed in bands")
+    elif not cut:
+        yield Reason("strip", phase.strip, "null: these rows cannot be cut")
+    elif phase.strip < 1 or phase.strip % step or phase.strip > _MOST_STRIP:
+        yield Reason("strip", phase.strip, f"null, or a multiple of {step} up to {_MOST_STRIP}")

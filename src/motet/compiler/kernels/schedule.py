@@ -1,0 +1,227 @@
+"""What may be chosen for a kernel on a target: how its work is cut, as values that are written to files and read back.
+
+    a product of 512x512x512, x86-64-v4
+    {"class": "contraction", "lanes": 16, "rows": 8, "vectors": 3, "tile_rows": 4, "panels": 1, "b_mode": "packed"}
+
+Each class of code generator has one schedule type. A back end chooses a schedule by its heuristics, checks one that is
+given (`Reason`), and makes code of a kernel and a schedule; the same two make the same code. What follows from them
+(the grid of tasks, the layouts of packed constants, scratch memory) is no part of a schedule.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import msgspec
+
+
+class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="class"):
+    """`class` in JSON is the tag of the struct."""
+
+
+class ContractionSchedule(_Schedule, frozen=True, tag="contraction"):
+    """A sum of products by packed panels and register tiles, on a processor.
+
+    A register tile has `rows` rows by `vectors` vectors of `lanes` elements. A task has `tile_rows` register tiles of
+    rows and `panels` panels of columns, as wide as a tile each, and `depth_block` steps of the depth at a time, None
+    for all at once. `group` outer iterations make one task.
+
+    `b_mode`: `packed` when compiling, `scratch` packed by the task, `place` read where it is, `along_k` multiplied
+    along the depth, where a tile has `vectors` columns and each of its sums is a vector.
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    tile_rows: int
+    panels: int
+    b_mode: Literal["packed", "scratch", "place", "along_k"]
+    depth_block: int | None = None
+    pack_a: bool = False
+    group: int = 1
+    keeps: bool = False  # a `scratch` panel stays for the tasks after this one that a thread takes at once
+    shared: bool = False  # `scratch` panels are packed once, by a phase of their own, for all tasks
+    pack_panels: int = 1  # in a task of that phase,
+    pack_steps: int = 0  # and how much of their depth
+    ahead: int = 0  # cache lines of the next panel that a tile fetches in four steps of the depth
+    unroll: int = 224  # multiply-adds of vectors in one iteration of the innermost loop, at most
+
+    @property
+    def width(self) -> int:
+        """Columns of one panel."""
+        return self.vectors if self.b_mode == "along_k" else self.vectors * self.lanes
+
+
+class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
+    """A product of bytes summed up as i32, on a processor.
+
+    `way` is the instructions: `tiles` AMX, `dots` VNNI, `pairs` products of 16-bit numbers. A register tile has `rows`
+    rows (of AMX: one or two tiles' rows) and `blocks` blocks of 16 columns. A task has `tile_rows` register tiles and
+    `panels` times `blocks` blocks, and `group` outer iterations. `in_place` says that the left operand is read where
+    it is; `depth_block` is how much of the depth is multiplied at once, None for all.
+    """
+
+    way: Literal["tiles", "dots", "pairs"]
+    rows: int
+    blocks: int
+    tile_rows: int
+    panels: int
+    group: int = 1
+    in_place: bool = False
+    depth_block: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of a register tile."""
+        return 16 * self.blocks
+
+
+class DirectSchedule(_Schedule, frozen=True, tag="direct"):
+    """A convolution of a channels-last image that is read in place, on a processor: tiles of `tile_rows` pixels by
+    `vectors` vectors of `lanes` filters; a task has `block` rows of the result (a divisor of all) and one panel of
+    filters. `depth_block` channels of a panel stay in the first cache for all pixels; None: a tile takes the whole
+    depth at once."""
+
+    lanes: int
+    tile_rows: int
+    vectors: int
+    block: int
+    depth_block: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Filters of one panel."""
+        return self.lanes * self.vectors
+
+
+class ConvolutionSchedule(_Schedule, frozen=True, tag="convolution"):
+    """A convolution whose image rows may be copied first, on a processor. Where results are channels-last, a tile is
+    `tile_rows` pixels by `vectors` vectors of `lanes` filters, and a task has `panels` panels of so many filters;
+    else it is `tile_rows` filters by `vectors` vectors of pixels, and a task has `panels` tiles of filters. A task
+    has `block` rows of the result (a divisor of all)."""
+
+    lanes: int
+    tile_rows: int
+    vectors: int
+    block: int
+    panels: int = 1
+
+    @property
+    def width(self) -> int:
+        """Filters, or pixels, of one tile's vectors."""
+        return self.lanes * self.vectors
+
+
+class DepthwiseSchedule(_Schedule, frozen=True, tag="depthwise"):
+    """A depthwise convolution of a channels-last image, on a processor: tiles of at most `pixels` pixels by `vectors`
+    vectors of `lanes` channels; tasks of `block` rows of the result and `panels` panels of so many channels."""
+
+    lanes: int
+    vectors: int
+    pixels: int
+    block: int
+    panels: int
+
+    @property
+    def width(self) -> int:
+        """Channels of one panel."""
+        return self.lanes * self.vectors
+
+
+class LoopPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The next `stages` stages of a kernel, on a processor, in vectors of `lanes` elements: `by_rows` row by row
+    together, else one as a nest of loops. Long rows are cut into strips of `strip` elements, None: not at all; a task
+    has `grain` rows or strips, and more where there would be over 64 tasks."""
+
+    stages: int
+    lanes: int
+    grain: int
+    strip: int | None = None
+    by_rows: bool = False
+
+
+class LoopsSchedule(_Schedule, frozen=True, tag="loops"):
+    """Element-wise work, reductions and movement as loops, on a processor: parallel sections, one after the other."""
+
+    phases: list[LoopPhase]
+
+
+class LaunchForm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One launch: its form, by the label that tunings name too; `number` tells apart forms of equal labels. `warps` of
+    a block, `stages` of a loop that are in flight, and blocks of a `cluster` are the form's; None: whatever it has."""
+
+    form: str
+    number: int = 0
+    warps: int | None = None
+    stages: int | None = None
+    cluster: int | None = None
+
+
+class LaunchesSchedule(_Schedule, frozen=True, tag="launches"):
+    """A kernel for GPUs: the forms of its launches, in order."""
+
+    launches: list[LaunchForm]
+
+
+KernelSchedule = (
+    ContractionSchedule | IntegerProductSchedule | DirectSchedule | ConvolutionSchedule | DepthwiseSchedule
+    | LoopsSchedule | LaunchesSchedule
+)
+
+_CLASSES: dict[str, type[_Schedule]] = {str(each.__struct_config__.tag): each for each in get_args(KernelSchedule)}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a schedule is not legal: `field` has `value`, but must be `allowed`."""
+
+    field: str
+    value: object
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.field}={msgspec.json.encode(self.value).decode()}: expected {self.allowed}"
+
+
+def in_range(field: str, value: int, least: int, most: int, why: str = "") -> list[Reason]:
+    """A reason unless `least <= value <= most`."""
+    return [] if least <= value <= most else [Reason(field, value, f"{least} to {most}{why and f' ({why})'}")]
+
+
+def lanes_reason(lanes: int, most: int) -> list[Reason]:
+    """A reason unless `lanes` elements are a vector: a power of two, two at least."""
+    allowed = [1 << i for i in range(1, most.bit_length())]
+    return [] if lanes in allowed else [Reason("lanes", lanes, f"one of {', '.join(map(str, allowed))}")]
+
+
+def encode_schedule(schedule: KernelSchedule) -> dict[str, Any]:
+    """`schedule` as JSON values."""
+    return msgspec.to_builtins(schedule)
+
+
+def decode_schedule(content: object) -> KernelSchedule:
+    """The schedule that JSON values describe. Raises ValueError naming the field for what is none."""
+    try:
+        return msgspec.convert(content, KernelSchedule)
+    except msgspec.ValidationError as error:
+        raise ValueError(_explained(str(error), content)) from None
+
+
+def _explained(message: str, content: object) -> str:
+    """msgspec's message with the field in front."""
+    given = str(content.get("class")) if isinstance(content, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if (unknown := re.search("unknown field `([^`]*)`", message)) is not None:
+        known = _CLASSES[given]
+        fields = ", ".join(known.__struct_fields__)
+        return f"{unknown[1]}: class {given} has no such field; expected {fields}"
+    text, _, place = message.partition(" - at ")
+    field = place.strip("`").removeprefix("$").removeprefix(".")
+    if field == "class" or "Invalid value" in text:
+        return f"class={given}: expected one of {', '.join(_CLASSES)}"
+    if "missing required field `class`" in text:
+        return f"class is missing: expected one of {', '.join(_CLASSES)}"
+    text = re.sub(r"`", "", text[:1].lower() + text[1:])
+    return f"{field}: {text}" if field else text
+

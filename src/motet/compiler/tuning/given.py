@@ -1,0 +1,71 @@
+"""Schedules of kernels that the user gives, `--option schedules=FILE`: which is whose, and what is wrong with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from motet.artifact.kernel_schedules import GivenSchedules, ScheduledKernel, given_schedules, parse_schedules
+from motet.compiler.kernels.kernel import KernelCode
+from motet.compiler.kernels.schedule import KernelSchedule, Reason, decode_schedule, encode_schedule
+from motet.compiler.targets.families import families
+from motet.compiler.targets.family import Target
+from motet.errors import OptionError
+
+_log = logging.getLogger("motet")
+
+
+def target_name(target: Target) -> str:
+    """What files of schedules call `target`."""
+    return f"{target.family}:{target.name}"
+
+
+def read_given(data: bytes, where: str) -> GivenSchedules:
+    """The content of a file, every schedule in it looked at. Raises OptionError for what cannot be one."""
+    found = given_schedules(data, where)
+    for each in found.kernels.values():
+        place = f"{where}: kernel {each.kernel} for {each.target}"
+        family, _, name = each.target.partition(":")
+        known = families().get(family)
+        if known is None or name.partition("/")[0] not in known.names:
+            listing = ", ".join(f"{family}:{name}" for name in known.names) if known else ", ".join(families())
+            raise OptionError(f"{place}: no such target; expected one of {listing}")
+        try:
+            decode_schedule(each.schedule)
+        except ValueError as error:
+            raise OptionError(f"{place}: {error}") from None
+    return found
+
+
+def schedule_for(
+    given: GivenSchedules, key: str, name: str, targets: Sequence[Target],
+    check: Callable[[KernelSchedule], Sequence[Reason]],
+) -> KernelSchedule | None:
+    """The schedule that `given` has of the kernel with the key `key`, the program's `name`, for the first of `targets`
+    that it names. Raises OptionError unless `check` finds it legal."""
+    entries = ((target, given.find(key, name, target_name(target))) for target in targets)
+    target, entry = next(((target, entry) for target, entry in entries if entry is not None), (None, None))
+    if target is None or entry is None:
+        return None
+    schedule = decode_schedule(entry.schedule)
+    if reasons := check(schedule):
+        text = "; ".join(map(str, reasons))
+        raise OptionError(f"{given.where}: kernel {name} ({key}) for {target_name(target)}: illegal schedule: {text}")
+    return schedule
+
+
+def scheduled_kernels(
+    codes: Mapping[str, KernelCode], target: Target, about: Mapping[str, str]
+) -> list[ScheduledKernel]:
+    """The schedules of kernels, by name, as files have them."""
+    return [
+        ScheduledKernel(code.key, target_name(target), encode_schedule(code.schedule), [name], about.get(name, ""))
+        for name, code in codes.items() if code.schedule is not None
+    ]
+
+
+def warn_of_unknown(given: GivenSchedules, made: bytes) -> None:
+    """One warning that names the kernels of `given` that are not among those of the schedules `made`."""
+    if unknown := list(dict.fromkeys(given.unknown(parse_schedules(made, "artifact")))):
+        _log.warning("%s: the program has no kernel %s; motet inspect --schedules shows those it has", given.where,
+                     ", ".join(unknown))

@@ -1,0 +1,44 @@
+"""What motet inspect --schedules shows: how the kernels of an artifact are cut, or a file of it for motet compile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motet.artifact.reader import Artifact
+
+
+def schedule_lines(artifact: Artifact) -> list[str]:
+    """The schedules of every target's kernels, as text."""
+    from motet.artifact.kernel_schedules import schedules_of
+
+    lines: list[str] = []
+    target = ""
+    for each in schedules_of(artifact):
+        if each.target != target:
+            target = each.target
+            lines += ["", f"target {target}"] if lines else [f"target {target}"]
+        lines += [f"  {', '.join(each.names)}: {each.about}", f"    key         {each.kernel}"]
+        content = dict(each.schedule)
+        launches = content.pop("launches", [])
+        lines += [f"    {name:<11} {_text(value)}" for name, value in content.items()]
+        lines += [
+            f"    launch {number:<4} " + ", ".join(f"{name} {_text(value)}" for name, value in launch.items())
+            for number, launch in enumerate(launches)
+        ]
+    return lines or ["no schedules of kernels in this artifact"]
+
+
+def _text(value: Any) -> str:
+    import msgspec
+
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def schedules_file(artifact: Artifact) -> str:
+    """The same as JSON, a file that --option schedules=FILE takes."""
+    import msgspec
+
+    from motet.artifact.kernel_schedules import encode_schedules, schedules_of
+
+    return msgspec.json.format(encode_schedules(schedules_of(artifact)), indent=1).decode()
